@@ -1,0 +1,1 @@
+"""Collective algorithms: each module has a builder, its traffic and its closed form."""

@@ -1,0 +1,1 @@
+"""The best rate that is possible, with a certificate."""

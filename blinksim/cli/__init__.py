@@ -1,0 +1,1 @@
+"""The command line; no command does what the Python interface cannot."""

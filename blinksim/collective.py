@@ -1,0 +1,65 @@
+"""The collectives: what each is called, what it moves and how its bandwidth is quoted.
+
+`size` is always the larger of one rank's send and receive buffers, in bytes: the whole vector for allreduce,
+broadcast and reduce; the gathered vector for allgather and gather; the vector before the scatter for reducescatter
+and scatter; everything that a rank sends for alltoall. algbw is size / time; busbw is algbw times a factor that makes
+it comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from blinksim.errors import InputError, unknown
+
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+REDUCING = frozenset({"allreduce", "reduce", "reducescatter"})
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall")
+
+
+def busbw_factor(name: str, ranks: int) -> Fraction:
+    """busbw / algbw of a collective on `ranks` ranks: 2(n-1)/n for allreduce, 1 for broadcast and reduce, else (n-1)/n.
+
+    A single rank moves nothing; the factor is then 0, or 1 for broadcast and reduce.
+    """
+    if name in ("broadcast", "reduce"):
+        return Fraction(1)
+    return Fraction((2 if name == "allreduce" else 1) * (ranks - 1), ranks)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective operation: a name of `COLLECTIVES` and, for the rooted ones, the root's rank."""
+
+    name: str
+    root: int = 0
+
+    @classmethod
+    def parse(cls, text: str, root: int | None = None) -> Collective:
+        """The collective called `text` (``all_reduce``, ``reduce-scatter`` and the like are understood).
+
+        Raises `InputError` for an unknown name, or a root given to a collective that has none.
+        """
+        name = text.lower().replace("_", "").replace("-", "")
+        if name not in COLLECTIVES:
+            raise unknown("collective", text, COLLECTIVES)
+        if root is not None and name not in ROOTED:
+            raise InputError(f"{name} has no root; leave --root out (rooted: {', '.join(sorted(ROOTED))})")
+        return cls(name, root or 0)
+
+    @property
+    def rooted(self) -> bool:
+        return self.name in ROOTED
+
+    @property
+    def reduces(self) -> bool:
+        return self.name in REDUCING
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises `InputError` unless the root is one of `ranks` ranks."""
+        if self.rooted and not 0 <= self.root < ranks:
+            raise InputError(f"root {self.root} is not a rank: {ranks} ranks are numbered 0 to {ranks - 1}")
+
+    def __str__(self) -> str:
+        return f"{self.name} from root {self.root}" if self.rooted else self.name

@@ -1,0 +1,1 @@
+"""Schedules run for real: NumPy and GPUs."""

@@ -1,0 +1,1 @@
+"""One file per file format that is read or written."""

@@ -1,0 +1,1 @@
+"""What NCCL does: paths, search, tuner."""

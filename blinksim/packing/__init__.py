@@ -1,0 +1,1 @@
+"""Trees, chains and rings packed into a link graph; knows graphs, not collectives."""

@@ -1,0 +1,1 @@
+"""Schedules in time on shared links."""

@@ -1,0 +1,1 @@
+"""Comparisons, sweeps and plots."""

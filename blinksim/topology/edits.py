@@ -1,0 +1,168 @@
+"""What-if edits of a machine. Each returns a new topology; none changes the one it is given.
+
+Targets: a device (``gpu3``), both directions of a pair (``gpu0-gpu3``), one direction (``gpu0->gpu3``), or, where whole
+classes make sense, a link class (``xe``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from blinksim.errors import InputError, unknown
+from blinksim.topology.graph import Link, Topology
+from blinksim.units import format_rate, parse_rate, parse_time
+
+VERBS = {
+    "without": "without gpu3 | without gpu0-gpu3 | without gpu0->gpu3",
+    "degrade": "degrade gpu0-gpu3 lanes=1 | degrade nic0->fabric bandwidth=12GB/s",
+    "replace": "replace xe bandwidth=53GB/s | replace gpu0-gpu3 lanes=3 latency=1us",
+    "add": "add gpu0-gpu5 nvlink lanes=1",
+}
+
+
+def _ends(topology: Topology, target: str) -> list[tuple[str, str]] | None:
+    """The ordered pairs that ``a-b`` or ``a->b`` names, or None if `target` is not written like that."""
+    arrow = "->" in target
+    parts = target.split("->" if arrow else "-")
+    if len(parts) != 2:
+        return None
+    a, b = (topology.device(part.strip()).name for part in parts)
+    return [(a, b)] if arrow else [(a, b), (b, a)]
+
+
+def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[str, str, str]]:
+    if classes and target in topology.link_classes:
+        return {link.key for link in topology.links if link.kind == target}
+    pairs = _ends(topology, target)
+    if pairs is None:
+        known = [*topology.link_classes] if classes else []
+        raise unknown("link", target, [*known, *topology.index], hint="(a link is written gpu0-gpu3)")
+    keys = {link.key for a, b in pairs for link in topology.links_between(a, b)}
+    if not keys:
+        near = ", ".join(sorted({link.dst for link in topology.links if link.src == pairs[0][0]}))
+        raise InputError(f"{topology.name} has no link {target}; {pairs[0][0]} is linked to {near or 'nothing'}")
+    return keys
+
+
+def without(topology: Topology, *targets: str) -> Topology:
+    """`topology` without the devices and links named; a removed member gives its rank up."""
+    for target in targets:
+        if target in topology.index:
+            gone, keys = {target}, set[tuple[str, str, str]]()
+        else:
+            gone, keys = set(), _matching(topology, target, classes=False)
+        if set(topology.members) <= gone:
+            raise InputError(f"without {target} no member is left")
+        topology = replace(
+            topology,
+            devices=tuple(d for d in topology.devices if d.name not in gone),
+            links=tuple(
+                x for x in topology.links if x.key not in keys and x.src not in gone and x.dst not in gone
+            ),
+            members=tuple(name for name in topology.members if name not in gone),
+            relays=tuple(name for name in topology.relays if name not in gone),
+            generators=(),
+        )
+    return topology
+
+
+def subset(topology: Topology, members: Iterable[str]) -> Topology:
+    """`topology` with only these GPUs or tiles, as members in the order given; all forwarders stay."""
+    chosen = tuple(members)
+    for name in chosen:
+        topology.device(name)
+    kept = {d.name for d in topology.devices if not d.holds or d.name in chosen}
+    return replace(
+        topology,
+        devices=tuple(d for d in topology.devices if d.name in kept),
+        links=tuple(x for x in topology.links if x.src in kept and x.dst in kept),
+        members=chosen,
+        relays=tuple(name for name in topology.relays if name in kept),
+        generators=(),
+    )
+
+
+def _changed(link: Link, changes: dict[str, Any]) -> Link:
+    values: dict[str, Any] = {}
+    for key, value in changes.items():
+        match key:
+            case "lanes":
+                try:
+                    values["lanes"] = int(value)
+                except ValueError:
+                    raise InputError(f"lanes={value!r} is not a whole number") from None
+            case "bandwidth":
+                values["lane_bandwidth"] = parse_rate(value) if isinstance(value, str) else Fraction(value)
+            case "latency" | "overhead":
+                values[key] = parse_time(value) if isinstance(value, str) else float(value)
+            case _:
+                raise unknown("property of a link", key, ("lanes", "bandwidth", "latency", "overhead"))
+    return replace(link, **values)
+
+
+def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
+    """`topology` with other properties for the links of a pair or a class.
+
+    Changes: lanes (count), bandwidth (of one lane and direction: bytes/s or text), latency and overhead (s or text).
+    """
+    if not changes:
+        raise InputError(f"replace {target}: say what becomes different, as in {VERBS['replace']}")
+    keys = _matching(topology, target, classes=True)
+    links = tuple(_changed(x, changes) if x.key in keys else x for x in topology.links)
+    return replace(topology, links=links, generators=topology.generators if target in topology.link_classes else ())
+
+
+def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
+    """As `replace_links` for the links of one pair, refusing a change that gives any of them more bandwidth."""
+    if not changes:
+        raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
+    edited = replace_links(topology, target, **changes)
+    for before, after in zip(topology.links, edited.links, strict=True):
+        if after.bandwidth > before.bandwidth:
+            raise InputError(
+                f"degrade {target} would raise {before.name} from {format_rate(before.bandwidth)} "
+                f"to {format_rate(after.bandwidth)}; use replace for that"
+            )
+    return edited
+
+
+def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
+    """`topology` with a link of an existing class more: between an unlinked pair, or lanes added to a linked one."""
+    pairs = _ends(topology, target)
+    if pairs is None:
+        raise InputError(f"{target!r} is not a link; write it as in {VERBS['add']}")
+    example = next((x for x in topology.links if x.kind == kind), None)
+    if example is None:
+        raise unknown("link class", kind, topology.link_classes)
+    new = {
+        (a, b, kind): _changed(replace(example, src=a, dst=b, lanes=1, bus=None), changes) for a, b in pairs
+    }
+    grown = [replace(x, lanes=x.lanes + new.pop(x.key).lanes) if x.key in new else x for x in topology.links]
+    return replace(topology, links=(*grown, *new.values()), generators=())
+
+
+def apply(topology: Topology, text: str) -> Topology:
+    """`topology` after an edit written as text; see `VERBS` for one example of each.
+
+    Raises `InputError` for anything else.
+    """
+    verb, *words = text.split()
+    if verb not in VERBS:
+        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]})")
+    changes = dict(word.split("=", 1) for word in words if "=" in word)
+    targets = [word for word in words if "=" not in word]
+    expected = {"add": 2}.get(verb, 1)
+    if len(targets) != expected or (verb == "without" and changes):
+        raise InputError(f"cannot read the edit {text!r}; write it as in: {VERBS[verb]}")
+    match verb:
+        case "without":
+            return without(topology, targets[0])
+        case "degrade":
+            return degrade(topology, targets[0], **changes)
+        case "replace":
+            return replace_links(topology, targets[0], **changes)
+        case _:
+            return add(topology, targets[0], targets[1], **changes)

@@ -1,0 +1,102 @@
+"""Text to SI values at the door, and SI values to text on the way out.
+
+Inside blinksim sizes are bytes (int), rates bytes per second (`fractions.Fraction`), times seconds (float).
+GB is 1e9 bytes everywhere; KiB, MiB and GiB are powers of 1024; b is a bit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+from blinksim.errors import InputError
+
+_SIZE = {"B": 1}
+_SIZE |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)} | {"KB": 1000}
+_SIZE |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)}
+_RATE = {f"{unit}/s": Fraction(scale) for unit, scale in _SIZE.items()}
+_RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerate(("", "k", "M", "G", "T"))}
+_TIME = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
+_TIME["µs"] = _TIME["us"]
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ/]*)\s*")
+
+
+def _parse(text: str, units: dict[str, Fraction] | dict[str, int], what: str, example: str) -> Fraction:
+    # A number of this length carries no information and would cost the exact arithmetic dearly.
+    if len(text) > 60:
+        raise InputError(f"{text[:40]!r}… is not {what}; write it like {example}")
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise InputError(f"{text!r} is not {what}; write it like {example}")
+    number, unit = match.groups()
+    if unit not in units:
+        have = "has no unit" if not unit else f"has the unit {unit!r}"
+        raise InputError(f"{text!r} {have}; {what} takes {', '.join(units)}, as in {example}")
+    return Fraction(number) * units[unit]
+
+
+def parse_size(text: str) -> int:
+    """Bytes from text such as ``256MiB``, ``2GB`` or ``1000003`` (plain integers are bytes).
+
+    Raises `InputError` for anything else, for a size below one byte and for a fraction of a byte.
+    """
+    plain = text.strip()
+    if plain.isascii() and plain.isdigit() and len(plain) <= 18:
+        plain += "B"
+    size = _parse(plain, _SIZE, "a size", "256MiB or 2GB")
+    if size.denominator != 1 or size < 1:
+        raise InputError(f"{text!r} is not a whole, positive number of bytes")
+    if size > 2**60:
+        raise InputError(f"{text!r} is more than 1 EiB; no collective is that large")
+    return int(size)
+
+
+def parse_rate(text: str) -> Fraction:
+    """Bytes per second, exact, from text such as ``25GB/s`` or ``100Gb/s``; raises `InputError` unless positive."""
+    rate = _parse(text, _RATE, "a bandwidth", "25GB/s or 100Gb/s")
+    if rate <= 0:
+        raise InputError(f"{text!r} is not a positive bandwidth; leave the link out if it carries nothing")
+    if not 1 <= rate <= 10**18:
+        raise InputError(f"{text!r} is not a bandwidth of a real link (1 B/s to 1e9 GB/s)")
+    return rate
+
+
+def parse_time(text: str) -> float:
+    """Seconds from text such as ``1.9us``; raises `InputError` for a negative time or one over an hour."""
+    time = _parse(text, _TIME, "a time", "1.9us or 3ms")
+    if not 0 <= time <= 3600:
+        raise InputError(f"{text!r} is not a latency (0 to 3600 s)")
+    return float(time)
+
+
+def format_size(size: float) -> str:
+    """Text for a number of bytes: in binary units where that is exact, else in decimal ones."""
+    whole = round(size)
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if whole and whole == size and whole % _SIZE[unit] == 0:
+            return f"{whole // _SIZE[unit]} {unit}"
+    for unit in ("TB", "GB", "MB", "kB"):
+        if size >= _SIZE[unit]:
+            return f"{size / _SIZE[unit]:.6g} {unit}"
+    return f"{size:.6g} B"
+
+
+def format_rate(rate: Fraction | float) -> str:
+    """Text for bytes per second, in GB/s with four significant digits."""
+    return f"{float(rate) / 1e9:.4g} GB/s" if rate < 10**13 else f"{float(rate) / 1e9:.0f} GB/s"
+
+
+def format_time(seconds: float) -> str:
+    """Text for a time with four significant digits, in the unit that suits it."""
+    if not math.isfinite(seconds):
+        return str(seconds)
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= scale * 0.99995:
+            return f"{seconds / scale:.4g} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.4g} ns"
+
+
+def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name
+    """A rate in GB/s as an exact fraction, ``"p/q"`` in lowest terms (``"p"`` when whole)."""
+    return str(rate / 10**9)
