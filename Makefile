@@ -1,0 +1,92 @@
+# Everything from nothing: `make demo` needs make and a Python >= 3.11, and sets up the rest in .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The interpreter that .venv is made with; `make PYTHON=/path/to/python3.12 …` picks another.
+PYTHON ?=
+JOBS ?= 2
+RUNS ?= 10
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# An editable install points at the checkout that it was made in: a moved or copied checkout is installed again.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+$(STAMP): pyproject.toml
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+	  python=; \
+	  for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	    if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo 'no Python >= 3.11 with venv found; install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)' >&2; exit 1; \
+	  fi; \
+	  echo "making $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear $(VENV); \
+	fi
+	@echo 'installing blinksim and its development tools into $(VENV) (once, about a minute)'
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	@echo '$(CURDIR)' > $(STAMP)
+
+.PHONY: help
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /  make \1\t/' | expand -t 20
+
+.PHONY: install
+install: $(STAMP)  ## set up .venv (every target that needs it does so by itself)
+
+.PHONY: demo
+demo: $(STAMP)  ## how fast is allreduce on three machines: a DGX-1V, 16 Aurora nodes, an 8-GPU H200 host
+	@for question in \
+	  'project dgx1-v100 allreduce 256MiB' \
+	  'project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection' \
+	  'project tests/data/captures/h200x8/topo.xml allreduce 1GiB'; \
+	do \
+	  printf '\n$$ blinksim %s\n' "$$question"; \
+	  $(BIN)/blinksim $$question; \
+	done
+
+.PHONY: lint
+lint: $(STAMP)  ## ruff, and mypy --strict
+	@echo 'ruff check'
+	@$(BIN)/python -m ruff check --quiet .
+	@echo 'mypy --strict blinksim'
+	@$(BIN)/python -m mypy --no-error-summary
+
+.PHONY: test
+test: lint  ## lint and all quick tests (a few minutes on two cores)
+	@echo 'pytest (quick tests, $(JOBS) processes)'
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not gpu' --durations=5
+
+.PHONY: test-all
+test-all: lint  ## lint and all tests, the slow ones too
+	@echo 'pytest (all tests, $(JOBS) processes)'
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not gpu' --durations=15
+
+.PHONY: test-gpu
+test-gpu: $(STAMP)  ## the tests that need GPUs and CuPy (pip install 'blinksim[gpu-cuda12]')
+	@$(BIN)/python -m pytest -m gpu
+
+.PHONY: bench
+bench: $(STAMP)  ## time whole commands; RUNS=20 runs each more often
+	@for file in benchmarks/bench_*.py; do $(BIN)/python "$$file" --runs $(RUNS); done
+
+.PHONY: build
+build: $(STAMP)  ## sdist and wheel into dist/
+	@$(BIN)/python -m build --outdir dist
+
+.PHONY: clean
+clean:  ## remove caches and what was built; .venv stays
+	@rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0r rm -rf
+
+.PHONY: distclean
+distclean: clean  ## remove .venv too
+	@rm -rf $(VENV)
