@@ -1,0 +1,94 @@
+"""How much each link carries, in shares of the size: what bandwidth bounds follow from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """What sends share: every link (or bus), and every device with a capacity of its own, once per direction.
+
+    names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource numbers
+    of each link; link i uses members[starts[i]:starts[i + 1]].
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    rate: tuple[Fraction, ...]
+    starts: npt.NDArray[np.int32]
+    members: npt.NDArray[np.int32]
+
+
+def resources(topology: Topology) -> Resources:
+    """The shared resources of a topology: links by themselves, buses, and devices with a capacity (in and out)."""
+    names: list[str] = []
+    kinds: list[str] = []
+    rates: list[Fraction] = []
+    number: dict[str, int] = {}
+
+    def resource(key: str, name: str, kind: str, rate: Fraction) -> int:
+        if key not in number:
+            number[key] = len(names)
+            names.append(name)
+            kinds.append(kind)
+            rates.append(rate)
+        return number[key]
+
+    starts, members = [0], list[int]()
+    for link in topology.links:
+        key, name = (f"bus {link.bus}", f"bus {link.bus}") if link.bus else (f"link {link.name}", link.name)
+        members.append(resource(key, name, link.kind, link.bandwidth))
+        for end, way in ((link.src, "out of"), (link.dst, "into")):
+            device = topology.device(end)
+            if device.capacity is not None:
+                members.append(resource(f"{way} {end}", f"{way} {end}", device.kind, device.capacity))
+        starts.append(len(members))
+    return Resources(tuple(names), tuple(kinds), tuple(rates), np.array(starts, np.int32), np.array(members, np.int32))
+
+
+def expand(
+    starts: npt.NDArray[np.int32], values: npt.NDArray[np.int32], which: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Rows `which` of a table in compressed form: (position in `which`, value) for every entry."""
+    length = (starts[1:] - starts[:-1])[which].astype(np.int64)
+    position = np.repeat(np.arange(len(which), dtype=np.int64), length)
+    offset = np.arange(len(position), dtype=np.int64) - np.repeat(np.cumsum(length) - length, length)
+    return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + offset]
+
+
+def uses(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """(send, resource) for every resource that a send occupies."""
+    send, link = expand(schedule.route_start, schedule.route_links, schedule.route)
+    position, resource = expand(shared.starts, shared.members, link)
+    return send[position], resource
+
+
+def link_loads(schedule: Schedule) -> list[Fraction]:
+    """The exact share of the size that each link of the topology carries."""
+    send, link = expand(schedule.route_start, schedule.route_links, schedule.route)
+    total = np.zeros(len(schedule.topology.links), dtype=np.int64)
+    np.add.at(total, link, schedule.share_num[schedule.chunk[send]])
+    return [Fraction(int(value), schedule.share_den) for value in total]
+
+
+def resource_loads(schedule: Schedule, shared: Resources) -> list[Fraction]:
+    """The exact share of the size that passes each resource."""
+    send, resource = uses(schedule, shared)
+    total = np.zeros(len(shared.names), dtype=np.int64)
+    np.add.at(total, resource, schedule.share_num[schedule.chunk[send]])
+    return [Fraction(int(value), schedule.share_den) for value in total]
+
+
+def rate(schedule: Schedule) -> Fraction | None:
+    """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
+    shared = resources(schedule.topology)
+    ratios = [r / load for r, load in zip(shared.rate, resource_loads(schedule, shared), strict=True) if load]
+    return min(ratios, default=None)

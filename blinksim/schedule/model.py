@@ -1,0 +1,219 @@
+"""What is sent where, in which order: arrays, no object per send.
+
+The vector of a collective (its `size`, see `blinksim.collective`) is cut into chunks with exact shares. A send moves
+one chunk from one device to another over a route of links, and either copies it or reduces it into what the receiver
+has. Sends are ordered by step: the sends of a step read what was there when the step began.
+
+Two forms. In *steps* form the steps are what runs, one after another. In *forest* form every chunk travels on a tree of
+its own and its steps only say what depends on what: the chunks can be cut into pieces that follow each other
+(`blinksim.schedule.pipeline`), which turns a forest into steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+
+COPY, REDUCE = 0, 1
+FORMS = ("forest", "steps")
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A collective on a machine, as a list of sends.
+
+    topology: the selected part of the machine (`Topology.select`); its members are the ranks. Arrays, with C chunks,
+    M sends and R routes:
+
+    share_num (C, int64) / share_den: the share of `size` in each chunk. They add up to 1, or for alltoall, where every
+    rank has a vector of that size, to the number of ranks.
+    origin, target (C): the rank that a chunk starts from, or must end at; -1 where that is every rank (or the root).
+    chunk, src, dst (M): what is sent from which device to which (indices into topology.devices).
+    op (M): COPY or REDUCE. step (M): never decreases. route (M): index of the route.
+    channel (M): sends of one channel between two devices keep their order.
+    route_start (R + 1), route_links: route r is the links route_links[route_start[r]:route_start[r + 1]].
+    bound: what the synthesis claims, as the command line prints it (scope, rate_exact, certificate …), or empty.
+    """
+
+    topology: Topology
+    collective: Collective
+    algorithm: str
+    form: str
+    share_num: npt.NDArray[np.int64]
+    share_den: int
+    origin: Ints
+    target: Ints
+    chunk: Ints
+    src: Ints
+    dst: Ints
+    op: npt.NDArray[np.uint8]
+    step: Ints
+    route: Ints
+    channel: Ints
+    route_start: Ints
+    route_links: Ints
+    bound: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise InputError(f"a schedule's form is {' or '.join(FORMS)}, not {self.form!r}")
+        self.collective.check_ranks(self.topology.ranks)
+        per_chunk = (self.share_num, self.origin, self.target)
+        per_send = (self.chunk, self.src, self.dst, self.op, self.step, self.route, self.channel)
+        if len({len(a) for a in per_chunk}) > 1 or len({len(a) for a in per_send}) > 1:
+            raise InputError("a schedule's arrays differ in length")
+        if self.share_den < 1 or (len(self.share_num) and int(self.share_num.min()) < 0):
+            raise InputError("a schedule's shares must not be negative")
+        _within("chunk", self.chunk, len(self.share_num))
+        _within("src", self.src, len(self.topology.devices))
+        _within("dst", self.dst, len(self.topology.devices))
+        _within("op", self.op, 2)
+        _within("route", self.route, len(self.route_start) - 1)
+        _within("route_links", self.route_links, len(self.topology.links))
+        _within("origin", self.origin + 1, self.topology.ranks + 1)
+        _within("target", self.target + 1, self.topology.ranks + 1)
+        if len(self.step) and (int(self.step[0]) < 0 or bool((np.diff(self.step) < 0).any())):
+            raise InputError("a schedule's steps must start at 0 or later and never decrease")
+        if len(self.channel) and int(self.channel.min()) < 0:
+            raise InputError("a schedule's channels must not be negative")
+        start = self.route_start
+        if len(start) < 1 or start[0] != 0 or start[-1] != len(self.route_links) or bool((np.diff(start) < 0).any()):
+            raise InputError("a schedule's route_start must rise from 0 to the number of route_links")
+
+    @property
+    def chunks(self) -> int:
+        return len(self.share_num)
+
+    @property
+    def sends(self) -> int:
+        return len(self.chunk)
+
+    @property
+    def steps(self) -> int:
+        """One more than the last step, 0 for an empty schedule."""
+        return int(self.step[-1]) + 1 if self.sends else 0
+
+    @cached_property
+    def rank_of(self) -> npt.NDArray[np.int32]:
+        """Rank of each device, -1 for devices without one."""
+        ranks = np.full(len(self.topology.devices), -1, dtype=np.int32)
+        for rank, name in enumerate(self.topology.members):
+            ranks[self.topology.index[name]] = rank
+        return ranks
+
+    @cached_property
+    def device_of(self) -> npt.NDArray[np.int32]:
+        """Device index of each rank."""
+        return np.array([self.topology.index[name] for name in self.topology.members], dtype=np.int32)
+
+    def share(self, chunk: int) -> Fraction:
+        """The exact share of one chunk."""
+        return Fraction(int(self.share_num[chunk]), self.share_den)
+
+    def links_of(self, route: int) -> list[int]:
+        """The links of a route, as indices into topology.links."""
+        return [int(x) for x in self.route_links[self.route_start[route] : self.route_start[route + 1]]]
+
+    def with_bound(self, bound: Mapping[str, Any]) -> Schedule:
+        """The same schedule, carrying a bound and its certificate."""
+        return replace(self, bound=dict(bound))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks\n"
+            f"  {self.chunks} chunks, {self.sends} sends in {self.steps} steps ({self.form} form), "
+            f"{len(self.route_start) - 1} routes, {int(self.channel.max(initial=0)) + 1} channels>"
+        )
+
+
+def _within(what: str, values: npt.NDArray[Any], end: int) -> None:
+    if len(values) and not (int(values.min()) >= 0 and int(values.max()) < end):
+        raise InputError(f"a schedule's {what} holds a value outside 0 to {end - 1}")
+
+
+class Builder:
+    """Collects chunks and sends, and makes a `Schedule` of them.
+
+    Sends may be added in any order; they are sorted by step, keeping the order of addition within one.
+    """
+
+    def __init__(self, topology: Topology, collective: Collective, algorithm: str, form: str) -> None:
+        self.topology, self.collective, self.algorithm, self.form = topology, collective, algorithm, form
+        self._shares: list[Fraction] = []
+        self._origin: list[int] = []
+        self._target: list[int] = []
+        self._columns: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(7)]
+        self._routes: dict[tuple[int, ...], int] = {}
+
+    def add_chunk(self, share: Fraction, origin: int = -1, target: int = -1) -> int:
+        """A chunk with a share of the size; returns its number."""
+        self._shares.append(share)
+        self._origin.append(origin)
+        self._target.append(target)
+        return len(self._shares) - 1
+
+    def add_route(self, links: Sequence[int]) -> int:
+        """The number of the route over these links (indices into topology.links)."""
+        return self._routes.setdefault(tuple(links), len(self._routes))
+
+    def add_sends(
+        self,
+        *,
+        chunk: npt.ArrayLike,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        op: npt.ArrayLike,
+        step: npt.ArrayLike,
+        route: npt.ArrayLike,
+        channel: npt.ArrayLike = 0,
+    ) -> None:
+        """Sends, as numbers or arrays that broadcast against each other. src and dst are device indices."""
+        given = (chunk, src, dst, op, step, route, channel)
+        arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.int32) for a in given))
+        for column, array in zip(self._columns, arrays, strict=True):
+            column.append(array.ravel())
+
+    def finish(self) -> Schedule:
+        """The schedule; raises `InputError` if the arrays do not fit together."""
+        den = lcm(*(share.denominator for share in self._shares))
+        if den > 2**40:
+            raise InputError(f"{self.algorithm}: the shares need the common denominator {den}, more than 2^40")
+        columns = [np.concatenate(c) if c else np.zeros(0, np.int32) for c in self._columns]
+        order = np.argsort(columns[4], kind="stable")
+        chunk, src, dst, op, step, route, channel = (np.ascontiguousarray(c[order]) for c in columns)
+        lengths = [0, *(len(links) for links in self._routes)]
+        return Schedule(
+            topology=self.topology,
+            collective=self.collective,
+            algorithm=self.algorithm,
+            form=self.form,
+            share_num=np.array([int(share * den) for share in self._shares], dtype=np.int64),
+            share_den=den,
+            origin=np.array(self._origin, dtype=np.int32),
+            target=np.array(self._target, dtype=np.int32),
+            chunk=chunk,
+            src=src,
+            dst=dst,
+            op=op.astype(np.uint8),
+            step=step,
+            route=route,
+            channel=channel,
+            route_start=np.cumsum(lengths).astype(np.int32),
+            route_links=_flat(self._routes),
+        )
+
+
+def _flat(routes: Iterable[tuple[int, ...]]) -> npt.NDArray[np.int32]:
+    return np.array([link for links in routes for link in links], dtype=np.int32)

@@ -1,0 +1,95 @@
+"""Routes between devices: fewest hops, then the widest; equal ones are spread over the senders.
+
+Devices that hold data are passed through only where no route avoids them. Where several routes are equally good (the
+NICs of a node, the planes of a fabric), a sender takes the one that its own position in its node selects, so that
+neighbours do not all queue at the first NIC.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from blinksim.errors import InfeasibleError
+from blinksim.topology.graph import Topology
+
+
+class Router:
+    """Routes of one topology, found on demand and kept."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._links = [(topology.index[x.src], topology.index[x.dst], x.bandwidth) for x in topology.links]
+        self._holds = [device.holds or device.name in topology.relays for device in topology.devices]
+        self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
+        position: dict[int, int] = {}
+        self._turn = [0] * len(topology.devices)
+        for name in topology.members:
+            device = topology.device(name)
+            self._turn[topology.index[name]] = position.setdefault(device.node, 0)
+            position[device.node] += 1
+
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is no way."""
+        found = self._routes.get((src, dst))
+        if found is None:
+            found = self._routes[src, dst] = self._direct(src, dst) or self._search(src, dst)
+        return found
+
+    def _direct(self, src: int, dst: int) -> tuple[int, ...]:
+        best = max(
+            (i for i in self.topology.out_links[src] if self._links[i][1] == dst),
+            key=lambda i: (self._links[i][2], -i),
+            default=None,
+        )
+        return () if best is None else (best,)
+
+    def _search(self, src: int, dst: int) -> tuple[int, ...]:
+        for through_members in (False, True):
+            arrivals = self._arrivals(src, dst, through_members)
+            if dst in arrivals:
+                path: list[int] = []
+                place = dst
+                while place != src:
+                    equal = arrivals[place]
+                    path.append(equal[self._turn[src] % len(equal)])
+                    place = self._links[path[-1]][0]
+                return tuple(reversed(path))
+        a, b = (self.topology.devices[i].name for i in (src, dst))
+        classes = ", ".join(self.topology.link_classes)
+        raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
+
+    def _arrivals(self, src: int, dst: int, through_members: bool) -> dict[int, list[int]]:
+        """For each device reached before or with `dst`, the links that end a shortest and widest route to it."""
+        width: dict[int, Fraction | None] = {src: None}
+        arrivals: dict[int, list[int]] = {}
+        level = [src]
+        while level and dst not in arrivals:
+            reached: dict[int, tuple[Fraction, list[int]]] = {}
+            for place in level:
+                if place != src and self._holds[place] and not through_members:
+                    continue
+                for number in self.topology.out_links[place]:
+                    _, end, bandwidth = self._links[number]
+                    if end in width:
+                        continue
+                    so_far = width[place]
+                    wide = bandwidth if so_far is None else min(so_far, bandwidth)
+                    best = reached.get(end)
+                    if best is None or wide > best[0]:
+                        reached[end] = (wide, [number])
+                    elif wide == best[0]:
+                        best[1].append(number)
+            for end, (wide, numbers) in reached.items():
+                width[end], arrivals[end] = wide, numbers
+            level = list(reached)
+        return arrivals
+
+    def bandwidth(self, route: tuple[int, ...]) -> Fraction:
+        """Bytes/s of a route on its own: that of its slowest link."""
+        return min(self._links[i][2] for i in route)
+
+
+def path_rate(topology: Topology, src: str, dst: str) -> Fraction:
+    """Bytes/s that one route from `src` to `dst` carries while nothing else runs."""
+    router = Router(topology)
+    return router.bandwidth(router.route(topology.index[src], topology.index[dst]))
