@@ -1,0 +1,129 @@
+"""The pages keep their word: every command in a console block is run and its output compared, every link followed.
+
+A block holds `$ blinksim …` lines, each followed by exactly what the command prints (stderr before stdout, empty lines
+too); a line of only `…` or `...` stands for any lines left out. A command that does not end with status 0 says so in a
+comment: `$ blinksim verify broken.json  # exit 1`. The commands of one page run in order, in one temporary folder in
+which the checkout's data folders can be reached by their names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DATA_FOLDERS = ("topologies", "models", "schedules", "validate", "tests")
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+STATUS = re.compile(r"#\s*exit (\d)\s*$")
+ELLIPSES = ("…", "...")
+
+
+class Example(NamedTuple):
+    """A command of a page, what the page says that it prints, and the exit status that it says."""
+
+    line: int
+    command: str
+    expected: list[str]
+    status: int
+
+
+def examples(text: str) -> list[Example]:
+    """The commands of all console blocks in a page, in order."""
+    found: list[Example] = []
+    for block in BLOCK.finditer(text):
+        start = text.count("\n", 0, block.start(1)) + 1
+        inside: list[Example] = []
+        for offset, line in enumerate(block.group(1).splitlines()):
+            if line.startswith("$ "):
+                status = STATUS.search(line)
+                inside.append(Example(start + offset, line[2:], [], int(status.group(1)) if status else 0))
+            else:
+                assert inside, f"line {start + offset}: output before the first command: {line!r}"
+                inside[-1].expected.append(line)
+        found += inside
+    return found
+
+
+def same(expected: list[str], actual: list[str]) -> bool:
+    """Whether the lines agree, an ellipsis in `expected` standing for any number of lines."""
+    pattern = "".join(
+        r"(?:.*\n)*?" if line.strip() in ELLIPSES else re.escape(line.rstrip()) + "\n" for line in expected
+    )
+    return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in actual)) is not None
+
+
+def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Exit status and output of one command, run in this process as the installed script would."""
+    from blinksim.cli.main import main
+
+    monkeypatch.setattr(sys, "argv", ["blinksim", *arguments])
+    out, err = io.StringIO(), io.StringIO()
+    status: object = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    return int(str(status or 0)), err.getvalue() + out.getvalue()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page.read_text())], ids=lambda page: page.name)
+def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in DATA_FOLDERS:
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for line, command, expected, status in examples(page.read_text()):
+        program, *arguments = shlex.split(command, comments=True)
+        where = f"{page.relative_to(ROOT)}:{line}: $ {command}"
+        assert program == "blinksim", f"{where}\nonly blinksim runs in console blocks; use a sh block for the rest"
+        ended, printed = run_cli(arguments, monkeypatch)
+        assert ended == status, f"{where}\nended with status {ended}, the page says {status}:\n{printed}"
+        assert same(expected, printed.splitlines()), f"{where}\nprints:\n{printed}\nnot:\n" + "\n".join(expected)
+
+
+def test_the_readme_shows_examples() -> None:
+    assert len(examples((ROOT / "README.md").read_text())) >= 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if not target.startswith(("https://", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_console_blocks_are_read_as_written() -> None:
+    text = "Text\n```console\n$ blinksim a 'b c'\none\n\n…\nlast\n$ blinksim d  # exit 2\n```\n```sh\n$ not me\n```\n"
+    assert examples(text) == [
+        Example(3, "blinksim a 'b c'", ["one", "", "…", "last"], 0),
+        Example(8, "blinksim d  # exit 2", [], 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "agree"),
+    [
+        (["a", "b"], ["a", "b"], True),
+        (["a", "b"], ["a", "c"], False),
+        (["a"], ["a", "b"], False),
+        (["a", "b"], ["a"], False),
+        (["a", "...", "d"], ["a", "b", "c", "d"], True),
+        (["a", "…", "d"], ["a", "d"], True),
+        (["a", "…", "d"], ["a", "b", "c"], False),
+        (["1.5 s (x)"], ["105 s (x)"], False),
+        ([], [], True),
+        ([], ["a"], False),
+    ],
+)
+def test_outputs_are_compared_line_by_line(expected: list[str], actual: list[str], agree: bool) -> None:
+    assert same(expected, actual) is agree
