@@ -5,8 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# The interpreter that .venv is made with; `make PYTHON=/path/to/python3.12 …` picks another.
-PYTHON ?=
+# What .venv is made with: the first of these that is new enough. `make PYTHON=/path/to/python3.12 …` names another.
+PYTHON ?= python3.13 python3.12 python3.11 python3
 JOBS ?= 2
 RUNS ?= 10
 
@@ -22,7 +22,7 @@ endif
 $(STAMP): pyproject.toml
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  python=; \
-	  for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	  for name in $(PYTHON); do \
 	    if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
 	  done; \
 	  if [ -z "$$python" ]; then \
@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml
 	  "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo 'installing blinksim and its development tools into $(VENV) (once, about a minute)'
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip --disable-pip-version-check install -qq --editable '.[dev]'
 	@echo '$(CURDIR)' > $(STAMP)
 
 .PHONY: help
