@@ -1,0 +1,35 @@
+"""Pipelined chain: the vector flows down a path of ranks in pieces, so the depth costs only the first piece.
+
+The best number of pieces is sqrt((h-1) beta size / alpha) (e.g. Chan et al., "Collective communication: theory,
+practice and experience", CCPE 2007, section 6). Allreduce reduces up the chain and broadcasts down it, as NCCL's tree
+does inside a node.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+from blinksim.algorithms.orders import Order, chain_order
+from blinksim.algorithms.plan import Plan, Postal, pipelined
+from blinksim.algorithms.trees import add_tree
+from blinksim.collective import Collective
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "broadcast", "reduce")
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds with the best number of pieces; in an allreduce the inner ranks' ports carry the vector up and down."""
+    ways = 2 if collective == "allreduce" else 1
+    load = size * (ways if ranks > 2 else 1)
+    return pipelined(ways * (ranks - 1), size, load, model, 0.0 if collective == "broadcast" else size)
+
+
+def build(topology: Topology, collective: Collective, order: Order | None = None) -> Schedule:
+    """The schedule along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""
+    plan = Plan(topology, collective, "chain", "forest")
+    path = order or chain_order(topology, collective.root)
+    add_tree(plan, collective, Fraction(1), {b: a for a, b in pairwise(path)}, path[0], 0)
+    return plan.finish()

@@ -1,0 +1,58 @@
+"""Chains inside the nodes, a double binary tree between them: what NCCL's tree algorithm is made of.
+
+Every node is one vertex of the inter-node trees; its ranks form a chain under the one that talks to the network
+(Blink+ report, section 2; spec of NCCL's graph files). Each local rank heads one channel, so that all NICs work.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+from blinksim.algorithms.double_binary import two_trees
+from blinksim.algorithms.plan import Plan, Postal, pipelined
+from blinksim.algorithms.trees import Parents, add_tree, height
+from blinksim.collective import Collective
+from blinksim.schedule.model import Schedule
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce",)
+
+
+def _channels(groups: list[list[int]]) -> list[tuple[Parents, int]]:
+    """For every local rank two trees over all ranks, with their roots."""
+    trees = []
+    for head in range(min(map(len, groups))):
+        chains = [group[head:] + group[:head] for group in groups]
+        below = {b: a for chain in chains for a, b in itertools.pairwise(chain)}
+        for parents, root in two_trees(len(groups)):
+            across = {chains[child][0]: chains[parent][0] for child, parent in parents.items()}
+            trees.append((below | across, chains[root][0]))
+    return trees
+
+
+def time(collective: str, nodes: int, local: int, size: float, model: Postal) -> float:
+    """Seconds with the best number of pieces when ports are alike inside and between nodes; loads are counted."""
+    groups = [list(range(node * local, (node + 1) * local)) for node in range(nodes)]
+    trees = _channels(groups)
+    out = [0.0] * (nodes * local)
+    received = [0.0] * (nodes * local)
+    share = size / len(trees)
+    for parents, _ in trees:
+        for child, parent in parents.items():
+            out[parent] += share
+            out[child] += share
+            received[parent] += share
+    tall = max(height(parents, root) for parents, root in trees)
+    # Up and down are mirror images: what a port sends in one it receives in the other.
+    return pipelined(2 * tall, share, max(out), model, max(received))
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule; on one node a chain per local rank, used up and down."""
+    plan = Plan(topology, collective, "chain_tree", "forest")
+    trees = _channels(nodes_of(topology, topology.members))
+    for channel, (parents, root) in enumerate(trees):
+        add_tree(plan, collective, Fraction(1, len(trees)), parents, root, channel)
+    return plan.finish()

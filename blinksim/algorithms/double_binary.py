@@ -1,0 +1,81 @@
+"""Double binary tree: two trees with half the vector each, so that a rank is a leaf in one of them.
+
+Every port then carries the vector about once per direction, at logarithmic depth (Sanders, Speck and Träff, "Two-tree
+algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 2009; NCCL since 2.4 between nodes).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from blinksim.algorithms.plan import Plan, Postal, pipelined
+from blinksim.algorithms.trees import Parents, add_tree, height
+from blinksim.collective import Collective
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "broadcast", "reduce")
+
+
+def inorder(positions: int) -> Parents:
+    """Parents in the in-order tree over 0 … positions-1: odd positions are leaves, 0 is the root with one child."""
+    parents = {}
+    for place in range(1, positions):
+        low = place & -place
+        above = (place ^ low) | (low << 1)
+        parents[place] = above if above < positions else place ^ low
+    return parents
+
+
+def two_trees(positions: int) -> list[tuple[Parents, int]]:
+    """Two trees and their roots: the in-order tree and its mirror image, or its shift by one for an odd count."""
+    first = inorder(positions)
+
+    def moved(place: int) -> int:
+        return positions - 1 - place if positions % 2 == 0 else (place + 1) % positions
+
+    return [(first, 0), ({moved(a): moved(b) for a, b in first.items()}, moved(0))]
+
+
+def rooted_trees(ranks: int, root: int) -> list[tuple[Parents, int]]:
+    """Two trees over all ranks with `root` on top of both: it feeds the roots of two trees over the others."""
+    if ranks == 1:
+        return [({}, root)] * 2
+    trees = []
+    for parents, top in two_trees(ranks - 1):
+        name = [(root + 1 + place) % ranks for place in range(ranks - 1)]
+        trees.append(({name[a]: name[b] for a, b in parents.items()} | {name[top]: root}, root))
+    return trees
+
+
+def _trees(collective: str, ranks: int, root: int) -> list[tuple[Parents, int]]:
+    return two_trees(ranks) if collective == "allreduce" else rooted_trees(ranks, root)
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds with the best number of pieces; the busiest port's load is counted on the two trees."""
+    trees = _trees(collective, ranks, 0)
+    tall = max(height(parents, root) for parents, root in trees)
+    out, into = [0.0] * ranks, [0.0] * ranks
+    for parents, _ in trees:
+        for child, parent in parents.items():
+            if collective in ("allreduce", "broadcast"):
+                out[parent] += size / 2
+                into[child] += size / 2
+            if collective in ("allreduce", "reduce"):
+                out[child] += size / 2
+                into[parent] += size / 2
+    received = [0.0] * ranks
+    for parents, _ in trees:
+        for parent in parents.values():
+            received[parent] += 0.0 if collective == "broadcast" else size / 2
+    hops = tall * (2 if collective == "allreduce" else 1)
+    return pipelined(hops, size / 2, max(*out, *into), model, max(received))
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule on both trees, half the vector each."""
+    plan = Plan(topology, collective, "double_binary", "forest")
+    for channel, (parents, root) in enumerate(_trees(collective.name, plan.n, collective.root)):
+        add_tree(plan, collective, Fraction(1, 2), parents, root, channel)
+    return plan.finish()

@@ -1,0 +1,45 @@
+"""Recursive halving, then doubling: log2 n steps each way and no byte more than a ring moves.
+
+Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur et al., IJHPCA 2005, section 4.
+Powers of two only.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.algorithms.plan import Plan, Postal, log2_ranks
+from blinksim.algorithms.recursive_doubling import gather_step
+from blinksim.collective import Collective
+from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "reducescatter")
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds: log2 n steps and (n-1)/n of the vector, twice for allreduce."""
+    steps = log2_ranks("halving_doubling", ranks)
+    one_way = steps * model.alpha + model.beta * size * (ranks - 1) / ranks
+    return one_way * (2 if collective == "allreduce" else 1) + model.gamma * size * (ranks - 1) / ranks
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule; raises `InputError` unless the number of ranks is a power of two."""
+    plan = Plan(topology, collective, "halving_doubling", "steps")
+    steps = log2_ranks("halving_doubling", plan.n)
+    for rank in range(plan.n):
+        plan.add_chunk(Fraction(1, plan.n), target=rank if collective.name == "reducescatter" else -1)
+    ranks = np.arange(plan.n)[:, None]
+    for step in range(steps):
+        distance = plan.n >> (step + 1)
+        # What the partner's half of the block will own goes to the partner.
+        partner = ranks ^ distance
+        shards = (partner & ~(distance - 1)) + np.arange(distance)[None, :]
+        plan.send(ranks, partner, chunk=shards, op=REDUCE, step=step)
+    if collective.name == "allreduce":
+        for step in range(steps):
+            gather_step(plan, distance=1 << step, step=steps + step)
+    return plan.finish()

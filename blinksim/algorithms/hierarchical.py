@@ -1,0 +1,85 @@
+"""Hierarchical: reduce-scatter inside every node, exchange between nodes on rings, allgather inside every node.
+
+Only 1/g of the vector of a node with g ranks crosses each of its network ports, in g parallel rings (Aurora allreduce
+projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section 4.2).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.algorithms.plan import Plan, Postal
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter")
+
+
+def time(collective: str, nodes: int, local: int, size: float, inside: Postal, between: Postal) -> float:
+    """Seconds on `nodes` nodes of `local` ranks, whose ports inside and between the nodes differ."""
+    ways = 2 if collective == "allreduce" else 1
+    moved = size * (local - 1) / local
+    shard = size / (local * nodes)
+    one_way = (inside.alpha if local > 1 else 0.0) + inside.beta * moved
+    one_way += (nodes - 1) * (between.alpha + between.beta * shard)
+    reduced = inside.gamma * moved + between.gamma * (nodes - 1) * shard
+    return ways * one_way + (reduced if collective != "allgather" else 0.0)
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule; local rank l of every node is on inter-node ring l.
+
+    Raises `InfeasibleError` for a single node, or nodes with different numbers of ranks.
+    """
+    groups = nodes_of(topology, topology.members)
+    if len(groups) < 2 or len({len(group) for group in groups}) > 1:
+        sizes = " ".join(str(len(group)) for group in groups)
+        raise InfeasibleError(
+            f"hierarchical needs two or more nodes with equally many ranks each; these have {sizes}; "
+            "take ring, or change --nodes and --members"
+        )
+    plan = Plan(topology, collective, "hierarchical", "steps")
+    ranks = np.array(groups, dtype=np.int32)
+    nodes, local = ranks.shape
+    # Chunk (l, k) of local rank l and ring position k has number l * nodes + k.
+    for l in range(local):  # noqa: E741 - l for local, as in the formulas
+        for k in range(nodes):
+            owner = int(ranks[k, l])
+            origin = owner if collective.name == "allgather" else -1
+            target = owner if collective.name == "reducescatter" else -1
+            plan.add_chunk(Fraction(1, nodes * local), origin, target)
+    step = 0
+    if collective.reduces:
+        if local > 1:
+            _inside(plan, ranks, REDUCE, step)
+            step += 1
+        step = _rings(plan, ranks, REDUCE, step)
+    if collective.name != "reducescatter":
+        step = _rings(plan, ranks, COPY, step)
+        if local > 1:
+            _inside(plan, ranks, COPY, step)
+    return plan.finish()
+
+
+def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> None:
+    """Within every node, local rank a sends to (REDUCE) or owns (COPY) the chunks of local rank b or a."""
+    nodes, local = ranks.shape
+    node, a, b, k = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes, local, local, nodes)), indexing="ij"))
+    keep = a != b
+    node, a, b, k = node[keep], a[keep], b[keep], k[keep]
+    plan.send(ranks[node, a], ranks[node, b], chunk=(b if op == REDUCE else a) * nodes + k, op=op, step=step)
+
+
+def _rings(plan: Plan, ranks: npt.NDArray[np.int32], op: int, first: int) -> int:
+    """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its way, at node k."""
+    nodes, local = ranks.shape
+    turn, node, l = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes - 1, nodes, local)), indexing="ij"))  # noqa: E741
+    k = (node - turn - (1 if op == REDUCE else 0)) % nodes
+    plan.send(ranks[node, l], ranks[(node + 1) % nodes, l], chunk=l * nodes + k, op=op, step=first + turn, channel=l)
+    return int(first + nodes - 1)

@@ -1,0 +1,196 @@
+"""Orders of the ranks for rings and chains: which neighbours a machine's links favour.
+
+Up to `EXACT` ranks whose direct links hold Hamiltonian cycles, the most edge-disjoint ones (counting lanes) are found
+by search, as NCCL's rings use a DGX-1 (Blink, section 2). Beyond that, ranks go node by node; with several NICs a
+node, one ring per NIC leaves the node from another GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise, permutations
+
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+from blinksim.topology.routes import Router
+
+EXACT = 9
+_CYCLES = 20_000
+Order = tuple[int, ...]
+
+
+def ring_orders(topology: Topology) -> list[Order]:
+    """Directed cyclic orders of the ranks, one per ring; all rings carry equal shares."""
+    n = topology.ranks
+    if n <= 2:
+        return [tuple(range(n))]
+    lanes = _lanes(topology)
+    packed = _pack(lanes, n) if n <= EXACT else []
+    candidates = [[*packed, *map(_reverse, packed)]] if packed else []
+    if not packed:
+        candidates += [[order] for order in _small_orders(n)] if n <= 6 else []
+        candidates += _by_node(topology)
+        candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
+    router = Router(topology)
+    # Fewest rings among the fastest: each ring of its own costs a channel.
+    return max(candidates, key=lambda rings: (ring_rate(topology, router, rings), -len(rings)))
+
+
+def chain_order(topology: Topology, first: int = 0) -> Order:
+    """An order of the ranks that starts with `first` and whose slowest hop is as fast as a search finds."""
+    n = topology.ranks
+    if n <= 2:
+        return (first, *(rank for rank in range(n) if rank != first))
+    router = Router(topology)
+    if n <= EXACT:
+        width = _widths(topology, router)
+        return max(_paths(width, first), key=lambda order: _slowest(width, order))
+    groups = nodes_of(topology, topology.members)
+    home = next(i for i, group in enumerate(groups) if first in group)
+    ordered = groups[home:] + groups[:home]
+    place = ordered[0].index(first)
+    ordered[0] = ordered[0][place:] + ordered[0][:place]
+    return tuple(rank for group in ordered for rank in group)
+
+
+def ring_rate(topology: Topology, router: Router, rings: list[Order]) -> Fraction:
+    """Bytes/s that flow along every ring at once when all go at the same pace, times their number."""
+    load: dict[object, Fraction] = {}
+    limit: dict[object, Fraction] = {}
+    index = [topology.index[name] for name in topology.members]
+    for order in rings:
+        for a, b in pairwise((*order, order[0])):
+            for number in router.route(index[a], index[b]):
+                link = topology.links[number]
+                key = link.bus or number
+                load[key] = load.get(key, Fraction(0)) + 1
+                limit[key] = link.bandwidth
+    return min(limit[key] / load[key] for key in load) * len(rings)
+
+
+def _lanes(topology: Topology) -> dict[tuple[int, int], int]:
+    """Lanes between each pair of ranks that a full-duplex link joins directly, in units of the thinnest lane."""
+    rank = {name: i for i, name in enumerate(topology.members)}
+    direct: dict[tuple[int, int], Fraction] = {}
+    for link in topology.links:
+        if link.src in rank and link.dst in rank and link.bus is None:
+            pair = (rank[link.src], rank[link.dst])
+            direct[pair] = direct.get(pair, Fraction(0)) + link.bandwidth
+    both = {pair: min(rate, direct[pair[::-1]]) for pair, rate in direct.items() if pair[::-1] in direct}
+    unit = min(both.values(), default=Fraction(1))
+    return {pair: int(rate / unit) for pair, rate in both.items()}
+
+
+def _cycles(lanes: dict[tuple[int, int], int], n: int) -> Iterator[Order]:
+    """Hamiltonian cycles through rank 0, each in one direction only."""
+    next_to = [[b for b in range(n) if (a, b) in lanes] for a in range(n)]
+
+    def extend(path: list[int], seen: int) -> Iterator[Order]:
+        if len(path) == n:
+            if path[1] < path[-1] and (path[-1], 0) in lanes:
+                yield tuple(path)
+            return
+        for b in next_to[path[-1]]:
+            if not seen >> b & 1:
+                path.append(b)
+                yield from extend(path, seen | 1 << b)
+                path.pop()
+
+    yield from extend([0], 1)
+
+
+def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
+    """The most cycles that use no lane twice, by depth-first search over at most `_CYCLES` of them."""
+    cycles = [order for order, _ in zip(_cycles(lanes, n), range(_CYCLES), strict=False)]
+    edges = [tuple(pairwise((*order, order[0]))) for order in cycles]
+    most = min((sum(lanes.get((a, b), 0) for b in range(n)) for a in range(n)), default=0) // 2
+    best: list[int] = []
+    budget = 200_000
+
+    def search(start: int, chosen: list[int], left: dict[tuple[int, int], int]) -> bool:
+        nonlocal best, budget
+        if len(chosen) > len(best):
+            best = list(chosen)
+        budget -= 1
+        if len(best) >= most or budget < 0:
+            return True
+        for number in range(start, len(cycles)):
+            if all(left[edge] > 0 for edge in edges[number]):
+                for a, b in edges[number]:
+                    left[a, b] -= 1
+                    left[b, a] -= 1
+                chosen.append(number)
+                if search(number, chosen, left):
+                    return True
+                chosen.pop()
+                for a, b in edges[number]:
+                    left[a, b] += 1
+                    left[b, a] += 1
+        return False
+
+    search(0, [], dict(lanes))
+    return [cycles[number] for number in best]
+
+
+def _small_orders(n: int) -> list[Order]:
+    return [(0, *rest) for rest in permutations(range(1, n)) if n < 3 or rest[0] < rest[-1]]
+
+
+def _by_node(topology: Topology) -> list[list[Order]]:
+    """Node by node in rank order: one ring, or one per local rank, each entering the nodes at another one."""
+    groups = nodes_of(topology, topology.members)
+    single = [tuple(rank for group in groups for rank in group)]
+    local = min(map(len, groups))
+    if len(groups) == 1 or local == 1 or len({len(group) for group in groups}) > 1:
+        return [single]
+    turned = [tuple(rank for group in groups for rank in group[turn:] + group[:turn]) for turn in range(local)]
+    return [single, turned]
+
+
+def _reverse(order: Order) -> Order:
+    return (order[0], *reversed(order[1:]))
+
+
+def _widths(topology: Topology, router: Router) -> list[list[tuple[int, Fraction]]]:
+    """For each ordered pair of ranks: whether the route avoids other GPUs (1 or 0), and its bandwidth."""
+    index = [topology.index[name] for name in topology.members]
+    holds = set(index)
+    table = []
+    for a in index:
+        row = []
+        for b in index:
+            if a == b:
+                row.append((0, Fraction(0)))
+                continue
+            route = router.route(a, b)
+            passed = {topology.index[topology.links[i].dst] for i in route[:-1]}
+            row.append((int(not passed & holds), router.bandwidth(route)))
+        table.append(row)
+    return table
+
+
+def _slowest(width: list[list[tuple[int, Fraction]]], order: Order) -> tuple[int, Fraction]:
+    return min(width[a][b] for a, b in pairwise(order))
+
+
+def _paths(width: list[list[tuple[int, Fraction]]], first: int) -> Iterator[Order]:
+    """Paths from `first` over hops no slower than a threshold, one per threshold that still allows a path."""
+    n = len(width)
+    levels = sorted({width[a][b] for a in range(n) for b in range(n) if a != b})
+
+    def extend(path: list[int], level: tuple[int, Fraction]) -> Order | None:
+        if len(path) == n:
+            return tuple(path)
+        for b in sorted(set(range(n)) - set(path)):
+            if width[path[-1]][b] >= level:
+                found = extend([*path, b], level)
+                if found:
+                    return found
+        return None
+
+    for level in levels:
+        found = extend([first], level)
+        if found is None:
+            return
+        yield found

@@ -1,0 +1,37 @@
+"""Parameter server: all ranks send their vector to rank 0, which adds them up and sends the sum back to all.
+
+What MXNet's device key-value store does for small keys (MXNet multi-tree wiki page, figure 2); cheap in steps,
+expensive at the server's port.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.algorithms.plan import Plan, Postal
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce",)
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds: the server's port takes n-1 vectors in, then sends n-1 out."""
+    if ranks == 1:
+        return 0.0
+    moved = size * (ranks - 1)
+    return 2 * (model.alpha + model.beta * moved) + model.gamma * moved
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule with rank 0 as the server."""
+    plan = Plan(topology, collective, "parameter_server", "steps")
+    vector = plan.add_chunk(Fraction(1))
+    clients = np.arange(1, plan.n)
+    if len(clients):
+        plan.send(clients, 0, chunk=vector, op=REDUCE, step=0)
+        plan.send(0, clients, chunk=vector, op=COPY, step=1)
+    return plan.finish()

@@ -1,0 +1,50 @@
+"""Recursive doubling: log2 n exchanges with partners at distance 1, 2, 4 …, the fewest steps with one port per rank.
+
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005, sections 3
+and 4. Powers of two only.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.algorithms.plan import Plan, Postal, log2_ranks
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "allgather")
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds: log2 n steps, with the whole vector each (allreduce) or a doubling share of it (allgather)."""
+    steps = log2_ranks("recursive_doubling", ranks)
+    if collective == "allreduce":
+        return steps * (model.alpha + (model.beta + model.gamma) * size)
+    return steps * model.alpha + model.beta * size * (ranks - 1) / ranks
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule; raises `InputError` unless the number of ranks is a power of two."""
+    plan = Plan(topology, collective, "recursive_doubling", "steps")
+    steps = log2_ranks("recursive_doubling", plan.n)
+    ranks = np.arange(plan.n)
+    if collective.name == "allreduce":
+        whole = plan.add_chunk(Fraction(1))
+        for step in range(steps):
+            plan.send(ranks, ranks ^ (1 << step), chunk=whole, op=REDUCE, step=step)
+    else:
+        for rank in range(plan.n):
+            plan.add_chunk(Fraction(1, plan.n), origin=rank)
+        for step in range(steps):
+            gather_step(plan, distance=1 << step, step=step)
+    return plan.finish()
+
+
+def gather_step(plan: Plan, distance: int, step: int) -> None:
+    """Every rank sends the `distance` shards of its aligned block to the rank at that distance (chunk r is shard r)."""
+    ranks = np.arange(plan.n)[:, None]
+    shards = (ranks & ~(distance - 1)) + np.arange(distance)[None, :]
+    plan.send(ranks, ranks ^ distance, chunk=shards, op=COPY, step=step)

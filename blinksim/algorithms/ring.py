@@ -1,0 +1,57 @@
+"""Ring: every rank sends to its successor only, each shard goes once (or twice) around.
+
+Bandwidth-optimal on one port per rank, latency linear in the ranks (Patarasu and Yuan, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations", JPDC 2009). The allgather is also NCCL's bootstrap exchange (SISCI-NCCL
+thesis, listing 3.2). With several edge-disjoint rings each carries an equal share, as NCCL's channels do (Blink,
+section 2).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.algorithms.orders import Order, ring_orders
+from blinksim.algorithms.plan import Plan, Postal
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter")
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds: (n-1) steps of a shard of size/n each, twice for allreduce."""
+    step = model.alpha + model.beta * size / ranks
+    reduction = model.gamma * size / ranks if collective != "allgather" else 0.0
+    return (ranks - 1) * (step * (2 if collective == "allreduce" else 1) + reduction)
+
+
+def build(topology: Topology, collective: Collective, rings: list[Order] | None = None) -> Schedule:
+    """The schedule over `rings` (directed cyclic orders of all ranks; default: what suits the links)."""
+    orders = ring_orders(topology) if rings is None else rings
+    plan = Plan(topology, collective, "ring", "steps")
+    n = plan.n
+    share = Fraction(1, n * len(orders))
+    position, step = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(n - 1)))
+    for channel, ring in enumerate(orders):
+        order = np.array(ring, dtype=np.int32)
+        first = plan.add_chunk(share, *_ends(collective.name, ring, 0))
+        for shard in range(1, n):
+            plan.add_chunk(share, *_ends(collective.name, ring, shard))
+        src, dst = order[position], order[(position + 1) % n]
+        if collective.name != "allgather":
+            plan.send(src, dst, chunk=first + (position - step) % n, op=REDUCE, step=step, channel=channel)
+        if collective.name != "reducescatter":
+            # After a reduce-scatter the rank at position p owns shard p + 1, before an allgather its own.
+            owned, after = (1, n - 1) if collective.name == "allreduce" else (0, 0)
+            chunk = first + (position + owned - step) % n
+            plan.send(src, dst, chunk=chunk, op=COPY, step=after + step, channel=channel)
+    return plan.finish()
+
+
+def _ends(collective: str, ring: Order, shard: int) -> tuple[int, int]:
+    if collective == "allgather":
+        return ring[shard], -1
+    return -1, ring[shard - 1] if collective == "reducescatter" else -1

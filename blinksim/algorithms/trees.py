@@ -1,0 +1,52 @@
+"""Pipelined trees: chain, binary tree and double binary tree share one way from a parent list to a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from blinksim.algorithms.plan import Plan
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, REDUCE
+
+Parents = dict[int, int]
+
+
+def depths(parents: Parents, root: int) -> dict[int, int]:
+    """Distance of every vertex from the root; `parents` maps every other vertex to its parent."""
+    depth = {root: 0}
+    for vertex in parents:
+        trail = []
+        while vertex not in depth:
+            trail.append(vertex)
+            vertex = parents[vertex]
+        for below in reversed(trail):
+            depth[below] = depth[parents[below]] + 1
+    return depth
+
+
+def height(parents: Parents, root: int) -> int:
+    """The greatest distance from the root."""
+    return max(depths(parents, root).values())
+
+
+def add_tree(plan: Plan, collective: Collective, share: Fraction, parents: Parents, root: int, channel: int) -> None:
+    """One chunk on one tree: up for a reduction, down for a distribution, up and then down for allreduce."""
+    chunk = plan.add_chunk(share)
+    depth = depths(parents, root)
+    tall = max(depth.values())
+    children = sorted(parents, key=lambda v: (depth[v], v))
+    if collective.reduces:
+        up = sorted(children, key=lambda v: -depth[v])
+        _edges(plan, up, [parents[v] for v in up], chunk, REDUCE, [tall - depth[v] for v in up], channel)
+    if collective.name in ("broadcast", "allreduce"):
+        after = tall if collective.reduces else 0
+        steps = [after + depth[v] - 1 for v in children]
+        _edges(plan, [parents[v] for v in children], children, chunk, COPY, steps, channel)
+
+
+def _edges(
+    plan: Plan, src: Sequence[int], dst: Sequence[int], chunk: int, op: int, step: Sequence[int], channel: int
+) -> None:
+    if len(src):
+        plan.send(src, dst, chunk=chunk, op=op, step=step, channel=channel)

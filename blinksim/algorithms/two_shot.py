@@ -1,0 +1,35 @@
+"""Two-shot allreduce: a direct reduce-scatter, then a direct allgather; bandwidth-optimal on switches in two steps."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.algorithms.plan import Plan, Postal
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce",)
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds: two latencies, and (n-1)/n of the vector out of every port twice."""
+    if ranks == 1:
+        return 0.0
+    moved = size * (ranks - 1) / ranks
+    return 2 * (model.alpha + model.beta * moved) + model.gamma * moved
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule: shard r is reduced by rank r in step 0 and sent to everybody in step 1."""
+    plan = Plan(topology, collective, "two_shot", "steps")
+    for _ in range(plan.n):
+        plan.add_chunk(Fraction(1, plan.n))
+    src, dst = (grid.ravel() for grid in np.meshgrid(np.arange(plan.n), np.arange(plan.n), indexing="ij"))
+    src, dst = src[src != dst], dst[src != dst]
+    if len(src):
+        plan.send(src, dst, chunk=dst, op=REDUCE, step=0)
+        plan.send(src, dst, chunk=src, op=COPY, step=1)
+    return plan.finish()

@@ -1,0 +1,158 @@
+"""Alpha-beta(-gamma) time of a schedule on its own links: loads and depth to seconds.
+
+A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte (Hockney's
+model; Thakur et al., IJHPCA 2005, section 3). Sends that run together share the links, buses and device capacities
+that their routes cross: in steps form a step takes its largest alpha plus its busiest resource; a forest is a
+pipeline, whose first piece takes the longest path and every further one alpha plus the busiest resource's share of a
+piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.algorithms.plan import best_pieces
+from blinksim.cost.terms import Term
+from blinksim.schedule.loads import Resources, resource_loads, resources, uses
+from blinksim.schedule.model import REDUCE, Schedule
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a schedule takes for one size.
+
+    terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: the share of the
+    time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut into.
+    """
+
+    terms: tuple[Term, ...]
+    bottleneck: str
+    busy: float
+    steps: int
+    pieces: int = 1
+
+    @property
+    def time_s(self) -> float:
+        return sum(term.time_s for term in self.terms)
+
+
+def cost(schedule: Schedule, size: int, gamma: float = 0.0) -> Cost:
+    """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces."""
+    if not schedule.sends:
+        return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+    shared = resources(schedule.topology)
+    seconds = size / np.array([float(rate) for rate in shared.rate])
+    if schedule.form == "steps":
+        terms, pieces = _in_steps(schedule, shared, seconds, gamma * size), 1
+    else:
+        terms, pieces = _pipelined(schedule, shared, seconds, gamma * size)
+    busy = np.array([float(load) for load in resource_loads(schedule, shared)]) * seconds
+    worst = int(np.argmax(busy))
+    time = sum(term.time_s for term in terms)
+    return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
+
+
+def route_alphas(schedule: Schedule) -> Floats:
+    """Seconds of alpha of each route: all latencies on it, and the overhead of its first link."""
+    links = schedule.topology.links
+    return np.array(
+        [
+            sum(links[i].latency for i in route) + links[route[0]].overhead
+            for route in map(schedule.links_of, range(len(schedule.route_start) - 1))
+        ]
+    )
+
+
+def _shares(schedule: Schedule) -> Floats:
+    return (schedule.share_num / schedule.share_den)[schedule.chunk]
+
+
+def _in_steps(schedule: Schedule, shared: Resources, seconds: Floats, gamma: float) -> tuple[Term, ...]:
+    share, steps = _shares(schedule), schedule.steps
+    alpha = np.zeros(steps)
+    np.maximum.at(alpha, schedule.step, route_alphas(schedule)[schedule.route])
+    send, resource = uses(schedule, shared)
+    key = schedule.step[send].astype(np.int64) * len(shared.names) + resource
+    found, where = np.unique(key, return_inverse=True)
+    load = np.bincount(where, share[send]) * seconds[found % len(shared.names)]
+    # The busiest resource of every step: sorted by step and load, it is the last of its step.
+    order = np.lexsort((load, found // len(shared.names)))
+    step_of = (found // len(shared.names))[order]
+    last = order[np.append(np.flatnonzero(np.diff(step_of)), len(order) - 1)]
+    by_kind: dict[str, float] = {}
+    for position in last:
+        kind = shared.kinds[int(found[position] % len(shared.names))]
+        by_kind[kind] = by_kind.get(kind, 0.0) + float(load[position])
+    terms = [Term(f"latency of {steps} steps", float(alpha.sum()), "alpha")]
+    terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
+    reduced = np.zeros(steps)
+    key = schedule.step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
+    found, where = np.unique(key[schedule.op == REDUCE], return_inverse=True)
+    if gamma and len(found):
+        amounts = np.bincount(where, share[schedule.op == REDUCE]) * gamma
+        np.maximum.at(reduced, found // len(schedule.topology.devices), amounts)
+        terms.append(Term("reduction", float(reduced.sum()), "gamma"))
+    return tuple(terms)
+
+
+def _pipelined(schedule: Schedule, shared: Resources, seconds: Floats, gamma: float) -> tuple[tuple[Term, ...], int]:
+    alphas = route_alphas(schedule)[schedule.route]
+    share = _shares(schedule)
+    send, resource = uses(schedule, shared)
+    slowest = np.zeros(schedule.sends)
+    np.maximum.at(slowest, send, seconds[resource])
+    transfer = slowest * share
+    busy = np.bincount(resource, share[send], len(shared.names)) * seconds
+    drain, alpha = float(busy.max()), float(alphas.max())
+    kind = shared.kinds[int(np.argmax(busy))]
+
+    # The longest path depends on the number of pieces, which depends on the longest path; a few rounds settle it.
+    pieces, seen = 1, set[int]()
+    best: tuple[float, int, float, float] | None = None
+    while pieces not in seen:
+        seen.add(pieces)
+        lag, fill = _longest_path(schedule, alphas, transfer, pieces)
+        for count in {pieces, *best_pieces(fill, drain, alpha)}:
+            lag, fill = _longest_path(schedule, alphas, transfer, count)
+            time = lag + fill / count + (count - 1) * (alpha + drain / count)
+            if best is None or time < best[0]:
+                best = (time, count, lag, fill)
+        assert best is not None
+        pieces = best_pieces(best[3], drain, alpha)[0]
+    _, count, lag, fill = best  # type: ignore[misc]
+    terms = [
+        Term(f"latency of {schedule.steps} hops and {count - 1} more pieces", lag + (count - 1) * alpha, "alpha"),
+        Term(f"bandwidth of {kind}", fill / count + (count - 1) * drain / count, kind),
+    ]
+    if gamma:
+        reduced = np.bincount(schedule.dst[schedule.op == REDUCE], share[schedule.op == REDUCE])
+        terms.append(Term("reduction", gamma * float(reduced.max(initial=0.0)), "gamma"))
+    return tuple(terms), count
+
+
+def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: int) -> tuple[float, float]:
+    """(sum of alphas, sum of whole-chunk transfer times) along the path that one piece of any chunk takes longest
+    on."""
+    devices = len(schedule.topology.devices)
+    ready: tuple[Floats, Floats] = (np.zeros(schedule.chunks * devices), np.zeros(schedule.chunks * devices))
+    source = schedule.chunk.astype(np.int64) * devices + schedule.src
+    target = schedule.chunk.astype(np.int64) * devices + schedule.dst
+    bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+    for first, end in pairwise(bounds):
+        now = slice(int(first), int(end))
+        lag = ready[0][source[now]] + alphas[now]
+        fill = ready[1][source[now]] + transfer[now]
+        # Of several arrivals at one place the latest counts.
+        order = np.argsort(lag + fill / pieces, kind="stable")
+        places = target[now][order]
+        later = lag[order] + fill[order] / pieces > ready[0][places] + ready[1][places] / pieces
+        ready[0][places[later]] = lag[order][later]
+        ready[1][places[later]] = fill[order][later]
+    latest = int(np.argmax(ready[0] + ready[1] / pieces))
+    return float(ready[0][latest]), float(ready[1][latest])
