@@ -1,0 +1,104 @@
+"""Rates of links by generation: what ``models/link_rates.yaml`` says, for formats that name parts but not rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from blinksim import data_files
+from blinksim.errors import InputError
+from blinksim.units import parse_rate, parse_time
+
+RATES = ("nominal", "nccl")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRow:
+    """Which CPUs an interconnect rate holds for; None fits every CPU."""
+
+    name: str
+    rate: Fraction
+    arch: str | None = None
+    vendor: str | None = None
+    family: int | None = None
+    models_from: int | None = None
+
+
+@dataclass(frozen=True)
+class LinkRates:
+    """One column of the table: bytes/s in one direction, and seconds.
+
+    nvlink: (sm, holds for that sm only, rate of a lane), ascending. pcie: rate of a lane by transfer rate in GT/s as
+    text (``"2.5"``, ``"8"``). local: a connection without a limit of its own. timing: (latency, overhead) by what a
+    link is.
+    """
+
+    name: str
+    nvlink: tuple[tuple[int, bool, Fraction], ...]
+    pcie: Mapping[str, Fraction]
+    pcie_unknown_rate: str
+    pcie_unknown_lanes: int
+    cpus: tuple[CpuRow, ...]
+    local: Fraction
+    net_unknown: Fraction
+    timing: Mapping[str, tuple[float, float]] = field(hash=False)
+
+    def nvlink_lane(self, sm: int) -> Fraction | None:
+        """The rate of an NVLink lane of a GPU of compute capability `sm` (70 for 7.0); None if it has no NVLink."""
+        rates = [rate for start, only, rate in self.nvlink if (sm == start if only else sm >= start)]
+        return rates[-1] if rates else None
+
+    def cpu_link(self, arch: str, vendor: str, family: int | None, model: int | None) -> CpuRow:
+        """The row for the interconnect of a CPU; family and model as its CPUID says, None where not known."""
+        return next(
+            row
+            for row in self.cpus
+            if row.arch in (None, arch)
+            and row.vendor in (None, vendor)
+            and row.family in (None, family)
+            and (row.models_from is None or (model is not None and model >= row.models_from))
+        )
+
+
+@cache
+def load(rates: str) -> LinkRates:
+    """The column `rates` of the table; raises `InputError` unless it is one of `RATES`."""
+    if rates not in RATES:
+        raise InputError(f"unknown rates {rates!r}: an imported machine has {' or '.join(RATES)}")
+    table = _table()
+    return LinkRates(
+        name=rates,
+        nvlink=tuple((row["sm"], row.get("only", False), parse_rate(row[rates])) for row in table["nvlink_lane"]),
+        pcie={f"{row['transfer_rate']:g}": parse_rate(row[rates]) for row in table["pcie_lane"]},
+        pcie_unknown_rate=f"{table['pcie_unknown']['transfer_rate']:g}",
+        pcie_unknown_lanes=table["pcie_unknown"]["lanes"],
+        cpus=tuple(
+            CpuRow(
+                row["name"],
+                parse_rate(row[rates]),
+                row.get("arch"),
+                row.get("vendor"),
+                row.get("family"),
+                row.get("models_from"),
+            )
+            for row in table["cpu_link"]
+        ),
+        local=parse_rate(table["local"]),
+        net_unknown=parse_rate(table["net_unknown"]),
+        timing={
+            kind: (parse_time(row["latency"]), parse_time(row["overhead"])) for kind, row in table["timing"].items()
+        },
+    )
+
+
+@cache
+def _table() -> dict[str, Any]:
+    import yaml
+
+    text = (data_files.folder("models") / "link_rates.yaml").read_text(encoding="utf-8")
+    # The C parser is five times as fast; not every build of PyYAML has it.
+    table: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return table

@@ -1,0 +1,349 @@
+"""NCCL's topology file (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE) to a link graph.
+
+The file is the PCIe tree of a host below its CPUs, with the NVLinks of each GPU listed at that GPU and the network
+interfaces at their adapters. The reading follows NCCL 2.28.3, graph/topo.cc, so that under the rates ``nccl`` every
+link has the bandwidth that NCCL gives it: all NVSwitches are one, the NVLinks of two GPUs are listed at both ends, a
+link of width 0 has 16 lanes, functions of one adapter are one adapter, all CPUs of a host are joined pairwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+
+from blinksim.errors import FileError
+from blinksim.formats import link_rates, safe_xml
+from blinksim.formats.safe_xml import Element, fault, integer, number, word
+from blinksim.topology.cluster import Fabric
+from blinksim.topology.graph import Device, Link, Topology
+
+_MAX_ELEMENTS = 20_000
+_MAX_CPUS = 256
+_BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
+# What a virtual machine shows for an NVSwitch that stays with the hypervisor.
+_HIDDEN_SWITCH = re.compile(r"f{4,8}:f{2,4}:f{2,4}\.[0f]")
+_PCIE_SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?GT/s(?:PCIe)?")
+_PARENTS = {
+    "cpu": ("system",),
+    "pci": ("cpu", "pci"),
+    "gpu": ("pci",),
+    "nic": ("cpu", "pci"),
+    "net": ("nic",),
+    "nvlink": ("gpu",),
+    "c2c": ("gpu",),
+    "pcilink": ("pci",),
+}
+_GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
+
+BusId = tuple[int, int, int, int]
+
+
+def read(path: str | Path, rates: str = "nominal") -> Topology:
+    """The machine in the file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
+    return read_text(safe_xml.file_text(path), path, rates)
+
+
+def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
+    """The machine that an NCCL topology file describes.
+
+    rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from ``models/link_rates.yaml``.
+    `path` names the machine and stands in messages.
+
+    Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus ids and the
+    like as attributes. Link classes: nvlink, pcie, cpu, c2c, nic (adapter to its network port); the ports' links out of
+    the node (class net) are the topology's fabric, one switch. Members are the GPUs with a `rank`, in rank order; a GPU
+    without one took no part in the job that wrote the file and stays a device that is not a member. If no GPU has a
+    rank, all are members in order of `dev`. Several hosts in one file (multi-node NVLink) become ``n0.gpu0`` ….
+
+    Raises `FileError` with the line for anything malformed, and `InputError` for other rates.
+    """
+    root = safe_xml.parse(text, path, root="system", max_elements=_MAX_ELEMENTS)
+    return _Builder(path, link_rates.load(rates)).build(root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    name: str
+    host: int
+    cpu: str
+    element: Element
+    sm: int
+    dev: int
+    rank: int | None
+
+
+def _written(element: Element) -> dict[str, object]:
+    return {key: " ".join(value.split()) for key, value in element.attributes.items()}
+
+
+class _Builder:
+    """Devices and links so far, and what is needed to place the next; bus ids are unique to a host."""
+
+    def __init__(self, path: str | Path, rates: link_rates.LinkRates) -> None:
+        self.path, self.rates = path, rates
+        self.devices: list[Device] = []
+        self.links: dict[tuple[str, str, str], Link] = {}
+        self.hosts: dict[str, int] = {}
+        self.cpus: dict[int, list[tuple[str, Element]]] = {}
+        self.gpus: dict[tuple[int, BusId], _Gpu] = {}
+        self.bridges: dict[tuple[int, BusId], tuple[str, Element]] = {}
+        self.seen: dict[tuple[int, BusId], int] = {}
+        self.adapters: dict[tuple[int, BusId], str] = {}
+        self.taken: dict[str, int] = {}
+        self.ranks: dict[int, int] = {}
+        self.numbers: dict[str, int] = {}
+        self.nets: list[tuple[str, Fraction, float]] = []
+
+    def build(self, root: Element) -> Topology:
+        integer(self.path, root, "version", low=1, high=1)
+        safe_xml.check_places(self.path, root, _PARENTS)
+        cpus = list(root.named("cpu"))
+        if len(cpus) > _MAX_CPUS:
+            raise fault(self.path, cpus[_MAX_CPUS], f"more than {_MAX_CPUS} CPUs; no real file has that many")
+        for cpu in cpus:
+            self.hosts.setdefault(self.host_hash(cpu), len(self.hosts))
+        for cpu in cpus:
+            self.add_cpu(cpu)
+        if not self.gpus:
+            raise FileError(self.path, "names no GPU: a <gpu> inside a <pci> inside a <cpu>", root.line)
+        for gpu in self.gpus.values():
+            for entry in gpu.element.named("nvlink"):
+                self.add_nvlink(gpu, entry)
+            for entry in gpu.element.named("c2c"):
+                self.add_c2c(gpu, entry)
+        for (host, _), (name, element) in self.bridges.items():
+            for entry in element.named("pcilink"):
+                peer = self.bridges.get((host, self.bus_id(entry, "target")))
+                if peer and peer[0] != name:
+                    self.add_link(name, peer[0], "pcie", self.rates.local)
+        for peers in self.cpus.values():
+            self.join_cpus(peers)
+        return self.topology()
+
+    def topology(self) -> Topology:
+        hosts = max(1, len(self.hosts))
+        links = tuple(self.links.values())
+        ranked = [gpu for gpu in self.gpus.values() if gpu.rank is not None]
+        members = ranked or list(self.gpus.values())
+        members.sort(key=lambda gpu: (gpu.rank if gpu.rank is not None else 0, gpu.host, gpu.dev))
+        present = {link.kind for link in links}
+        machine = Topology(
+            name=Path(self.path).stem,
+            devices=tuple(self.devices),
+            links=links,
+            members=tuple(gpu.name for gpu in members),
+            nodes=hosts,
+            rates=self.rates.name,
+            source=f"NCCL topology file {Path(self.path).name}",
+        )
+        inside = tuple(kind for kind in ("nvlink", "pcie", "cpu", "c2c") if kind in present)
+        nvlink = machine.with_links(link for link in links if link.kind == "nvlink")
+        enough = "nvlink" in present and len(nvlink.components()) == 1
+        reach = tuple(kind for kind in ("pcie", "cpu", "c2c", "nic") if kind in present)
+        return replace(
+            machine,
+            collective_links=("nvlink",) if enough else inside,
+            inter_node_links=(*reach, "net") if self.nets else (),
+            fabric=self.fabric() if self.nets and hosts == 1 else None,
+        )
+
+    def fabric(self) -> Fabric:
+        """One switch that joins the ports of all nodes; a slower port is held back by its link to the adapter."""
+        floor, overhead = self.rates.timing["net"]
+        latency = max(floor, *(latency for _, _, latency in self.nets))
+        # The latency is from node to node; on its way a message takes two of the fabric's links.
+        return Fabric(
+            shape="switch",
+            ports=tuple(name for name, _, _ in self.nets),
+            kind="net",
+            lane_bandwidth=max(rate for _, rate, _ in self.nets),
+            latency=latency / 2,
+            overhead=overhead,
+        )
+
+    # --- devices and the PCIe tree --------------------------------------------------------------------------------
+
+    def host_hash(self, cpu: Element) -> str:
+        return word(self.path, cpu, "host_hash", "0").lower()
+
+    def add_device(
+        self, element: Element, host: int, name: str, kind: str, facts: Mapping[str, object] = MappingProxyType({})
+    ) -> str:
+        """A device with the attributes of its element, `facts` above them; returns its name."""
+        if len(self.hosts) > 1:
+            name = f"n{host}.{name}"
+        if name in self.taken:
+            raise fault(self.path, element, f"line {self.taken[name]} already describes {name}")
+        self.taken[name] = element.line
+        self.devices.append(Device(name, kind, node=host, attributes={**_written(element), **facts}))
+        return name
+
+    def add_link(self, src: str, dst: str, kind: str, lane: Fraction, lanes: int = 1, timing: str = "") -> None:
+        """Adds a link; further entries for the same pair are further lanes of it."""
+        before = self.links.get((src, dst, kind))
+        if before is not None and before.lane_bandwidth == lane:
+            lanes += before.lanes
+        elif before is not None:
+            # Entries of different rates: only the sum can be kept.
+            lane, lanes = before.bandwidth + lane * lanes, 1
+        latency, overhead = self.rates.timing[timing or kind]
+        self.links[(src, dst, kind)] = Link(src, dst, kind, lane, lanes, latency, overhead)
+
+    def add_pair(self, a: str, b: str, kind: str, lane: Fraction, lanes: int = 1) -> None:
+        self.add_link(a, b, kind, lane, lanes)
+        self.add_link(b, a, kind, lane, lanes)
+
+    def add_cpu(self, element: Element) -> None:
+        host = self.hosts[self.host_hash(element)]
+        numa = integer(self.path, element, "numaid", low=-1, high=65535)
+        name = self.add_device(element, host, f"cpu{max(numa, 0)}", "cpu", {"numaid": numa})
+        self.cpus.setdefault(host, []).append((name, element))
+        for child in element.children:
+            if child.tag == "pci":
+                self.add_pci(child, host, name, name)
+            elif child.tag == "nic":
+                # A virtual adapter without a PCIe link of its own.
+                nic = self.add_device(child, host, self.numbered("nic", host), "nic")
+                self.add_pair(name, nic, "pcie", self.rates.local)
+                self.add_nets(child, host, nic)
+
+    def add_pci(self, element: Element, host: int, parent: str, cpu: str) -> None:
+        bus = self.bus_id(element, "busid")
+        if (host, bus) in self.seen:
+            text = word(self.path, element, "busid")
+            raise fault(self.path, element, f"busid={text!r} is also that of line {self.seen[(host, bus)]}")
+        self.seen[(host, bus)] = element.line
+        kind = word(self.path, element, "class", "").lower()
+        gpus, nics = list(element.named("gpu")), list(element.named("nic"))
+        if len(gpus) > 1:
+            raise fault(self.path, gpus[1], "a second GPU with the same bus id; give each a <pci> of its own")
+        # What hangs below counts more than the class: an NTB adapter has an NVSwitch's class.
+        if gpus:
+            name = self.add_gpu(gpus[0], element, host, cpu, bus)
+        elif nics:
+            # The functions of an adapter are one device behind one PCIe link.
+            port = (host, (*bus[:3], 0))
+            known = self.adapters.get(port)
+            name = known or self.add_device(element, host, self.numbered("nic", host), "nic")
+            self.adapters[port] = name
+            for nic in nics:
+                self.add_nets(nic, host, name)
+            if known:
+                return
+        elif kind.startswith((_GPU, _NIC, _SWITCH, _CPU)) and not list(element.named("pci")):
+            return
+        else:
+            name = self.add_device(element, host, self.numbered("pcie", host), "pcie")
+            self.bridges[(host, bus)] = (name, element)
+        self.add_pair(parent, name, "pcie", *self.pcie(element))
+        for child in element.named("pci"):
+            self.add_pci(child, host, name, cpu)
+
+    def numbered(self, kind: str, host: int) -> str:
+        """The next name such as ``pcie3``, counted for each host."""
+        key = f"{host} {kind}"
+        self.numbers[key] = self.numbers.get(key, -1) + 1
+        return f"{kind}{self.numbers[key]}"
+
+    def pcie(self, element: Element) -> tuple[Fraction, int]:
+        """Rate of a lane and number of lanes of the link above a PCIe device."""
+        text = word(self.path, element, "link_speed", "")
+        width = integer(self.path, element, "link_width", low=0, high=32, default=0)
+        match = _PCIE_SPEED.fullmatch(text)
+        speed = f"{float(f'{match[1]}.{match[2] or 0}'):g}" if match else self.rates.pcie_unknown_rate
+        unknown = not text or text.lower().startswith("unknown")
+        if speed not in self.rates.pcie or (match is None and not unknown):
+            known = ", ".join(self.rates.pcie)
+            raise fault(self.path, element, f"link_speed={text[:40]!r} is not PCIe's; known: {known} GT/s")
+        return self.rates.pcie[speed], width or self.rates.pcie_unknown_lanes
+
+    def add_gpu(self, element: Element, pci: Element, host: int, cpu: str, bus: BusId) -> str:
+        dev = integer(self.path, element, "dev", low=0, high=65535)
+        sm = integer(self.path, element, "sm", low=10, high=999)
+        rank = None
+        if "rank" in element.attributes:
+            rank = integer(self.path, element, "rank", low=0, high=10**6)
+            if rank in self.ranks:
+                raise fault(self.path, element, f"rank={rank} is also that of line {self.ranks[rank]}")
+            self.ranks[rank] = element.line
+        facts = {**_written(pci), "dev": dev, "sm": sm, **({} if rank is None else {"rank": rank})}
+        name = self.add_device(element, host, f"gpu{dev}", "gpu", facts)
+        self.gpus[(host, bus)] = _Gpu(name, host, cpu, element, sm, dev, rank)
+        return name
+
+    def add_nets(self, nic: Element, host: int, adapter: str) -> None:
+        for net in nic.named("net"):
+            # NCCL leaves out an interface without a number.
+            if "dev" not in net.attributes:
+                continue
+            dev = integer(self.path, net, "dev", low=0, high=65535)
+            megabits = integer(self.path, net, "speed", low=-(2**31), high=10**8, default=0)
+            rate = Fraction(megabits * 10**6, 8) if megabits > 0 else self.rates.net_unknown
+            latency = number(self.path, net, "latency", low=0, high=10**6, default=0) * 1e-6
+            name = self.add_device(net, host, f"net{dev}", "nic", {"dev": dev})
+            self.add_pair(adapter, name, "nic", rate)
+            self.nets.append((name, rate, latency))
+
+    # --- links across the tree ------------------------------------------------------------------------------------
+
+    def bus_id(self, element: Element, name: str) -> BusId:
+        text = word(self.path, element, name).lower()
+        match = _BUS_ID.fullmatch(text)
+        if match is None:
+            raise fault(self.path, element, f"{name}={text[:40]!r} is not a bus id such as 0000:06:00.0")
+        domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
+        return domain, bus, device, function
+
+    def add_nvlink(self, gpu: _Gpu, entry: Element) -> None:
+        lane = self.rates.nvlink_lane(gpu.sm)
+        if lane is None:
+            raise fault(self.path, entry, f"NVLink at a GPU of sm={gpu.sm}; NVLink begins with sm=60")
+        lanes = integer(self.path, entry, "count", low=1, high=1024)
+        target = word(self.path, entry, "target").lower()
+        hidden = _HIDDEN_SWITCH.fullmatch(target) is not None
+        bus = None if hidden else self.bus_id(entry, "target")
+        peer = self.gpus.get((gpu.host, bus)) if bus else None
+        kind = word(self.path, entry, "tclass", _SWITCH if hidden else _GPU).lower()
+        if kind.startswith(_GPU):
+            if peer is None:
+                cure = "dump the topology from a job on all GPUs, or remove the element"
+                raise fault(self.path, entry, f"target={target!r} is no GPU of this file; {cure}")
+            if peer is gpu:
+                raise fault(self.path, entry, f"target={target!r} is the GPU itself")
+            self.add_link(gpu.name, peer.name, "nvlink", lane, lanes)
+        elif kind == _CPU:
+            self.add_pair(gpu.name, gpu.cpu, "nvlink", lane, lanes)
+        elif kind == _SWITCH:
+            if "nvswitch" not in self.taken:
+                self.taken["nvswitch"] = entry.line
+                self.devices.append(Device("nvswitch", "switch", node=0 if len(self.hosts) == 1 else -1))
+            self.add_link(gpu.name, "nvswitch", "nvlink", lane, lanes, "nvlink_to_switch")
+            self.add_link("nvswitch", gpu.name, "nvlink", lane, lanes, "nvlink_from_switch")
+        else:
+            known = f"{_GPU}…. for a GPU, {_SWITCH} for an NVSwitch, {_CPU} for a CPU"
+            raise fault(self.path, entry, f"tclass={kind[:40]!r} is not the class of an NVLink's end: {known}")
+
+    def add_c2c(self, gpu: _Gpu, entry: Element) -> None:
+        megabytes = integer(self.path, entry, "bw", low=1, high=10**8)
+        lanes = integer(self.path, entry, "count", low=1, high=1024)
+        self.add_pair(gpu.name, gpu.cpu, "c2c", Fraction(megabytes * 10**6), lanes)
+
+    def join_cpus(self, peers: list[tuple[str, Element]]) -> None:
+        """All CPUs of a host pairwise, each direction at the rate of the CPU that sends."""
+        if len(peers) < 2:
+            return
+        for name, element in peers:
+            arch = word(self.path, element, "arch")
+            vendor = word(self.path, element, "vendor", "unknown")
+            needed = None if vendor == "GenuineIntel" else -1
+            family, model = (
+                integer(self.path, element, key, low=-1, high=2**31, default=needed) for key in ("familyid", "modelid")
+            )
+            row = self.rates.cpu_link(arch, vendor, family, model)
+            for other, _ in peers:
+                if other != name:
+                    self.add_link(name, other, "cpu", row.rate)
