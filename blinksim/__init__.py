@@ -1,1 +1,53 @@
-"""blinksim: how fast can a collective be on this machine, how fast will it be, why, and what to load to get it."""
+"""blinksim: how fast can a collective be on this machine, how fast will it be, why, and what to load to get it.
+
+The names below are loaded when they are first used, so that ``import blinksim`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blinksim.choose import Contest as Contest
+    from blinksim.choose import Projection as Projection
+    from blinksim.choose import contest as contest
+    from blinksim.choose import project as project
+    from blinksim.collective import Collective as Collective
+    from blinksim.errors import BlinksimError as BlinksimError
+    from blinksim.machines import load as load
+    from blinksim.study.compare import compare as compare
+    from blinksim.topology.graph import Device as Device
+    from blinksim.topology.graph import Link as Link
+    from blinksim.topology.graph import Topology as Topology
+
+__version__ = "0.1.0.dev0"
+
+_HOME = {
+    "BlinksimError": "errors",
+    "Collective": "collective",
+    "Contest": "choose",
+    "Device": "topology.graph",
+    "Link": "topology.graph",
+    "Projection": "choose",
+    "Topology": "topology.graph",
+    "compare": "study.compare",
+    "contest": "choose",
+    "load": "machines",
+    "plot": "study.plots",
+    "project": "choose",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'blinksim' has no attribute {name!r}")
+    module = import_module(f"blinksim.{_HOME[name]}")
+    value = module if name == "plot" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,238 @@
+"""How long a collective takes, with which algorithm, and which one is best for a size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from blinksim.algorithms.registry import Algorithm, algorithm, candidates
+from blinksim.collective import Collective, busbw_factor
+from blinksim.cost.alpha_beta import Cost, cost
+from blinksim.cost.terms import Term
+from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.topology.cluster import nodes_of, place
+from blinksim.units import format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
+
+# A schedule of more sends than this takes seconds to build and gigabytes to hold.
+MOST_SENDS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The projected time of one collective on one machine, for one size.
+
+    time_s: seconds; terms add up to it. algbw and busbw: bytes/s. bottleneck: what sets the time. details: what the
+    model has to add (steps, pieces, presets), with units in the keys.
+    """
+
+    machine: str
+    collective: Collective
+    members: tuple[str, ...]
+    relays: tuple[str, ...]
+    links: tuple[str, ...]
+    rates: str
+    size: int
+    model: str
+    algorithm: str
+    terms: tuple[Term, ...]
+    bottleneck: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def time_s(self) -> float:
+        return sum(term.time_s for term in self.terms)
+
+    @property
+    def algbw(self) -> float:
+        return self.size / self.time_s if self.time_s else float("inf")
+
+    @property
+    def busbw(self) -> float:
+        return self.algbw * float(busbw_factor(self.collective.name, len(self.members))) if self.time_s else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints; every key with a unit carries it."""
+        return {
+            "machine": self.machine,
+            "collective": self.collective.name,
+            **({"root": self.collective.root} if self.collective.rooted else {}),
+            "members": list(self.members),
+            "relays": list(self.relays),
+            "links": list(self.links),
+            "rates": self.rates,
+            "size_bytes": self.size,
+            "model": self.model,
+            "algorithm": self.algorithm,
+            "time_s": self.time_s,
+            "algbw_GBps": self.algbw / 1e9 if self.time_s else None,
+            "busbw_GBps": self.busbw / 1e9,
+            "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
+            "bottleneck": self.bottleneck,
+            **self.details,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """The terms as a table: name, time_s, share."""
+        import pandas as pd
+
+        frame = pd.DataFrame([{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms])
+        return frame.assign(share=frame["time_s"] / self.time_s)
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        return (
+            f"{self.collective} of {format_size(self.size)} on {self.machine} takes {format_time(self.time_s)}: "
+            f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)} ({self.algorithm}, {self.model})"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.sentence()}; bottleneck: {self.bottleneck}</p>{self.to_frame().to_html(index=False)}"
+
+
+def sends_needed(name: str, collective: str, ranks: int) -> int:
+    """About how many sends the schedule of an elementary algorithm has: quadratic for some, linear for trees."""
+    if name in ("ring", "hierarchical", "direct", "two_shot"):
+        return 2 * ranks * ranks
+    if name in ("halving_doubling", "recursive_doubling") or collective == "alltoall":
+        return 2 * ranks * ranks
+    return 4 * ranks
+
+
+def build(topology: Topology, collective: Collective, entry: Algorithm, **options: Any) -> Schedule:
+    """The schedule of an algorithm; raises `InfeasibleError` if it would be too large to hold."""
+    needed = sends_needed(entry.name, collective.name, topology.ranks)
+    if not entry.solver and needed > MOST_SENDS:
+        raise InfeasibleError(
+            f"{entry.name} on {topology.ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; "
+            "take double_binary or chain_tree, or --model projection"
+        )
+    return entry.build(topology, collective, **options)
+
+
+def _projection(topology: Topology, collective: Collective, size: int, name: str, found: Cost) -> Projection:
+    return Projection(
+        machine=topology.name,
+        collective=collective,
+        members=topology.members,
+        relays=topology.relays,
+        links=topology.link_classes,
+        rates=topology.rates,
+        size=size,
+        model="alpha-beta",
+        algorithm=name,
+        terms=found.terms,
+        bottleneck=found.bottleneck,
+        details={"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces},
+    )
+
+
+@dataclass
+class Contest:
+    """All algorithms that can run a collective on a machine, built once and timed for any size.
+
+    schedules: by name. refused: the reason, for those that cannot run here.
+    """
+
+    topology: Topology
+    collective: Collective
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def projections(self, size: int, gamma: float = 0.0) -> list[Projection]:
+        """One projection per schedule for `size` bytes, quickest first."""
+        timed = [
+            _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma))
+            for name, schedule in self.schedules.items()
+        ]
+        return sorted(timed, key=lambda p: p.time_s)
+
+
+def contest(topology: Topology, collective: Collective, names: Iterable[str] | None = None) -> Contest:
+    """Builds the named algorithms (default: all that have the collective and need no solver) on a selected topology.
+
+    A named algorithm that cannot run raises; of the default ones the reason is kept. Raises `InfeasibleError` if none
+    is left.
+    """
+    collective.check_ranks(topology.ranks)
+    result = Contest(topology, collective)
+    if names is not None:
+        for name in names:
+            entry = algorithm(name)
+            result.schedules[entry.name] = build(topology, collective, entry)
+        return result
+    for entry in candidates(collective.name):
+        try:
+            result.schedules[entry.name] = build(topology, collective, entry)
+        except BlinksimError as error:
+            result.refused[entry.name] = str(error)
+    if not result.schedules:
+        raise InfeasibleError(
+            f"no algorithm runs {collective} on {topology.name}: {'; '.join(result.refused.values())}"
+        )
+    return result
+
+
+def project(
+    topology: Topology,
+    collective: Collective | str,
+    size: int,
+    *,
+    algorithm: str = "best",
+    model: str = "alpha-beta",
+    gamma: float = 0.0,
+) -> Projection:
+    """The time of a collective of `size` bytes on a topology (selected, or with its default members and links).
+
+    algorithm: a name of the registry, or ``best`` for the quickest that needs no solver. model: ``alpha-beta``,
+    ``projection`` or the name of a preset in models/ (load the machine with the rates that the preset pins). gamma:
+    seconds per byte reduced. Raises `InputError` for unknown names and `InfeasibleError` where the algorithm or the
+    model does not cover the case.
+    """
+    chosen = Collective.parse(collective) if isinstance(collective, str) else collective
+    chosen.check_ranks(topology.ranks)
+    if model == "alpha-beta":
+        names = None if algorithm == "best" else [algorithm]
+        return contest(topology.select(), chosen, names).projections(size, gamma)[0]
+    groups = nodes_of(topology, topology.members)
+    return project_preset(topology, chosen, size, len(groups), len(groups[0]), model)
+
+
+def project_preset(
+    topology: Topology, collective: Collective, size: int, nodes: int, ranks_per_node: int | None, preset: str
+) -> Projection:
+    """The scale-up + scale-out time by a preset of models/ (`blinksim.cost.projection.project`).
+
+    topology: one node with its fabric, or a cluster of `nodes` nodes.
+    """
+    from blinksim.cost import projection
+    from blinksim.cost.presets import load_preset
+
+    entry = load_preset(preset)
+    terms = projection.project(topology, nodes, ranks_per_node, size, entry, collective.name)
+    members = place(topology, ranks_per_node)
+    if topology.nodes == 1 and nodes > 1:
+        members = tuple(f"n{i}.{name}" for i in range(nodes) for name in members)
+    slowest = max(terms, key=lambda term: term.time_s)
+    return Projection(
+        machine=topology.name,
+        collective=collective,
+        members=members,
+        relays=(),
+        links=tuple(dict.fromkeys(term.limit for term in terms if term.limit)),
+        rates=topology.rates,
+        size=size,
+        model=entry.name,
+        algorithm="scale-up + scale-out" if entry.reading != "chain" else "chain",
+        terms=terms,
+        bottleneck=f"{slowest.limit}: {slowest.name}" if slowest.limit else slowest.name,
+    )

@@ -1,0 +1,107 @@
+"""blinksim compare: algorithms against sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.output import csv_text, names, print_json, table
+from blinksim.units import format_size, format_time
+
+
+@click.command(
+    "compare",
+    epilog="""\b
+Examples:
+  blinksim compare dgx1-v100 allreduce
+  blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png""",
+)
+@click.argument("machine")
+@click.argument("collective")
+@machine_options
+@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@click.option(
+    "--sizes",
+    default="1KiB:1GiB",
+    show_default=True,
+    help="Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB.",
+)
+@click.option("--algorithms", help="Names, separated by commas.  [default: all that need no solver]")
+@click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@output_options(table=True)
+def command(machine: str, collective: str, **options: Any) -> None:
+    """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
+    from blinksim.collective import Collective
+    from blinksim.study import compare as study
+
+    setting = Setting.of(machine, options)
+    wanted = Collective.parse(collective, options["root"])
+    sizes = study.parse_sizes(options["sizes"])
+    listed = options["algorithms"].split(",") if options["algorithms"] else None
+    found = study.compare(setting.select(), wanted, sizes, listed)
+    if options["as_csv"]:
+        click.echo(csv_text(found.rows()), nl=False)
+    elif options["as_json"]:
+        print_json(_answer(found))
+    else:
+        _show(found)
+    if options["plot"]:
+        from blinksim.study import plots
+
+        path = plots.save(plots.compare(found), options["plot"], force=options["force"])
+        click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
+
+
+def _answer(found: Any) -> dict[str, Any]:
+    topology = found.topology
+    return {
+        "command": "compare",
+        "machine": topology.name,
+        "collective": found.collective.name,
+        "members": list(topology.members),
+        "relays": list(topology.relays),
+        "links": list(topology.link_classes),
+        "rates": topology.rates,
+        "rows": found.rows(),
+        "crossovers": [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in found.crossovers],
+        "refused": found.refused,
+    }
+
+
+def _show(found: Any) -> None:
+    topology, best = found.topology, found.best()
+    lead = best[-1]
+    changes = [f"{x.faster} from {format_size(x.size)}" for x in found.crossovers]
+    first = f"{best[0].algorithm} is quickest" + (
+        f" at small sizes, {', '.join(changes)}" if changes else " throughout"
+    )
+    click.echo(
+        f"{found.collective} on {topology.name}: {first}; {lead.algbw / 1e9:.4g} GB/s at {format_size(lead.size)}"
+    )
+    click.echo("\n  algbw in GB/s, the quickest marked *\n")
+    columns = found.algorithms
+    rows = []
+    for projections in found.projections:
+        rate = {p.algorithm: p.algbw / 1e9 for p in projections}
+        cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in columns]
+        rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells))
+    # As many columns as 80 characters hold, then a second block: a number is never cut.
+    shown = 5
+    for start in range(0, len(columns), shown):
+        part = columns[start : start + shown]
+        click.echo(
+            table(("size", "best time", *part), [(*row[:2], *row[2 + start : 2 + start + shown]) for row in rows])
+            + "\n"
+        )
+    click.echo(
+        f"  ranks {topology.ranks}: {names(topology.members)}; links {', '.join(topology.link_classes)} at ", nl=False
+    )
+    click.echo(f"{topology.rates} rates; model alpha-beta")
+    for name, reason in found.refused.items():
+        click.echo(f"  {name}: {reason}")
+
+
+command.help = f"{command.help}\n\n{MACHINE_HELP}"

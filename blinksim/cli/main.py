@@ -1,0 +1,86 @@
+"""The entry point: a lazy group of commands, and one place where errors become messages and exit statuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from blinksim import __version__
+from blinksim.errors import BlinksimError
+
+# command: (module, one line for the listing); modules are imported only for the command that runs.
+COMMANDS = {
+    "topo": ("blinksim.cli.topo", "List, show, check, import and export machines."),
+    "project": ("blinksim.cli.project", "How long will a collective take, and what takes the time?"),
+    "compare": ("blinksim.cli.compare", "Which algorithm is best at which size?"),
+}
+
+_EPILOG = """\b
+A first answer:
+  blinksim project dgx1-v100 allreduce 256MiB
+Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
+4 a missing extra or missing hardware. The answer goes to stdout, progress to stderr."""
+
+
+class LazyGroup(click.Group):
+    """Commands by name, imported on use; a misspelt one gets the nearest names."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, n=2)
+            advice = f"did you mean {' or '.join(near)}?" if near else f"commands: {', '.join(COMMANDS)}"
+            ctx.fail(f"unknown command {args[0]!r}: {advice}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="blinksim", message="%(prog)s %(version)s")
+def cli() -> None:
+    """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?"""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs one command line and returns its exit status; messages about errors go to stderr."""
+    try:
+        status = cli.main(args=arguments, prog_name="blinksim", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BlinksimError as error:
+        print(f"blinksim: {error}", file=sys.stderr)
+        return error.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        where = f" (see {context.command_path} --help)" if context is not None else ""
+        print(f"blinksim: {error.format_message().rstrip('.')}{where}", file=sys.stderr)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("blinksim: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, say) has what it wanted; Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())

@@ -1,0 +1,146 @@
+"""Options that commands share: which machine, how many nodes, who takes part, over which links, at which rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from blinksim.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MACHINE_HELP = "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, or a shape such as torus:4x4."
+
+_OPTIONS = (
+    click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, joined by its fabric."),
+    click.option(
+        "--ranks-per-node",
+        type=click.IntRange(1),
+        help="Ranks on every node, placed card by card in file order.  [default: all its GPUs]",
+    ),
+    click.option(
+        "--members",
+        "--ranks",
+        "members",
+        metavar="LIST",
+        help="The GPUs that take part, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]",
+    ),
+    click.option(
+        "--relays",
+        metavar="none|idle|LIST",
+        default="none",
+        show_default=True,
+        help="GPUs without a rank that may forward.",
+    ),
+    click.option(
+        "--links",
+        metavar="CLASSES",
+        help="Link classes to use, such as nvlink or xe,mdfi, or all.  [default: what the machine file says]",
+    ),
+    click.option(
+        "--edit",
+        "edits",
+        multiple=True,
+        metavar="EDIT",
+        help="A what-if, such as 'degrade gpu0-gpu3 lanes=1'; may be repeated. It changes every node, or one if it "
+        "names it (n0.gpu0).",
+    ),
+    click.option(
+        "--rates",
+        metavar="NAME|FILE",
+        default="nominal",
+        show_default=True,
+        help="Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.",
+    ),
+)
+
+
+def machine_options(command: F) -> F:
+    """Adds the options that `Setting.of` understands."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def output_options(*, table: bool = False) -> Callable[[F], F]:
+    """Adds --json and -q, and for commands whose answer is a table --csv."""
+
+    def add(command: F) -> F:
+        command = click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")(command)
+        if table:
+            command = click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")(command)
+        return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+    return add
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a command runs on, as given on the command line."""
+
+    machine: str
+    nodes: int = 1
+    ranks_per_node: int | None = None
+    members: str | None = None
+    relays: str = "none"
+    links: str | None = None
+    edits: tuple[str, ...] = ()
+    rates: str = "nominal"
+
+    @classmethod
+    def of(cls, machine: str, options: dict[str, Any]) -> Setting:
+        """Takes the options of `machine_options` out of a command's keyword arguments."""
+        keys = ("nodes", "ranks_per_node", "members", "relays", "links", "edits", "rates")
+        return cls(machine, **{key: options.pop(key) for key in keys})
+
+    def load(self) -> Any:
+        """The whole machine: loaded, edited, replicated."""
+        from blinksim import machines
+
+        return machines.load(self.machine, nodes=self.nodes, rates=self.rates, edits=self.edits)
+
+    def select(self, whole: Any = None) -> Any:
+        """The part that takes part, as `Topology.select` gives it."""
+        from blinksim.topology.cluster import place
+
+        whole = self.load() if whole is None else whole
+        members = place(whole, self.ranks_per_node)
+        if self.members is not None:
+            if self.ranks_per_node is not None:
+                raise InputError("--members and --ranks-per-node both say who takes part; give one of them")
+            members = _devices(whole, self.members, "--members")
+        if self.relays == "none":
+            relays: tuple[str, ...] = ()
+        elif self.relays == "idle":
+            relays = tuple(d.name for d in whole.devices if d.holds and d.name not in members)
+        else:
+            relays = _devices(whole, self.relays, "--relays")
+        if self.links is None:
+            links = None
+        else:
+            given = [kind.strip() for kind in self.links.split(",") if kind.strip()]
+            links = whole.link_classes if given == ["all"] else given
+            if not links:
+                raise InputError("--links names no link class; leave it out for the machine's default, or say all")
+        return whole.select(members, relays, links)
+
+
+def _devices(whole: Any, text: str, option: str) -> tuple[str, ...]:
+    """Names of the GPUs in a list such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``."""
+    holders = [device.name for device in whole.devices if device.holds]
+    chosen: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        first, dash, last = part.partition("-")
+        if first.isascii() and first.isdigit() and (not dash or (last.isascii() and last.isdigit())):
+            low, high = int(first[:9]), int((last or first)[:9])
+            if high < low or high >= len(holders):
+                raise InputError(f"{option} {part}: {whole.name} has GPUs 0 to {len(holders) - 1}")
+            chosen += holders[low : high + 1]
+        elif part:
+            chosen.append(whole.device(part).name)
+        else:
+            raise InputError(f"{option} {text!r}: a name is missing between the commas; write it like 0,1,4")
+    return tuple(chosen)

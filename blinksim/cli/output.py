@@ -1,0 +1,50 @@
+"""What commands print: aligned tables, JSON, CSV, and notes on stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, indent: str = "  ") -> str:
+    """Columns under their headings; the first `left` columns flush left, the others, numbers, flush right."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def cell(text: str, column: int) -> str:
+        return text.ljust(widths[column]) if column < left else text.rjust(widths[column])
+
+    return "\n".join(indent + "  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as CSV with a heading; the columns are the keys of the first row."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def note(text: str, *, quiet: bool = False) -> None:
+    """A line for people, on stderr."""
+    if not quiet:
+        print(text, file=sys.stderr)
+
+
+def names(values: Sequence[str], most: int = 8) -> str:
+    """A list of names, shortened in the middle: ``gpu0 gpu1 … gpu7``."""
+    if len(values) <= most:
+        return " ".join(values)
+    return f"{' '.join(values[: most // 2])} … {values[-1]}"

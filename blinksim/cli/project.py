@@ -1,0 +1,143 @@
+"""blinksim project: the time of one collective, its terms and its bottleneck."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.output import csv_text, names, print_json, table
+from blinksim.errors import InputError
+from blinksim.units import format_rate, format_time, parse_size
+
+
+@click.command(
+    "project",
+    epilog="""\b
+Examples:
+  blinksim project dgx1-v100 allreduce 256MiB
+  blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
+  blinksim project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection""",
+)
+@click.argument("machine")
+@click.argument("collective")
+@click.argument("size")
+@machine_options
+@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@click.option(
+    "--algorithm",
+    default="best",
+    show_default=True,
+    help="A name, best (of those that need no solver), or all to rank them.",
+)
+@click.option(
+    "--model",
+    default="alpha-beta",
+    show_default=True,
+    help="alpha-beta, projection (scale-up + scale-out), or a preset such as aurora-projection, which pins its rates.",
+)
+@output_options(table=True)
+@click.pass_context
+def command(context: click.Context, /, machine: str, collective: str, size: str, **options: Any) -> None:
+    """How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
+
+    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB.
+    """
+    from blinksim import choose
+    from blinksim.collective import Collective
+
+    setting = Setting.of(machine, options)
+    wanted = Collective.parse(collective, options["root"])
+    count = parse_size(size)
+    algorithm, model = options["algorithm"], options["model"]
+    if model != "alpha-beta":
+        chosen_rates = context.get_parameter_source("rates") == click.core.ParameterSource.COMMANDLINE
+        found = [_by_preset(setting, wanted, count, algorithm, model, chosen_rates)]
+        refused: dict[str, str] = {}
+    else:
+        topology = setting.select()
+        listed = None if algorithm in ("best", "all") else algorithm.split(",")
+        contest = choose.contest(topology, wanted, listed)
+        found, refused = contest.projections(count), contest.refused
+    if options["as_csv"]:
+        rows = found if algorithm == "all" else found[:1]
+        click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
+    elif options["as_json"]:
+        answer = {"command": "project", **found[0].to_dict()}
+        if len(found) > 1 and algorithm != "best":
+            answer["rows"] = [_row(projection) for projection in found]
+            answer["refused"] = refused
+        print_json(answer)
+    else:
+        _show(found, refused, algorithm, setting)
+
+
+def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
+    from dataclasses import replace
+
+    from blinksim import choose
+    from blinksim.cost.presets import load_preset
+
+    if algorithm not in ("best", "all"):
+        raise InputError(f"--model {model} has an algorithm of its own; leave --algorithm {algorithm} out")
+    if setting.members is not None or setting.relays != "none" or setting.links is not None:
+        raise InputError(f"--model {model} takes --nodes and --ranks-per-node, not --members, --relays or --links")
+    preset = load_preset(model)
+    if preset.rates is not None:
+        if chosen_rates and setting.rates != preset.rates:
+            raise InputError(f"--model {model} pins the rates {preset.rates!r}; leave --rates {setting.rates} out")
+        setting = replace(setting, rates=preset.rates)
+    # The terms need one node and its fabric only, so a thousand nodes cost no more than one, unless an edit names one.
+    try:
+        node = replace(setting, nodes=1).load()
+    except InputError:
+        if setting.nodes == 1:
+            raise
+        node = setting.load()
+    return choose.project_preset(node, wanted, size, setting.nodes, setting.ranks_per_node, preset.name)
+
+
+def _row(projection: Any) -> dict[str, Any]:
+    return {
+        "algorithm": projection.algorithm,
+        "time_s": projection.time_s,
+        "algbw_GBps": projection.algbw / 1e9,
+        "busbw_GBps": projection.busbw / 1e9,
+        "bottleneck": projection.bottleneck,
+    }
+
+
+def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Setting) -> None:
+    best = found[0]
+    click.echo(best.sentence())
+    click.echo("")
+    if algorithm == "all":
+        rows = [
+            (p.algorithm, format_time(p.time_s), format_rate(p.algbw), format_rate(p.busbw), p.bottleneck)
+            for p in found
+        ]
+        click.echo(table(("algorithm", "time", "algbw", "busbw", "bottleneck"), rows))
+        for name, reason in refused.items():
+            click.echo(f"  {name}: {reason}")
+        click.echo("")
+    time = best.time_s or 1.0
+    terms = [(term.name, format_time(term.time_s), f"{100 * term.time_s / time:.1f} %") for term in best.terms]
+    click.echo(table(("term", "time", "share"), [*terms, ("total", format_time(best.time_s), "100.0 %")]))
+    click.echo("")
+    busy = best.details.get("bottleneck_busy")
+    share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
+    click.echo(f"  bottleneck  {best.bottleneck}{share}")
+    click.echo(f"  ranks       {len(best.members)}: {names(best.members)}")
+    if best.relays:
+        click.echo(f"  relays      {names(best.relays)}")
+    click.echo(f"  links       {', '.join(best.links)} at {best.rates} rates")
+    if algorithm == "best" and best.model == "alpha-beta":
+        others = f" (best of {len(found)}; --algorithm all ranks them)" if len(found) > 1 else ""
+        click.echo(f"  algorithm   {best.algorithm}{others}")
+    if best.details.get("pieces", 1) > 1:
+        click.echo(f"  pieces      {best.details['pieces']} per chunk, {best.details['steps']} hops deep")
+    click.echo(f"next: blinksim compare {setting.machine} {best.collective.name} --plot sizes.png")
+
+
+command.help = f"{command.help}\n\n{MACHINE_HELP}"

@@ -1,0 +1,200 @@
+"""blinksim topo: machines themselves: list, show, check, import, export."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from blinksim.cli.options import MACHINE_HELP, Setting, machine_options
+from blinksim.cli.output import names, print_json, table
+from blinksim.errors import InputError
+from blinksim.units import format_rate, format_time
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group("topo", epilog="\b\nExample:\n  blinksim topo show dgx1-v100")
+def command() -> None:
+    """List, show, check, import and export machines."""
+
+
+@command.command("list")
+@as_json
+def list_machines(as_json: bool) -> None:
+    """The machines that come with blinksim, and the shapes that can be generated."""
+    from blinksim import machines
+    from blinksim.topology import generators
+
+    titles = {name: machines.describe(name) for name in machines.names()}
+    if as_json:
+        rows = [{"name": name, "title": title} for name, title in titles.items()]
+        print_json({"command": "topo list", "rows": rows, "shapes": dict(generators.FORMS)})
+        return
+    click.echo(table(("machine", "what it is"), titles.items(), left=2))
+    click.echo("\n" + table(("shape", "for example"), generators.FORMS.items(), left=2))
+    click.echo("\nnext: blinksim topo show dgx1-v100")
+
+
+@command.command("show", epilog="\b\nExample:\n  blinksim topo show aurora --nodes 2 --rates seed")
+@click.argument("machine")
+@machine_options
+@as_json
+def show(machine: str, as_json: bool, **options: Any) -> None:
+    """What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs."""
+    setting = Setting.of(machine, options)
+    chosen = any(value is not None for value in (setting.members, setting.links, setting.ranks_per_node))
+    topology = setting.select() if chosen or setting.relays != "none" else setting.load()
+    if as_json:
+        print_json({"command": "topo show", **_facts(topology)})
+        return
+    kinds = Counter(device.kind for device in topology.devices)
+    devices = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    nodes = f", {topology.nodes} nodes" if topology.nodes > 1 else ""
+    click.echo(f"{topology.name}{nodes}: {topology.ranks} ranks; {devices}; {topology.rates} rates")
+    if topology.source:
+        click.echo(f"  {topology.source}")
+    click.echo(
+        "\n" + table(("link class", "links", "lanes", "a lane", "latency", "overhead", "used"), _classes(topology))
+    )
+    if topology.ranks <= 16:
+        click.echo(f"\n  bandwidth of the direct links or the best switched route over "
+                   f"{', '.join(topology.default_links())}, GB/s")  # fmt: skip
+        click.echo(_matrix(topology))
+    click.echo(f"\n  members {names(topology.members)}")
+    click.echo(f"next: blinksim project {machine} allreduce 256MiB")
+
+
+def _facts(topology: Any) -> dict[str, Any]:
+    return {
+        "machine": topology.name,
+        "nodes": topology.nodes,
+        "members": list(topology.members),
+        "relays": list(topology.relays),
+        "links": list(topology.default_links()),
+        "rates": topology.rates,
+        "source": topology.source,
+        "devices": [
+            {"name": d.name, "kind": d.kind, "node": d.node, "can": sorted(d.can)}
+            | ({"capacity_GBps": float(d.capacity) / 1e9} if d.capacity is not None else {})
+            for d in topology.devices
+        ],
+        "rows": [
+            {
+                "src": x.src,
+                "dst": x.dst,
+                "class": x.kind,
+                "lanes": x.lanes,
+                "bandwidth_GBps": float(x.bandwidth) / 1e9,
+                "bandwidth_exact": str(x.bandwidth / 10**9),
+                "latency_s": x.latency,
+                "overhead_s": x.overhead,
+                "bus": x.bus,
+            }
+            for x in topology.links
+        ],
+    }
+
+
+def _classes(topology: Any) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    used = topology.default_links()
+    for kind in topology.link_classes:
+        links = [x for x in topology.links if x.kind == kind]
+        rows.append(
+            (
+                kind,
+                str(len(links)),
+                _span(x.lanes for x in links),
+                _span(format_rate(x.lane_bandwidth) for x in links),
+                _span(format_time(x.latency) for x in links),
+                _span(format_time(x.overhead) for x in links),
+                "yes" if kind in used else "no",
+            )
+        )
+    return rows
+
+
+def _span(values: Any) -> str:
+    found = list(dict.fromkeys(values))
+    if all(isinstance(value, int) for value in found):
+        found.sort()
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _matrix(topology: Any) -> str:
+    from blinksim.errors import InfeasibleError
+    from blinksim.topology.routes import path_rate
+
+    view = topology.select(connected=False)
+    rows = []
+    for a in topology.members:
+        row = [a]
+        for b in topology.members:
+            direct = sum((x.bandwidth for x in view.links_between(a, b)), start=0)
+            if a == b:
+                row.append("-")
+            elif direct:
+                row.append(f"{float(direct) / 1e9:.4g}")
+            else:
+                alone = view.select([a, b], connected=False)
+                try:
+                    row.append(f"{float(path_rate(alone, a, b)) / 1e9:.4g}")
+                except InfeasibleError:
+                    row.append(".")
+        rows.append(tuple(row))
+    return table(("", *topology.members), rows)
+
+
+@command.command("check", epilog="\b\nExample:\n  blinksim topo check my-machine.yaml")
+@click.argument("machine", required=False)
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules instead.")
+@as_json
+def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
+    """Check a machine against the rules; exit status 1 if one of them finds an error."""
+    from blinksim.topology import rules
+
+    if list_rules:
+        click.echo(table(("rule", "what it looks for"), [(r.name, r.doc) for r in rules.RULES.values()], left=2))
+        return
+    if machine is None:
+        raise InputError("name a machine to check, or list the rules with --rules")
+    from blinksim import machines
+
+    topology = machines.load(machine)
+    findings = topology.check()
+    errors = sum(finding.severity == "error" for finding in findings)
+    if as_json:
+        rows = [{"rule": f.rule, "severity": f.severity, "message": f.message, "cure": f.cure} for f in findings]
+        print_json({"command": "topo check", "machine": topology.name, "ok": not errors, "rows": rows})
+    else:
+        for finding in findings:
+            click.echo(f"{finding.severity}: {finding.message} [{finding.rule}]\n  {finding.cure}")
+        click.echo(f"{topology.name}: {errors} errors, {len(findings) - errors} warnings by {len(rules.RULES)} rules")
+    if errors:
+        click.get_current_context().exit(1)
+
+
+@command.command("import", epilog="\b\nExample:\n  blinksim topo import topo.xml -o my-machine.yaml")
+@click.argument("file")
+@click.option("-o", "--output", metavar="FILE", help="Where to write the machine file.  [default: standard output]")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--rates", default="nominal", show_default=True, help="Rates to write down: nominal or nccl.")
+def import_machine(file: str, output: str | None, force: bool, rates: str) -> None:
+    """Turn an NCCL topo.xml (or any machine) into a machine file that can be edited."""
+    from blinksim import machines
+    from blinksim.formats import machine_yaml
+    from blinksim.formats.text_files import write_text
+
+    topology = machines.load(file, rates=rates)
+    text = machine_yaml.write(topology)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_text(output, text, force=force)
+    click.echo(f"{topology.name}: {topology.ranks} GPUs, {len(topology.links)} directed links, written to {output}")
+    click.echo(f"next: blinksim project {output} allreduce 256MiB")
+
+
+command.help = f"{command.help}\n\n{MACHINE_HELP}"

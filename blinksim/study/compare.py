@@ -1,0 +1,145 @@
+"""Algorithms against message sizes: who is quickest where, and where the lead changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blinksim.choose import Contest, Projection, contest
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+from blinksim.units import parse_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From `size` bytes on (found to within a byte), `faster` is quicker than `slower`, which led before."""
+
+    size: int
+    slower: str
+    faster: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Projections of every algorithm at every size.
+
+    sizes: bytes, ascending. projections: one tuple per size, quickest first. crossovers: where the lead changes.
+    refused: reason by algorithm, for those that cannot run here.
+    """
+
+    topology: Topology
+    collective: Collective
+    sizes: tuple[int, ...]
+    projections: tuple[tuple[Projection, ...], ...]
+    crossovers: tuple[Crossover, ...]
+    refused: dict[str, str]
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Names, quickest at the largest size first."""
+        return tuple(projection.algorithm for projection in self.projections[-1])
+
+    def best(self) -> tuple[Projection, ...]:
+        """The quickest projection for each size."""
+        return tuple(found[0] for found in self.projections)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per size and algorithm, with units in the keys."""
+        return [
+            {
+                "size_bytes": p.size,
+                "algorithm": p.algorithm,
+                "time_s": p.time_s,
+                "algbw_GBps": p.algbw / 1e9,
+                "busbw_GBps": p.busbw / 1e9,
+                "bottleneck": p.bottleneck,
+                "best": place == 0,
+            }
+            for found in self.projections
+            for place, p in enumerate(found)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """`rows` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def __repr__(self) -> str:
+        return (
+            f"<Comparison of {', '.join(self.algorithms)}: {self.collective} on {self.topology.name},"
+            f" {len(self.sizes)} sizes>"
+        )
+
+    def _repr_html_(self) -> str:
+        frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
+        return f"<p>algbw, GB/s</p>{frame.to_html(float_format='%.3g')}"
+
+
+def compare(
+    topology: Topology,
+    collective: Collective | str,
+    sizes: Iterable[int] = tuple(1 << power for power in range(10, 31)),
+    algorithms: Sequence[str] | None = None,
+) -> Comparison:
+    """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
+
+    Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
+    """
+    chosen = Collective.parse(collective) if isinstance(collective, str) else collective
+    ordered = tuple(sorted(set(sizes)))
+    if not ordered:
+        raise InputError("no sizes to compare at")
+    candidates = contest(topology.select(), chosen, algorithms)
+    found = tuple(tuple(candidates.projections(size)) for size in ordered)
+    crossovers = tuple(
+        _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)
+        for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)
+        if before[0].algorithm != after[0].algorithm
+    )
+    return Comparison(topology, chosen, ordered, found, crossovers, candidates.refused)
+
+
+def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:
+    """The size between two at which the algorithm that wins at the larger one overtakes, by bisection."""
+    pair = Contest(candidates.topology, candidates.collective)
+    pair.schedules = {name: candidates.schedules[name] for name in (slower, faster)}
+    low, high = small, large
+    while high - low > 1:
+        middle = (low + high) // 2
+        if pair.projections(middle)[0].algorithm == slower:
+            low = middle
+        else:
+            high = middle
+    return Crossover(high, slower, faster)
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Sizes in bytes from ``1KiB:1GiB`` (doubling), ``1KiB:1GiB:x4`` (another factor) or ``1MiB,3MiB,1GB``.
+
+    Raises `InputError` for anything else and for more than 1,000 sizes.
+    """
+    if ":" not in text:
+        return [parse_size(part) for part in text.split(",")]
+    parts = text.split(":")
+    factor = 2
+    if len(parts) == 3:
+        number = parts.pop().removeprefix("x")
+        if not number.isdigit() or not 2 <= int(number[:6]) <= 10**5:
+            raise InputError(f"{text!r}: the factor between sizes is a whole number of at least 2, as in 1KiB:1GiB:x4")
+        factor = int(number)
+    if len(parts) != 2:
+        raise InputError(f"{text!r} is not a range of sizes; write it like 1KiB:1GiB")
+    low, high = map(parse_size, parts)
+    if high < low:
+        raise InputError(f"{text!r} runs backwards; write the smaller size first")
+    sizes = [low]
+    while sizes[-1] * factor <= high:
+        sizes.append(sizes[-1] * factor)
+    return sizes

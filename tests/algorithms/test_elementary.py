@@ -1,0 +1,261 @@
+"""The elementary algorithms against textbook times, exact loads and a plain execution on sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from blinksim.algorithms import double_binary, hierarchical, orders
+from blinksim.algorithms.plan import Postal, best_pieces, log2_ranks, pipelined
+from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
+from blinksim.algorithms.trees import height
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.cost.alpha_beta import cost
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.schedule.loads import link_loads, rate
+from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.topology import generators
+from blinksim.topology.graph import Device, Link, Topology
+
+GB = 10**9
+PAIRS = [(entry.name, collective) for entry in REGISTRY.values() for collective in entry.collectives]
+POWERS = ("recursive_doubling", "halving_doubling")
+ONE_PORT = Postal(alpha=3e-6, beta=1 / 25e9)
+
+
+def one_port(ranks: int) -> Topology:
+    """Every rank behind one full-duplex port: two hops of 1 us and a sender's overhead of 1 us make alpha 3 us."""
+    return generators.one_switch(ranks, bandwidth=Fraction(25 * GB), latency=1e-6, overhead=1e-6).select()
+
+
+def full_duplex(pairs: dict[tuple[int, int], int], ranks: int) -> Topology:
+    links = []
+    for (a, b), lanes in pairs.items():
+        links += [Link(f"gpu{x}", f"gpu{y}", "nvlink", Fraction(GB), lanes) for x, y in ((a, b), (b, a))]
+    return Topology("test", tuple(Device(f"gpu{i}", "gpu") for i in range(ranks)), tuple(links))
+
+
+DGX1V = {
+    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,
+    (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
+}  # fmt: skip
+
+
+def execute(schedule: Schedule) -> dict[tuple[int, int], Counter[int]]:
+    """What every rank ends with, by chunk: how often each rank's contribution is in it."""
+    n, name = schedule.topology.ranks, schedule.collective.name
+    state: dict[tuple[int, int], Counter[int]] = {}
+    for chunk in range(schedule.chunks):
+        for rank in range(n):
+            if schedule.collective.reduces:
+                has = True
+            elif name in ("broadcast", "scatter"):
+                has = rank == schedule.collective.root
+            else:
+                has = rank == schedule.origin[chunk]
+            if has:
+                state[chunk, rank] = Counter([rank])
+    place = schedule.rank_of
+    for step in range(schedule.steps):
+        before = dict(state)
+        for i in np.flatnonzero(schedule.step == step):
+            chunk, a, b = int(schedule.chunk[i]), int(place[schedule.src[i]]), int(place[schedule.dst[i]])
+            value = before[chunk, a]
+            state[chunk, b] = state.get((chunk, b), Counter()) + value if schedule.op[i] == REDUCE else value
+    return state
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize(("name", "collective"), PAIRS)
+def test_keeps_its_promise(name: str, collective: str, ranks: int) -> None:
+    if name == "hierarchical" or (name in POWERS and ranks & (ranks - 1)):
+        pytest.skip("covered by the refusal tests and the cluster tests")
+    root = ranks - 1 if Collective(collective).rooted else 0
+    schedule = REGISTRY[name].build(one_port(ranks), Collective(collective, root))
+    check_promise(schedule)
+
+
+def check_promise(schedule: Schedule) -> None:
+    n, name, root = schedule.topology.ranks, schedule.collective.name, schedule.collective.root
+    state, everyone = execute(schedule), Counter(range(n))
+    total = sum((schedule.share(c) for c in range(schedule.chunks)), start=Fraction(0))
+    assert total == (n if name == "alltoall" else 1)
+    for chunk in range(schedule.chunks):
+        origin, target = int(schedule.origin[chunk]), int(schedule.target[chunk])
+        match name:
+            case "allreduce":
+                assert all(state[chunk, rank] == everyone for rank in range(n))
+            case "reduce":
+                assert state[chunk, root] == everyone
+            case "reducescatter":
+                assert state[chunk, target] == everyone
+            case "broadcast":
+                assert all(state[chunk, rank] == Counter([root]) for rank in range(n))
+            case "allgather":
+                assert all(state[chunk, rank] == Counter([origin]) for rank in range(n))
+            case "gather":
+                assert state[chunk, root] == Counter([origin])
+            case "scatter":
+                assert state[chunk, target] == Counter([root])
+            case _:
+                assert state[chunk, target] == Counter([origin])
+    per_rank = Counter[int]()
+    for chunk in range(schedule.chunks):
+        for ends in (schedule.origin, schedule.target):
+            if ends[chunk] >= 0:
+                per_rank[int(ends[chunk])] += schedule.share(chunk)  # type: ignore[assignment]
+    assert len(set(per_rank.values())) <= 1, "every rank's part must be equally large"
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 16])
+@pytest.mark.parametrize("size", [8, 10**6, 10**9])
+@pytest.mark.parametrize(("name", "collective"), PAIRS)
+def test_link_graph_time_equals_the_closed_form(name: str, collective: str, size: int, ranks: int) -> None:
+    if name == "hierarchical" or (name in POWERS and ranks & (ranks - 1)):
+        return
+    closed = import_module(f"blinksim.algorithms.{name}").time
+    expected = closed(collective, *((1, ranks) if name == "chain_tree" else (ranks,)), size, ONE_PORT)
+    schedule = REGISTRY[name].build(one_port(ranks), Collective(collective))
+    assert cost(schedule, size).time_s == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "collective"), PAIRS)
+def test_a_single_rank_sends_nothing(name: str, collective: str) -> None:
+    if name == "hierarchical":
+        return
+    schedule = REGISTRY[name].build(full_duplex({}, 1), Collective(collective))
+    assert schedule.sends == 0
+    assert cost(schedule, 1000).time_s == 0
+
+
+def test_textbook_times() -> None:
+    """Thakur et al. 2005: the ring's and Rabenseifner's bandwidth terms agree, the latencies are 2(n-1) and 2 log n."""
+    ring, halving = (import_module(f"blinksim.algorithms.{name}").time for name in ("ring", "halving_doubling"))
+    free = Postal(0.0, 1e-9)
+    assert ring("allreduce", 8, 8e9, free) == pytest.approx(14.0)
+    assert halving("allreduce", 8, 8e9, free) == pytest.approx(14.0)
+    slow = Postal(1.0, 0.0)
+    assert ring("allreduce", 8, 1, slow) == 14
+    assert halving("allreduce", 8, 1, slow) == 6
+    # With gamma, both reduce (n-1)/n of the vector.
+    adding = Postal(0.0, 0.0, 1e-9)
+    assert ring("allreduce", 8, 8e9, adding) == halving("allreduce", 8, 8e9, adding) == pytest.approx(7.0)
+
+
+def test_the_chain_uses_the_best_number_of_pieces() -> None:
+    model = Postal(1e-6, 1e-9)
+    h, size = 7, 10**8
+    plain = min((c + h - 1) * (model.alpha + model.beta * size / c) for c in range(1, 3000))
+    assert import_module("blinksim.algorithms.chain").time("broadcast", 8, size, model) == pytest.approx(
+        plain, rel=1e-12
+    )
+    assert best_pieces(1.0, 2.0, 1e-6) == (1,)
+    assert pipelined(3, 100.0, 100.0, Postal(0.0, 1.0)) == pytest.approx(100.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("ranks", range(1, 40))
+def test_double_binary_trees_span_and_make_every_rank_a_leaf_once(ranks: int) -> None:
+    trees = double_binary.two_trees(ranks)
+    for parents, root in trees:
+        assert set(parents) | {root} == set(range(ranks))
+        assert height(parents, root) <= max(1, ranks.bit_length())
+    inner = [set(parents.values()) for parents, _ in trees]
+    shared = inner[0] & inner[1]
+    # The mirror image of an even count shares no inner vertex; the shift of an odd count may share the one it wraps.
+    assert len(shared) <= (ranks % 2 if ranks > 2 else 1)
+
+
+@pytest.mark.parametrize("ranks", [3, 6, 7, 12])
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_of_two_are_asked_for(name: str, ranks: int) -> None:
+    with pytest.raises(InputError, match=f"power of two of ranks, not {ranks}"):
+        REGISTRY[name].build(one_port(ranks), Collective("allreduce"))
+    assert log2_ranks(name, 8) == 3
+
+
+def test_pairs_that_do_not_exist_are_refused() -> None:
+    missing = [(e, c) for e in REGISTRY.values() for c in COLLECTIVES if not e.supports(c)]
+    assert len(PAIRS) >= 25
+    for entry, collective in missing:
+        with pytest.raises(InfeasibleError, match=f"there is no {entry.name} {collective}"):
+            entry.build(one_port(4), Collective(collective))
+    with pytest.raises(InputError, match="did you mean 'ring'"):
+        algorithm("rign")
+    assert {entry.name for entry in candidates("alltoall")} == {"direct"}
+
+
+def test_dgx1v_rings_are_those_of_the_hardware() -> None:
+    """Three bidirectional rings on the whole DGX-1V, which reach 24/7 lanes of algbw (Blink, section 2)."""
+    topology = full_duplex(DGX1V, 8)
+    rings = orders.ring_orders(topology)
+    assert len(rings) == 6
+    assert rate(REGISTRY["ring"].build(topology, Collective("allreduce"))) == Fraction(24 * GB, 7)
+
+
+# Bidirectional rings by GPU set, from a brute force over all edge-disjoint Hamiltonian cycles.
+@pytest.mark.parametrize(
+    ("gpus", "rings"),
+    [
+        ((0, 1, 2), 1),
+        ((0, 2, 3), 1),
+        ((0, 1, 2, 3), 2),
+        ((0, 1, 4, 5), 1),
+        ((0, 2, 3, 4, 6, 7), 2),
+        ((0, 1, 2, 3, 4, 5, 6), 2),
+    ],
+)
+def test_dgx1v_subset_rings(gpus: tuple[int, ...], rings: int) -> None:
+    topology = full_duplex(DGX1V, 8).subset([f"gpu{i}" for i in gpus])
+    found = rate(REGISTRY["ring"].build(topology, Collective("allreduce")))
+    assert found == Fraction(2 * rings * len(gpus) * GB, 2 * (len(gpus) - 1))
+
+
+def test_rings_pass_through_gpus_only_where_they_must() -> None:
+    """GPUs 0, 1, 4 of a DGX-1V are a path, not a ring: 1-4 goes through GPU 0 and shares its links."""
+    topology = full_duplex(DGX1V, 8).subset(["gpu0", "gpu1", "gpu4"])
+    schedule = REGISTRY["ring"].build(topology, Collective("allreduce"))
+    check_promise(schedule)
+    loads = dict(zip([x.name for x in topology.links], link_loads(schedule), strict=True))
+    assert max(loads.values()) == Fraction(4, 3)
+
+
+def cluster(nodes: int, local: int) -> Topology:
+    return generators.rail_cluster(nodes, local).select()
+
+
+@pytest.mark.parametrize(
+    "name", ["ring", "hierarchical", "chain_tree", "double_binary", "two_shot", "halving_doubling"]
+)
+@pytest.mark.parametrize(("nodes", "local"), [(2, 2), (3, 2), (2, 4), (4, 4), (5, 1)])
+def test_clusters(name: str, nodes: int, local: int) -> None:
+    if name in POWERS and nodes * local & (nodes * local - 1):
+        return
+    for collective in REGISTRY[name].collectives:
+        check_promise(REGISTRY[name].build(cluster(nodes, local), Collective(collective)))
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter"])
+@pytest.mark.parametrize(("nodes", "local"), [(2, 4), (4, 8), (3, 1)])
+def test_hierarchical_time(collective: str, nodes: int, local: int) -> None:
+    """On rails the ports inside (switch) and between the nodes (NIC) differ, and with them alpha and beta."""
+    topology = cluster(nodes, local)
+    schedule = REGISTRY["hierarchical"].build(topology, Collective(collective))
+    routes = [[topology.links[i] for i in schedule.links_of(r)] for r in range(len(schedule.route_start) - 1)]
+    ports = [
+        Postal(sum(x.latency for x in links) + links[0].overhead, float(1 / min(x.bandwidth for x in links)))
+        for links in (min(routes, key=len), max(routes, key=len))
+    ]
+    expected = hierarchical.time(collective, nodes, local, 10**8, *ports)
+    assert cost(schedule, 10**8).time_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_hierarchical_needs_equal_nodes() -> None:
+    whole = cluster(2, 4)
+    with pytest.raises(InfeasibleError, match="equally many ranks"):
+        REGISTRY["hierarchical"].build(one_port(4), Collective("allreduce"))
+    with pytest.raises(InfeasibleError, match="have 4 3"):
+        REGISTRY["hierarchical"].build(whole.subset(whole.members[:-1]), Collective("allreduce"))
