@@ -35,6 +35,10 @@ class Collective:
     name: str
     root: int = 0
 
+    def __post_init__(self) -> None:
+        if self.name not in COLLECTIVES:
+            raise unknown("collective", self.name, COLLECTIVES)
+
     @classmethod
     def parse(cls, text: str, root: int | None = None) -> Collective:
         """The collective called `text` (``all_reduce``, ``reduce-scatter`` and the like are understood).

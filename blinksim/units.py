@@ -42,7 +42,7 @@ def parse_size(text: str) -> int:
     Raises `InputError` for anything else, for a size below one byte and for a fraction of a byte.
     """
     plain = text.strip()
-    if plain.isascii() and plain.isdigit() and len(plain) <= 18:
+    if plain.isascii() and plain.isdigit():
         plain += "B"
     size = _parse(plain, _SIZE, "a size", "256MiB or 2GB")
     if size.denominator != 1 or size < 1:

@@ -15,6 +15,7 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.topology.graph import Device, Link, Topology
 
 SHAPES = ("switch", "tree", "direct")
+MOST_DEVICES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         raise InfeasibleError(f"{node.name} describes no fabric to join {nodes} nodes with; add `fabric:` to its file")
     for port in fabric.ports:
         node.device(port)
+    if nodes * len(node.devices) > MOST_DEVICES:
+        raise InputError(f"{nodes} nodes of {len(node.devices)} devices are more than {MOST_DEVICES:,} devices")
     devices = [replace(d, name=f"n{i}.{d.name}", node=i) for i in range(nodes) for d in node.devices]
     links = [
         replace(x, src=f"n{i}.{x.src}", dst=f"n{i}.{x.dst}", bus=None if x.bus is None else f"n{i}.{x.bus}")
@@ -78,26 +81,16 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         for x in node.links
     ]
     more_devices, more_links = _join(fabric, nodes)
-    size, extra = len(node.devices), range(len(devices), len(devices) + len(more_devices))
-    generators = ()
-    if fabric.shape == "switch":
-        # All nodes hang off the same switches: the swap of two neighbouring nodes, and the turn by one, are symmetries.
-        block = [range(i * size, (i + 1) * size) for i in range(nodes)]
-        turn = [place for i in range(nodes) for place in block[(i + 1) % nodes]] + list(extra)
-        swap = [place for i in (1, 0, *range(2, nodes)) for place in block[i]] + list(extra)
-        inner = [
-            [i * size + place for i in range(nodes) for place in perm] + list(extra)
-            for perm in node.generators
-            if all(perm[node.index[port]] == node.index[port] for port in fabric.ports)
-        ]
-        generators = tuple(map(tuple, [turn, swap, *inner]))
     return replace(
         node,
         devices=(*devices, *more_devices),
         links=(*links, *more_links),
         members=tuple(f"n{i}.{name}" for i in range(nodes) for name in node.members),
+        relays=tuple(f"n{i}.{name}" for i in range(nodes) for name in node.relays),
+        # The fabric's own links always count among those that join nodes.
+        inter_node_links=tuple(dict.fromkeys((*node.inter_node_links, fabric.kind))),
         nodes=nodes,
-        generators=generators,
+        generators=_symmetries(node, fabric, nodes, len(more_devices)),
         fabric=None,
     )
 
@@ -121,6 +114,69 @@ def _join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
             links += [x for i in range(leaves) for x in fabric.pair(f"{name}.leaf{i}", name, up)]
         links += [x for i in range(nodes) for port in ports for x in fabric.pair(f"n{i}.{port}", tops[i])]
     return devices, links
+
+
+def _symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -> tuple[tuple[int, ...], ...]:
+    """Permutations of the cluster's devices that map it onto itself: exchanged nodes, leaves and, inside nodes, GPUs.
+
+    extra: how many devices the fabric adds behind those of the nodes.
+    """
+    size = len(node.devices)
+    fixed = list(range(nodes * size, nodes * size + extra))
+
+    def of_nodes(order: Sequence[int], switches: Sequence[int]) -> tuple[int, ...]:
+        return (*(i * size + place for i in order for place in range(size)), *switches)
+
+    found: list[tuple[int, ...]] = []
+    if fabric.shape == "direct":
+        # Two nodes join equal ports; among more, the port that a wire leaves from tells the nodes apart.
+        if nodes > 2:
+            return ()
+        ports_of = {node.index[port] for port in fabric.ports}
+        both = [p for p in node.generators if all(p[port] in ports_of for port in ports_of)]
+        return (of_nodes((1, 0), fixed), *(tuple(i * size + place for i in (0, 1) for place in p) for p in both))
+    width = nodes if fabric.shape == "switch" else fabric.leaf_nodes
+    # The first node, and the first of a last leaf that is not full, stand for all nodes that they can be turned into.
+    firsts = [first for first in dict.fromkeys((0, nodes - nodes % width)) if first < nodes]
+    for first in firsts:
+        last = min(first + width, nodes)
+        found += [of_nodes(order, fixed) for order in _turn_and_swap(list(range(nodes)), first, last, 1)]
+    leaves = -(-nodes // width) if fabric.shape == "tree" else 0
+    # A leaf moves with all its nodes, in every plane; a last leaf that is not full stays.
+    moves = zip(
+        _turn_and_swap(list(range(nodes)), 0, nodes - nodes % width, width),
+        _turn_and_swap(list(range(leaves)), 0, nodes // width, 1),
+        strict=False,
+    )
+    for order, leaf_order in moves if leaves else ():
+        tops = [fixed[p * (1 + leaves)] + i for p in range(fabric.planes) for i in (0, *(1 + k for k in leaf_order))]
+        found.append(of_nodes(order, tops))
+    ports = [node.index[port] for port in fabric.ports]
+    for perm in node.generators:
+        plane = {port: number % fabric.planes for number, port in enumerate(ports)}
+        image = {(plane[port], plane.get(perm[port], -1)) for port in ports}
+        if len(image) != fabric.planes or any(to < 0 for _, to in image):
+            continue  # it mixes ports with other devices, or tears the ports of a plane apart
+        if all(plane_of == to for plane_of, to in image):
+            for start in (first * size for first in firsts):
+                after = range(start + size, nodes * size + extra)
+                found.append((*range(start), *(start + place for place in perm), *after))
+            continue
+        goes = dict(image)
+        block = extra // fabric.planes
+        switches = [fixed[goes[p] * block] + i for p in range(fabric.planes) for i in range(block)]
+        found.append((*(i * size + place for i in range(nodes) for place in perm), *switches))
+    return tuple(dict.fromkeys(found))
+
+
+def _turn_and_swap(order: list[int], first: int, last: int, width: int) -> list[list[int]]:
+    """`order` with its blocks of `width` between `first` and `last` turned by one, and with the first two exchanged."""
+    if last - first < 2 * width:
+        return []
+    blocks, end = order[first:last], first + 2 * width
+    turned = [*order[:first], *blocks[width:], *blocks[:width], *order[last:]]
+    swapped = [*order[:first], *order[first + width : end], *order[first : first + width], *order[end:]]
+    return [turned, swapped]
 
 
 def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
@@ -152,7 +208,7 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
         by_node.setdefault(topology.device(name).node, []).append(name)
     if ranks_per_node < 1:
         raise InputError(f"{ranks_per_node} ranks per node; give at least 1")
-    fewest = min(map(len, by_node.values()))
+    fewest = min(map(len, by_node.values()), default=0)
     if ranks_per_node > fewest:
         raise InputError(f"{ranks_per_node} ranks per node, but a node of {topology.name} has {fewest} GPUs")
     return tuple(name for names in by_node.values() for name in names[:ranks_per_node])

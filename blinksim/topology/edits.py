@@ -6,7 +6,7 @@ classes make sense, a link class (``xe``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -72,6 +72,8 @@ def without(topology: Topology, *targets: str) -> Topology:
 def subset(topology: Topology, members: Iterable[str]) -> Topology:
     """`topology` with only these GPUs or tiles, as members in the order given; all forwarders stay."""
     chosen = tuple(members)
+    if not chosen:
+        raise InputError("no members: name at least one GPU")
     for name in chosen:
         topology.device(name)
     kept = {d.name for d in topology.devices if not d.holds or d.name in chosen}
@@ -92,10 +94,15 @@ def _changed(link: Link, changes: dict[str, Any]) -> Link:
             case "lanes":
                 try:
                     values["lanes"] = int(value)
-                except ValueError:
+                except (ValueError, OverflowError):
                     raise InputError(f"lanes={value!r} is not a whole number") from None
+                if not isinstance(value, str) and values["lanes"] != value:
+                    raise InputError(f"lanes={value!r} is not a whole number")
             case "bandwidth":
-                values["lane_bandwidth"] = parse_rate(value) if isinstance(value, str) else Fraction(value)
+                try:
+                    values["lane_bandwidth"] = parse_rate(value) if isinstance(value, str) else Fraction(value)
+                except (ValueError, OverflowError):
+                    raise InputError(f"bandwidth={value!r} is not a number of bytes/s") from None
             case "latency" | "overhead":
                 values[key] = parse_time(value) if isinstance(value, str) else float(value)
             case _:
@@ -112,7 +119,20 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
         raise InputError(f"replace {target}: say what becomes different, as in {VERBS['replace']}")
     keys = _matching(topology, target, classes=True)
     links = tuple(_changed(x, changes) if x.key in keys else x for x in topology.links)
+    _check_buses(topology.links, links, target)
     return replace(topology, links=links, generators=topology.generators if target in topology.link_classes else ())
+
+
+def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
+    """Raises `InputError` if only some of the links that share a bus got another bandwidth: a bus has one."""
+    changed: dict[str, set[bool]] = {}
+    for old, new in zip(before, after, strict=True):
+        if old.bus is not None:
+            changed.setdefault(old.bus, set()).add(old.bandwidth != new.bandwidth)
+    for bus, answers in changed.items():
+        if len(answers) == 2:
+            shared = ", ".join(link.name for link in before if link.bus == bus)
+            raise InputError(f"{target} is half duplex: change all links of its bus alike ({shared})")
 
 
 def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
@@ -137,10 +157,20 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     example = next((x for x in topology.links if x.kind == kind), None)
     if example is None:
         raise unknown("link class", kind, topology.link_classes)
-    new = {
-        (a, b, kind): _changed(replace(example, src=a, dst=b, lanes=1, bus=None), changes) for a, b in pairs
-    }
-    grown = [replace(x, lanes=x.lanes + new.pop(x.key).lanes) if x.key in new else x for x in topology.links]
+    # A half-duplex class stays half duplex: the two directions of a new pair share one bus.
+    bus = f"{pairs[0][0]}-{pairs[0][1]} {kind}" if example.bus is not None and len(pairs) == 2 else None
+    new = {(a, b, kind): _changed(replace(example, src=a, dst=b, lanes=1, bus=bus), changes) for a, b in pairs}
+    grown = []
+    for link in topology.links:
+        more = new.pop(link.key, None)
+        if more and any(
+            getattr(more, field) != getattr(link, field)
+            for key, field in (("bandwidth", "lane_bandwidth"), ("latency", "latency"), ("overhead", "overhead"))
+            if key in changes
+        ):
+            raise InputError(f"{link.name} exists; add only lanes to it, and use replace for its other properties")
+        grown.append(replace(link, lanes=link.lanes + more.lanes) if more else link)
+    _check_buses(topology.links, grown, target)
     return replace(topology, links=(*grown, *new.values()), generators=())
 
 
@@ -149,7 +179,7 @@ def apply(topology: Topology, text: str) -> Topology:
 
     Raises `InputError` for anything else.
     """
-    verb, *words = text.split()
+    verb, *words = text.split() or [""]
     if verb not in VERBS:
         raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]})")
     changes = dict(word.split("=", 1) for word in words if "=" in word)

@@ -8,13 +8,14 @@ values (`blinksim.topology.edits`). Bandwidths are exact (`fractions.Fraction`, 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -26,6 +27,7 @@ DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
 ABILITIES = ("hold", "forward", "multicast", "reduce")
 # '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
 _NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
+_KIND = re.compile(r"[A-Za-z0-9_.:/+-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Link:
     bus: str | None = None
 
     def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind):
+            raise InputError(f"{self.kind!r} cannot name a link class: use letters, digits and _ . : / + - only")
         if self.src == self.dst:
             raise InputError(f"link {self.name}: joins a device with itself")
         if self.lanes < 1:
@@ -152,15 +156,16 @@ class Topology:
         for name in (*self.members, *self.relays):
             if name not in self.index:
                 raise unknown("device", name, self.index)
-        for name in self.members:
-            if not self.device(name).holds:
-                raise InputError(f"{name} is a {self.device(name).kind}; only GPUs and tiles can hold a rank")
-        if len(set(self.members)) < len(self.members):
-            doubled = sorted({name for name in self.members if self.members.count(name) > 1})
-            raise InputError(f"{', '.join(doubled)} named more than once; each device holds at most one rank")
         both = set(self.members) & set(self.relays)
         if both:
             raise InputError(f"{', '.join(sorted(both))} cannot be member and relay at once")
+        for name in self.members:
+            if not self.device(name).holds:
+                raise InputError(f"{name} is a {self.device(name).kind}; only GPUs and tiles can hold a rank")
+        for names, role in ((self.members, "holds at most one rank"), (self.relays, "relays once")):
+            doubled = sorted(name for name, times in Counter(names).items() if times > 1)
+            if doubled:
+                raise InputError(f"{', '.join(doubled)} named more than once; each device {role}")
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -238,6 +243,8 @@ class Topology:
         if not chosen:
             raise InputError("no members: name at least one GPU")
         classes = self.default_links() if links is None else tuple(dict.fromkeys(links))
+        if links is not None and not classes:
+            raise InputError(f"no link classes: name at least one of {', '.join(self.link_classes)}")
         for kind in classes:
             if kind not in self.link_classes:
                 raise unknown(f"link class of {self.name}:", kind, self.link_classes)
@@ -245,8 +252,10 @@ class Topology:
         for name in (*chosen, *helpers):
             self.device(name)
         can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
+        # A switch named as a relay keeps its own abilities; a member among the relays is refused below.
+        turned = {name for name in helpers if self.device(name).holds} - {*chosen}
         kept = [
-            replace(device, can=can) if device.name in helpers else device
+            replace(device, can=can) if device.name in turned else device
             for device in self.devices
             if not device.holds or device.name in keep
         ]
@@ -259,11 +268,13 @@ class Topology:
             relays=helpers,
             collective_links=classes,
             inter_node_links=(),
-            generators=self.generators if len(kept) == len(self.devices) else (),
+            generators=self._restricted(kept),
         )
         result = result.pruned()
         if connected:
-            result._require_connected(self, classes)
+            from blinksim.topology import connectivity
+
+            connectivity.require_connected(result, self, classes)
         return result
 
     def pruned(self) -> Topology:
@@ -272,53 +283,21 @@ class Topology:
         if len(used) == len(self.devices):
             return self
         kept = tuple(device for device in self.devices if device.name in used)
-        generators = ()
-        if self.generators:
-            position = {self.index[device.name]: number for number, device in enumerate(kept)}
-            # A symmetry may be restricted to the kept devices only if it keeps them among themselves.
-            if all(perm[old] in position for perm in self.generators for old in position):
-                generators = tuple(tuple(position[perm[old]] for old in position) for perm in self.generators)
-        return replace(self, devices=kept, generators=generators)
+        return replace(self, devices=kept, generators=self._restricted(kept))
+
+    def _restricted(self, kept: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
+        """The symmetries that keep the devices `kept` among themselves, as permutations of these."""
+        position = {self.index[device.name]: number for number, device in enumerate(kept)}
+        if len(position) == len(self.devices):
+            return self.generators
+        inside = [perm for perm in self.generators if all(perm[old] in position for old in position)]
+        return tuple(tuple(position[perm[old]] for old in position) for perm in inside)
 
     def components(self) -> list[list[str]]:
         """The members grouped by what can reach each other both ways, in rank order."""
-        remaining, groups = list(self.members), []
-        while remaining:
-            first = remaining[0]
-            mutual = self._reach(first, forward=True) & self._reach(first, forward=False)
-            groups.append([name for name in remaining if name in mutual])
-            remaining = [name for name in remaining if name not in mutual]
-        return groups
+        from blinksim.topology import connectivity
 
-    def _reach(self, start: str, *, forward: bool) -> set[str]:
-        neighbours: dict[str, list[str]] = {}
-        for link in self.links:
-            a, b = (link.src, link.dst) if forward else (link.dst, link.src)
-            neighbours.setdefault(a, []).append(b)
-        seen, stack = {start}, [start]
-        while stack:
-            for other in neighbours.get(stack.pop(), ()):
-                if other not in seen:
-                    seen.add(other)
-                    stack.append(other)
-        return seen
-
-    def _require_connected(self, whole: Topology, classes: tuple[str, ...]) -> None:
-        groups = self.components()
-        if len(groups) == 1:
-            return
-        listed = [" ".join(group[:8]) + (" …" if len(group) > 8 else "") for group in groups]
-        parts = " | ".join(listed[:8]) + (f" | … ({len(groups)} in all)" if len(groups) > 8 else "")
-        ways = []
-        others = [kind for kind in whole.link_classes if kind not in classes]
-        everything = whole.select(self.members, self.relays, whole.link_classes, connected=False)
-        if others and len(everything.components()) == 1:
-            ways.append(f"--links all (adds {', '.join(others)})")
-        idle = [d.name for d in whole.devices if d.holds and d.name not in self.members]
-        if idle and len(whole.select(self.members, idle, classes, connected=False).components()) == 1:
-            ways.append("--relays idle (forwards through GPUs that take no part)")
-        cure = f"; {' or '.join(ways)} would connect them" if ways else ""
-        raise InfeasibleError(f"{self.name}: {', '.join(classes)} does not connect the members: {parts}{cure}")
+        return connectivity.components(self)
 
     # --- edits and views; each lives in a module of its own -------------------------------------------------------
 

@@ -1,0 +1,98 @@
+"""Which members can reach each other, and what would join those that cannot.
+
+Two members belong together if each can reach the other along directed links, so the groups are the strongly connected
+components, found here in linear time (S. R. Kosaraju, in Aho, Hopcroft and Ullman, Data Structures and Algorithms,
+1983, section 6.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blinksim.errors import InfeasibleError
+from blinksim.topology.graph import Topology
+
+
+def components(topology: Topology) -> list[list[str]]:
+    """The members grouped by what can reach each other both ways, groups and members in rank order."""
+    index = topology.index
+    ahead: list[list[int]] = [[] for _ in topology.devices]
+    back: list[list[int]] = [[] for _ in topology.devices]
+    for link in topology.links:
+        a, b = index[link.src], index[link.dst]
+        ahead[a].append(b)
+        back[b].append(a)
+    label = _labels(back, _finishing_order(ahead))
+    groups: dict[int, list[str]] = {}
+    for name in topology.members:
+        groups.setdefault(label[index[name]], []).append(name)
+    return list(groups.values())
+
+
+def _finishing_order(ahead: list[list[int]]) -> list[int]:
+    """The vertices in the order in which a depth-first search leaves them."""
+    seen, order = [False] * len(ahead), []
+    for start in range(len(ahead)):
+        if seen[start]:
+            continue
+        seen[start] = True
+        stack = [(start, iter(ahead[start]))]
+        while stack:
+            vertex, neighbours = stack[-1]
+            for other in neighbours:
+                if not seen[other]:
+                    seen[other] = True
+                    stack.append((other, iter(ahead[other])))
+                    break
+            else:
+                stack.pop()
+                order.append(vertex)
+    return order
+
+
+def _labels(back: list[list[int]], order: list[int]) -> list[int]:
+    """For each vertex a number that it shares with its strongly connected component."""
+    label = [-1] * len(back)
+    for start in reversed(order):
+        if label[start] >= 0:
+            continue
+        label[start] = start
+        stack = [start]
+        while stack:
+            for other in back[stack.pop()]:
+                if label[other] < 0:
+                    label[other] = start
+                    stack.append(other)
+    return label
+
+
+def require_connected(part: Topology, whole: Topology, classes: Sequence[str]) -> None:
+    """Raises `InfeasibleError` unless the members of `part`, selected from `whole` by link `classes`, are connected.
+
+    The message lists the groups of members and whatever would connect them: further link classes, or idle GPUs that
+    forward.
+    """
+    groups = components(part)
+    if len(groups) == 1:
+        return
+    listed = [" ".join(group[:8]) + (" …" if len(group) > 8 else "") for group in groups]
+    parts = " | ".join(listed[:8]) + (f" | … ({len(groups)} in all)" if len(groups) > 8 else "")
+
+    def joins(links: Sequence[str], relays: Sequence[str]) -> bool:
+        return len(components(whole.select(part.members, relays, links, connected=False))) == 1
+
+    ways = []
+    others = [kind for kind in whole.link_classes if kind not in classes]
+    enough = [kind for kind in others if joins([*classes, kind], part.relays)]
+    if enough:
+        ways.append(f"--links {','.join([*classes, enough[0]])}")
+    elif others and joins(whole.link_classes, part.relays):
+        ways.append(f"--links all (adds {', '.join(others)})")
+    idle = [d.name for d in whole.devices if d.holds and d.name not in part.members]
+    if idle and joins(classes, idle):
+        ways.append("--relays idle (forwards through GPUs that take no part)")
+    if not ways and idle and others and joins(whole.link_classes, idle):
+        ways.append("--links all together with --relays idle")
+    cure = f"{' or '.join(ways)} would connect them" if ways else "no link or idle GPU of this machine connects them"
+    used = f"{', '.join(classes)} {'does' if len(classes) == 1 else 'do'}" if classes else "an empty set of links does"
+    raise InfeasibleError(f"{part.name}: {used} not connect the members: {parts}; {cure}")

@@ -1,0 +1,138 @@
+"""Topologies as NetworkX graphs and back, for drawing, for people's own questions and for independent checks.
+
+A `networkx.MultiDiGraph` keeps every device as a node and every link as an edge keyed by its class; what belongs to the
+machine as a whole is kept in the graph's attributes. `from_networkx(to_networkx(t))` equals `t`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from blinksim.errors import InputError, unknown
+from blinksim.topology.graph import Device, Link, Topology
+from blinksim.units import exact_GBps
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_MACHINE = tuple(f.name for f in fields(Topology) if f.name not in ("name", "devices", "links"))
+_DEVICE = ("kind", "node", "capacity_exact", "capacity_GBps", "can", "attributes", "rank", "relay")
+_LINK = ("bandwidth_exact", "bandwidth_GBps", "lanes", "latency", "overhead", "bus", "number")
+
+
+def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
+    """The link graph with every field as an attribute.
+
+    Nodes (device names): kind, node, can (sorted list), attributes, rank (None unless a member), relay,
+    capacity_exact ("p/q" in GB/s) and capacity_GBps (float), both None for no limit. Edges (keyed by link class):
+    bandwidth_exact ("p/q" in GB/s) and bandwidth_GBps (float) of all lanes together, lanes, latency and overhead (s),
+    bus, number (position in `Topology.links`). The graph: name, members, relays and the other fields.
+    """
+    import networkx as nx
+
+    graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=topology.name)
+    graph.graph.update({name: getattr(topology, name) for name in _MACHINE})
+    rank_of = {name: rank for rank, name in enumerate(topology.members)}
+    relays = set(topology.relays)
+    for device in topology.devices:
+        graph.add_node(
+            device.name,
+            kind=device.kind,
+            node=device.node,
+            capacity_exact=None if device.capacity is None else exact_GBps(device.capacity),
+            capacity_GBps=None if device.capacity is None else float(device.capacity / 10**9),
+            can=sorted(device.can),
+            attributes=dict(device.attributes),
+            rank=rank_of.get(device.name),
+            relay=device.name in relays,
+        )
+    for number, link in enumerate(topology.links):
+        graph.add_edge(
+            link.src,
+            link.dst,
+            key=link.kind,
+            bandwidth_exact=exact_GBps(link.bandwidth),
+            bandwidth_GBps=float(link.bandwidth / 10**9),
+            lanes=link.lanes,
+            latency=link.latency,
+            overhead=link.overhead,
+            bus=link.bus,
+            number=number,
+        )
+    return graph
+
+
+def _rate(data: Mapping[str, Any], name: str, where: str) -> Fraction | None:
+    """Bytes/s from ``<name>_exact`` or else ``<name>_GBps`` of `data`; raises `InputError` if the two disagree."""
+    exact, rounded = data.get(f"{name}_exact"), data.get(f"{name}_GBps")
+    given = exact if exact is not None else rounded
+    if given is None:
+        return None
+    try:
+        rate = Fraction(str(given))
+        if rounded is not None and not math.isclose(float(rounded), float(rate), rel_tol=1e-9):
+            raise InputError(f"{where}: {name}_exact={exact} and {name}_GBps={rounded} disagree; change or drop both")
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        raise InputError(f"{where}: {given!r} is not a {name} in GB/s, such as 25 or 61/4") from None
+    return rate * 10**9
+
+
+def _known(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in data:
+        if key not in known:
+            raise unknown(f"attribute of {where}:", str(key), known)
+
+
+def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topology:
+    """The topology that a graph with the attributes of `to_networkx` describes; `name` replaces the graph's.
+
+    A node needs no attributes (kind is then gpu); an edge needs bandwidth_exact or bandwidth_GBps. Members and relays
+    are those in the graph's attributes. Raises `InputError` for an undirected or simple graph, an unknown attribute,
+    values that contradict each other, and whatever `Topology` refuses.
+    """
+    if not (graph.is_directed() and graph.is_multigraph()):
+        raise InputError("a machine is a MultiDiGraph: one directed edge per link, keyed by its class")
+    machine = {key: value for key, value in graph.graph.items() if key != "name"}
+    _known("the graph", machine, _MACHINE)
+    devices = tuple(_device(str(node), data) for node, data in graph.nodes(data=True))
+    numbered: list[tuple[int, Link]] = []
+    for src, dst, kind, data in graph.edges(keys=True, data=True):
+        numbered.append((data.get("number", len(numbered)), _link(str(src), str(dst), str(kind), data)))
+    links = tuple(link for _, link in sorted(numbered, key=lambda pair: pair[0]))
+    topology = Topology(name if name is not None else graph.graph.get("name") or "graph", devices, links, **machine)
+    rank_of = {member: rank for rank, member in enumerate(topology.members)}
+    for node, data in graph.nodes(data=True):
+        for key, real in (("rank", rank_of.get(str(node))), ("relay", str(node) in topology.relays)):
+            if key in data and data[key] != real:
+                raise InputError(f"node {node}: {key}={data[key]}, but members and relays of the graph make it {real}")
+    return topology
+
+
+def _device(name: str, data: Mapping[str, Any]) -> Device:
+    where = f"node {name}"
+    _known(where, data, _DEVICE)
+    return Device(
+        name,
+        data.get("kind", "gpu"),
+        node=data.get("node", 0),
+        capacity=_rate(data, "capacity", where),
+        can=frozenset(data.get("can", ())),
+        attributes=dict(data.get("attributes", {})),
+    )
+
+
+def _link(src: str, dst: str, kind: str, data: Mapping[str, Any]) -> Link:
+    where = f"link {src}->{dst} ({kind})"
+    _known(where, data, _LINK)
+    lanes = data.get("lanes", 1)
+    if not isinstance(lanes, int) or lanes < 1:
+        raise InputError(f"{where}: lanes={lanes!r} is not a positive whole number")
+    rate = _rate(data, "bandwidth", where)
+    if rate is None:
+        raise InputError(f"{where}: has no bandwidth; set bandwidth_GBps or bandwidth_exact (GB/s)")
+    latency, overhead = data.get("latency", 0.0), data.get("overhead", 0.0)
+    return Link(src, dst, kind, rate / lanes, lanes, latency, overhead, data.get("bus"))

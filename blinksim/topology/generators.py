@@ -1,0 +1,355 @@
+"""Machines by formula: ring, line, mesh, torus, hypercube, all-to-all, one switch, rails, fat tree.
+
+Each function takes whole numbers and returns a `Topology` with its symmetries; `from_text` reads ``torus:4x4x2@50GB/s``
+and the like. Definitions of the networks: W. J. Dally and B. Towles, Principles and Practices of Interconnection
+Networks, 2004, chapters 3 to 6.
+
+All links are full duplex. Bandwidths are bytes/s per lane and direction, latency and overhead seconds; where nobody
+gives them they are assumptions (25 GB/s, 1 us, none), and the topology's `source` says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+from blinksim.errors import InputError
+from blinksim.topology.cluster import Fabric, replicate
+from blinksim.topology.graph import Device, Link, Topology
+from blinksim.units import format_rate, format_time, parse_rate
+
+BANDWIDTH = Fraction(25 * 10**9)
+LATENCY = 1e-6
+MOST_DEVICES = 100_000
+MOST_LINKS = 1_000_000
+
+FORMS = {
+    "ring": "ring:8",
+    "line": "line:5",
+    "mesh": "mesh:4x3",
+    "torus": "torus:4x4x2@50GB/s",
+    "hypercube": "hypercube:3",
+    "full": "full:4",
+    "switch": "switch:16",
+    "rails": "rails:4x8@300GB/s,50GB/s",
+    "fattree": "fattree:16x8",
+}
+"""An example of every form that `from_text` reads; rails and fattree are nodes x GPUs, the second rate is the NICs'."""
+
+
+def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
+    """Raises `InputError` before anything large is built. links: directed."""
+    text = f"{name}:{'x'.join(map(str, sizes))}"
+    if any(size < 1 for size in sizes):
+        raise InputError(f"{text}: every size must be at least 1, as in {FORMS[name]}")
+    if devices < 2:
+        raise InputError(f"{text}: a collective needs at least 2 GPUs, as in {FORMS[name]}")
+    if devices > MOST_DEVICES or links > MOST_LINKS:
+        raise InputError(
+            f"{text} has {devices:,} devices and {links:,} directed links; "
+            f"at most {MOST_DEVICES:,} and {MOST_LINKS:,} are generated"
+        )
+
+
+def _source(what: str, bandwidth: Fraction, latency: float, overhead: float) -> str:
+    return (
+        f"generated: {what}; {format_rate(bandwidth)} a lane and direction, latency {format_time(latency)}, "
+        f"overhead {format_time(overhead)}"
+    )
+
+
+def _turn_and_swap(count: int) -> list[list[int]]:
+    """Generators of all permutations of `count` things: the turn by one and the swap of the first two."""
+    if count < 2:
+        return []
+    turn = [*range(1, count), 0]
+    return [turn, [1, 0, *range(2, count)]] if count > 2 else [turn]
+
+
+def _grid(
+    name: str, sizes: Sequence[int], wrap: bool, bandwidth: Fraction, latency: float, overhead: float
+) -> Topology:
+    sizes = tuple(sizes)
+    count = math.prod(sizes)
+    steps = [size if wrap and size > 2 else size - 1 for size in sizes]
+    _check(name, sizes, count, sum(2 * step * (count // size) for step, size in zip(steps, sizes, strict=True) if size))
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    positions = list(product(*map(range, sizes)))
+    links: list[Link] = []
+    for axis, (size, step, stride) in enumerate(zip(sizes, steps, strides, strict=True)):
+        # Round a torus of two, both ways lead to the same neighbour: two cables, which are lanes of one link.
+        lanes = 2 if wrap and size == 2 else 1
+        for here, position in enumerate(positions):
+            if position[axis] < step:
+                there = here + stride if position[axis] + 1 < size else here - (size - 1) * stride
+                links += _duplex(f"gpu{here}", f"gpu{there}", "link", bandwidth, latency, overhead, lanes)
+    return Topology(
+        f"{name}:{'x'.join(map(str, sizes))}",
+        tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
+        tuple(links),
+        collective_links=("link",),
+        generators=_grid_symmetries(sizes, strides, positions, wrap),
+        source=_source(f"{name} of {' x '.join(map(str, sizes))} GPUs", bandwidth, latency, overhead),
+    )
+
+
+def _grid_symmetries(
+    sizes: Sequence[int], strides: Sequence[int], positions: Sequence[tuple[int, ...]], wrap: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Every dimension mirrored and, on a torus, turned by one; dimensions of equal size exchanged."""
+    columns = list(zip(*positions, strict=True))
+
+    def numbered(coordinates: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        terms = [[x * stride for x in column] for column, stride in zip(coordinates, strides, strict=True)]
+        return tuple(map(sum, zip(*terms, strict=True)))
+
+    found = []
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            continue
+        before, column, after = columns[:axis], columns[axis], columns[axis + 1 :]
+        found.append(numbered([*before, [size - 1 - x for x in column], *after]))
+        if wrap and size > 2:
+            found.append(numbered([*before, [(x + 1) % size for x in column], *after]))
+        twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size), None)
+        if twin is not None:
+            order = list(columns)
+            order[axis], order[twin] = order[twin], order[axis]
+            found.append(numbered(order))
+    return tuple(found)
+
+
+def _duplex(
+    a: str, b: str, kind: str, bandwidth: Fraction, latency: float, overhead: float, lanes: int = 1
+) -> tuple[Link, Link]:
+    return (
+        Link(a, b, kind, bandwidth, lanes, latency, overhead),
+        Link(b, a, kind, bandwidth, lanes, latency, overhead),
+    )
+
+
+def ring(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
+    """GPUs in a circle, links both ways round. A ring of two is one link with two lanes."""
+    return _grid("ring", (gpus,), True, bandwidth, latency, overhead)
+
+
+def line(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
+    """GPUs in a row: a ring without its last link."""
+    return _grid("line", (gpus,), False, bandwidth, latency, overhead)
+
+
+def mesh(
+    sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
+) -> Topology:
+    """A grid of any number of dimensions, numbered with the last dimension fastest."""
+    return _grid("mesh", sizes, False, bandwidth, latency, overhead)
+
+
+def torus(
+    sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
+) -> Topology:
+    """A grid closed to a ring in every dimension, numbered with the last dimension fastest.
+
+    A dimension of 2 gives links with two lanes (both cables lead to the same neighbour), so that every GPU has two
+    lanes in every dimension above 1.
+    """
+    return _grid("torus", sizes, True, bandwidth, latency, overhead)
+
+
+def hypercube(
+    dimension: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
+) -> Topology:
+    """2^dimension GPUs; two are linked if their numbers differ in one bit."""
+    if not 0 < dimension < 64:
+        raise InputError(f"hypercube:{dimension}: the dimension must be from 1 to 16, as in {FORMS['hypercube']}")
+    count = 2**dimension
+    _check("hypercube", (dimension,), count, dimension * count)
+    bits = [1 << bit for bit in range(dimension)]
+    links = [
+        link
+        for i in range(count)
+        for bit in bits
+        if not i & bit
+        for link in _duplex(f"gpu{i}", f"gpu{i | bit}", "link", bandwidth, latency, overhead)
+    ]
+    flip = tuple(i ^ 1 for i in range(count))
+    orders = [
+        tuple(sum(bits[to] for to, bit in zip(order, bits, strict=True) if i & bit) for i in range(count))
+        for order in _turn_and_swap(dimension)
+    ]
+    return Topology(
+        f"hypercube:{dimension}",
+        tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
+        tuple(links),
+        collective_links=("link",),
+        generators=(flip, *orders),
+        source=_source(f"hypercube of dimension {dimension}", bandwidth, latency, overhead),
+    )
+
+
+def fully_connected(
+    gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
+) -> Topology:
+    """A link of its own between every two GPUs."""
+    _check("full", (gpus,), gpus, gpus * (gpus - 1))
+    links = [
+        link
+        for i in range(gpus)
+        for j in range(i + 1, gpus)
+        for link in _duplex(f"gpu{i}", f"gpu{j}", "link", bandwidth, latency, overhead)
+    ]
+    return Topology(
+        f"full:{gpus}",
+        tuple(Device(f"gpu{i}", "gpu") for i in range(gpus)),
+        tuple(links),
+        collective_links=("link",),
+        generators=tuple(map(tuple, _turn_and_swap(gpus))),
+        source=_source(f"{gpus} GPUs, every two linked", bandwidth, latency, overhead),
+    )
+
+
+def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
+    """GPUs around one switch that only forwards; `latency` is that of each of the two links on a path."""
+    _check("switch", (gpus,), gpus + 1 if gpus > 1 else gpus, 2 * gpus)
+    links = [
+        link for i in range(gpus) for link in _duplex(f"gpu{i}", "switch", "nvlink", bandwidth, latency, overhead)
+    ]
+    return Topology(
+        f"switch:{gpus}",
+        (*(Device(f"gpu{i}", "gpu") for i in range(gpus)), Device("switch", "switch")),
+        tuple(links),
+        collective_links=("nvlink",),
+        generators=tuple((*order, gpus) for order in _turn_and_swap(gpus)),
+        source=_source(f"{gpus} GPUs around a switch", bandwidth, latency, overhead),
+    )
+
+
+def _node(gpus: int, bandwidth: Fraction, nic_bandwidth: Fraction, latency: float, overhead: float) -> Topology:
+    """GPUs around a switch, each with a NIC of its own."""
+    inside = one_switch(gpus, bandwidth, latency, overhead) if gpus > 1 else None
+    devices = inside.devices if inside else (Device("gpu0", "gpu"),)
+    links = [
+        link for i in range(gpus) for link in _duplex(f"gpu{i}", f"nic{i}", "nic", nic_bandwidth, latency, overhead)
+    ]
+    first = len(devices)
+    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in _turn_and_swap(gpus)]
+    return Topology(
+        "node",
+        (*devices, *(Device(f"nic{i}", "nic") for i in range(gpus))),
+        (*(inside.links if inside else ()), *links),
+        collective_links=("nvlink",) if inside else ("nic",),
+        inter_node_links=("nic",),
+        generators=tuple(map(tuple, orders)),
+    )
+
+
+def rail_cluster(
+    nodes: int,
+    gpus: int,
+    bandwidth: Fraction = BANDWIDTH,
+    latency: float = LATENCY,
+    overhead: float = 0.0,
+    nic_bandwidth: Fraction | None = None,
+) -> Topology:
+    """Nodes of `gpus` GPUs around a switch with a NIC per GPU; the NICs of equal local index share a rail switch.
+
+    A NIC is reached through its own GPU only. bandwidth: between a GPU and its node's switch; nic_bandwidth: of a NIC
+    on both sides, by default the same.
+    """
+    devices = nodes * (2 * gpus + (gpus > 1)) + gpus
+    _check("rails", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * 6 * gpus)
+    nic = bandwidth if nic_bandwidth is None else nic_bandwidth
+    ports = tuple(f"nic{i}" for i in range(gpus))
+    fabric = Fabric("switch", ports, "rail", nic, latency=latency, overhead=overhead, planes=gpus)
+    what = f"{nodes} nodes of {gpus} GPUs, a rail per GPU, NICs of {format_rate(nic)}"
+    return replace(
+        replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric),
+        name=f"rails:{nodes}x{gpus}",
+        source=_source(what, bandwidth, latency, overhead),
+    )
+
+
+def fat_tree(
+    nodes: int,
+    gpus: int,
+    bandwidth: Fraction = BANDWIDTH,
+    latency: float = LATENCY,
+    overhead: float = 0.0,
+    nic_bandwidth: Fraction | None = None,
+    leaf_nodes: int | None = None,
+    oversubscription: Fraction = Fraction(1),
+) -> Topology:
+    """Nodes as in `rail_cluster`, joined by a two-level tree: leaf switches under a spine.
+
+    leaf_nodes: how many nodes share a leaf switch, by default the root of `nodes`, rounded down. oversubscription: how
+    much more the NICs under a leaf carry than the leaf's uplink.
+    """
+    width = leaf_nodes or max(1, math.isqrt(max(0, nodes)))
+    leaves = -(-nodes // width)
+    devices = nodes * (2 * gpus + (gpus > 1)) + leaves + 1
+    _check("fattree", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * 6 * gpus + 2 * leaves)
+    nic = bandwidth if nic_bandwidth is None else nic_bandwidth
+    fabric = Fabric(
+        "tree",
+        tuple(f"nic{i}" for i in range(gpus)),
+        "fabric",
+        nic,
+        latency=latency,
+        overhead=overhead,
+        leaf_nodes=width,
+        oversubscription=oversubscription,
+    )
+    what = (
+        f"{nodes} nodes of {gpus} GPUs under a two-level tree, {width} nodes a leaf, "
+        f"oversubscription {oversubscription}, NICs of {format_rate(nic)}"
+    )
+    return replace(
+        replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric),
+        name=f"fattree:{nodes}x{gpus}",
+        source=_source(what, bandwidth, latency, overhead),
+    )
+
+
+_ONE: dict[str, Callable[[int, Fraction], Topology]] = {
+    "ring": ring,
+    "line": line,
+    "hypercube": hypercube,
+    "full": fully_connected,
+    "switch": one_switch,
+}
+_MANY: dict[str, Callable[[Sequence[int], Fraction], Topology]] = {"mesh": mesh, "torus": torus}
+_CLUSTER = {"rails": rail_cluster, "fattree": fat_tree}
+_TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
+
+
+def from_text(text: str) -> Topology | None:
+    """The machine that text such as ``torus:4x4x2@50GB/s`` names (see `FORMS`), or None if it names no such form.
+
+    Raises `InputError` if the form is known and its sizes or bandwidth are not as they must be.
+    """
+    match = _TEXT.fullmatch(text.strip())
+    name = match[1].lower() if match else ""
+    if not match or name not in FORMS:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){0,15}", match[2]):
+        raise InputError(f"{text!r}: {match[2][:40]!r} is not a size; write it like {FORMS[name]}")
+    sizes = [int(part) for part in match[2].split("x")]
+    rates = [parse_rate(part) for part in match[3].split(",")] if match[3] is not None else []
+    if len(rates) > (2 if name in _CLUSTER else 1):
+        raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name]}")
+    bandwidth = rates[0] if rates else BANDWIDTH
+    wanted = 1 if name in _ONE else 2
+    if name not in _MANY and len(sizes) != wanted:
+        raise InputError(f"{text!r} gives {len(sizes)} sizes, {name} takes {wanted}; write it like {FORMS[name]}")
+    if name in _ONE:
+        made = _ONE[name](sizes[0], bandwidth)
+    elif name in _MANY:
+        made = _MANY[name](sizes, bandwidth)
+    else:
+        nic = rates[1] if len(rates) == 2 else None
+        made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic)
+    return replace(made, name=text.strip())

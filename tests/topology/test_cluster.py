@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines_for_tests import dgx1
+from strategies import topologies
+
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.topology.cluster import Fabric, nodes_of, place, replicate
+from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.symmetry import is_automorphism, orbits
+
+G = Fraction(10**9)
+
+
+def node(gpus: int = 2, nics: int = 2, *, symmetric: bool = True) -> Topology:
+    """GPUs, all linked to a switch, and NICs there too; GPUs and NICs may be turned."""
+    names = [f"gpu{i}" for i in range(gpus)] + ["sw"] + [f"nic{i}" for i in range(nics)]
+    kinds = ["gpu"] * gpus + ["switch"] + ["nic"] * nics
+    links = [
+        Link(a, b, "pcie", G) for x in names if x != "sw" for a, b in ((x, "sw"), ("sw", x))
+    ]
+    turn_gpus = (*range(1, gpus), 0, *range(gpus, gpus + 1 + nics))
+    turn_nics = (*range(gpus + 1), *(gpus + 1 + (i + 1) % nics for i in range(nics)))
+    return Topology(
+        "box",
+        tuple(Device(n, k) for n, k in zip(names, kinds, strict=True)),
+        tuple(links),
+        collective_links=("pcie",),
+        generators=(turn_gpus, turn_nics) if symmetric else (),
+    )
+
+
+def fabric(shape: str = "switch", nics: int = 2, **more) -> Fabric:
+    return Fabric(shape, tuple(f"nic{i}" for i in range(nics)), "net", 2 * G, latency=1e-6, **more)
+
+
+def test_copies_are_named_and_joined():
+    cluster = node().replicate(3, fabric())
+    assert cluster.nodes == 3
+    assert cluster.members == ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1", "n2.gpu0", "n2.gpu1")
+    assert cluster.device("n2.sw").node == 2
+    assert cluster.device("fabric").node == -1
+    assert {(x.src, x.bandwidth, x.latency) for x in cluster.links if x.dst == "fabric"} == {
+        (f"n{n}.nic{i}", 2 * G, 1e-6) for n in range(3) for i in range(2)
+    }
+    assert cluster.inter_node_links == ("net",)  # named by the fabric, not by the node
+    assert cluster.select().ranks == 6
+
+
+def test_one_node_is_itself_and_the_machines_own_fabric_is_used():
+    machine = replace(node(), fabric=fabric())
+    assert machine.replicate(1) is machine
+    assert machine.replicate(2).links == replicate(node(), 2, fabric()).links
+
+
+def test_buses_members_and_relays_are_copied():
+    devices = tuple(Device(name, "gpu") for name in ("a", "b", "c"))
+    links = [Link(x, y, "pcie", G, bus="wire") for x, y in (("a", "b"), ("b", "a"))]
+    links += [Link(x, y, "pcie", G) for x, y in (("b", "c"), ("c", "b"))]
+    machine = Topology("t", devices, tuple(links)).select(["c", "a"], ["b"])
+    cluster = machine.replicate(2, Fabric("switch", ("a",), "net", G))
+    assert cluster.members == ("n0.c", "n0.a", "n1.c", "n1.a")
+    assert cluster.relays == ("n0.b", "n1.b")
+    assert {x.bus for x in cluster.links} == {None, "n0.wire", "n1.wire"}
+
+
+@pytest.mark.parametrize(("planes", "shared"), [(1, [[0, 1, 2, 3]]), (2, [[0, 2], [1, 3]]), (4, [[0], [1], [2], [3]])])
+def test_ports_are_dealt_to_planes(planes, shared):
+    cluster = node(2, 4).replicate(2, fabric(nics=4, planes=planes))
+    tops = [d.name for d in cluster.devices if d.kind == "fabric"]
+    assert len(tops) == planes
+    for top, ports in zip(tops, shared, strict=True):
+        assert {x.dst for x in cluster.links if x.src == top} == {f"n{n}.nic{p}" for n in (0, 1) for p in ports}
+
+
+def test_a_tree_has_leaves_with_uplinks_for_all_their_ports():
+    cluster = node().replicate(5, fabric("tree", leaf_nodes=2, oversubscription=Fraction(4)))
+    assert [d.name for d in cluster.devices if d.kind == "fabric"] == ["fabric", *(f"fabric.leaf{i}" for i in range(3))]
+    assert {x.bandwidth for x in cluster.links if x.src == "fabric"} == {2 * G}  # 2 nodes x 2 NICs x 2 GB/s / 4
+    assert {x.src for x in cluster.links if x.dst == "fabric.leaf2"} == {"fabric", "n4.nic0", "n4.nic1"}
+    assert cluster.select().ranks == 10
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5])
+def test_direct_wires_join_every_two_nodes_and_use_a_port_once(nodes):
+    cluster = node(1, 4).replicate(nodes, fabric("direct", nics=4))
+    wires = [x for x in cluster.links if x.kind == "net"]
+    joined = {frozenset((x.src.split(".")[0], x.dst.split(".")[0])) for x in wires}
+    assert len(joined) == nodes * (nodes - 1) // 2
+    assert len({x.src for x in wires}) == len(wires)
+    assert len(wires) == (2 * 4 if nodes == 2 else nodes * (nodes - 1))
+    assert cluster.select().ranks == nodes
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: node().replicate(2), InfeasibleError, "box describes no fabric to join 2 nodes with"),
+        (lambda: node().replicate(0, fabric()), InputError, "0 nodes; give at least 1"),
+        (lambda: node().replicate(2, fabric()).replicate(2, fabric()), InputError, "already is a cluster of 2 nodes"),
+        (lambda: node().replicate(10**9, fabric()), InputError, "are more than 2,000,000 devices"),
+        (lambda: node().replicate(4, fabric("direct")), InputError, "need 3 ports each; this machine has 2"),
+        (lambda: node().replicate(2, fabric(nics=3)), InputError, "unknown device 'nic2'"),
+        (lambda: fabric("star"), InputError, "unknown fabric shape 'star'"),
+        (lambda: fabric(nics=0), InputError, "at least one port"),
+        (lambda: fabric(planes=3), InputError, "3 planes for 2 ports"),
+        (lambda: fabric(planes=0), InputError, "0 planes for 2 ports"),
+        (lambda: fabric("tree", leaf_nodes=0), InputError, "must be at least 1"),
+        (lambda: fabric("tree", oversubscription=Fraction(1, 2)), InputError, "must be at least 1"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(make, kind, words):
+    with pytest.raises(kind, match=re.escape(words)):
+        make()
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["switch", "tree", "direct"]),
+    st.integers(1, 3),
+    st.integers(2, 9),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_symmetries_of_clusters_are_true_ones(shape, nics, nodes, leaf_nodes, data):
+    if shape == "direct":
+        nodes = min(nodes, nics + 1)
+    planes = data.draw(st.integers(1, nics))
+    if nodes > 1:
+        cluster = node(3, nics).replicate(nodes, fabric(shape, nics, planes=planes, leaf_nodes=leaf_nodes))
+        for perm in cluster.generators:
+            assert is_automorphism(cluster, perm)
+
+
+@pytest.mark.parametrize(
+    ("shape", "more", "expected"),
+    [
+        ("switch", {}, [1, 4, 8, 12]),  # the fabric, 4 switches, 8 NICs, 12 GPUs
+        ("switch", {"planes": 2}, [2, 4, 8, 12]),
+        ("tree", {"leaf_nodes": 2}, [1, 2, 4, 8, 12]),
+        ("tree", {"leaf_nodes": 2, "planes": 2}, [2, 4, 4, 8, 12]),
+        ("tree", {"leaf_nodes": 3}, [1, 1, 1, 1, 2, 3, 3, 6, 9]),  # the last leaf has one node
+        ("tree", {"leaf_nodes": 9}, [1, 1, 4, 8, 12]),
+    ],
+)
+def test_symmetries_reach_all_equal_devices(shape, more, expected):
+    cluster = node(3, 2).replicate(4, fabric(shape, **more))
+    assert sorted(map(len, orbits(cluster))) == expected
+
+
+def test_two_nodes_wired_directly_are_alike():
+    cluster = node(2, 2).replicate(2, fabric("direct"))
+    assert sorted(map(len, orbits(cluster))) == [2, 4, 4]
+
+
+def test_nodes_without_known_symmetries_can_still_be_exchanged():
+    cluster = node(2, 2, symmetric=False).replicate(5, fabric(planes=2))
+    assert sorted(map(len, orbits(cluster))) == [1, 1, 5, 5, 5, 5, 5]
+
+
+@given(topologies(max_devices=5), st.integers(2, 4))
+@settings(max_examples=25)
+def test_any_machine_can_be_replicated(machine, nodes):
+    cluster = machine.replicate(nodes, Fabric("switch", (machine.members[0],), "net", G))
+    assert cluster.select().ranks == nodes * machine.ranks
+    assert len(cluster.links) == nodes * (len(machine.links) + 2)
+    assert all(is_automorphism(cluster, perm) for perm in cluster.generators)
+
+
+def test_place_takes_the_first_members_of_every_node():
+    cluster = dgx1("DGX-1V").replicate(2, Fabric("switch", ("gpu0",), "net", G))
+    assert place(cluster, None) == cluster.members
+    assert place(cluster, 2) == ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1")
+    with pytest.raises(InputError, match="9 ranks per node, but a node of DGX-1V has 8 GPUs"):
+        place(cluster, 9)
+    with pytest.raises(InputError, match="give at least 1"):
+        place(cluster, 0)
+    with pytest.raises(InputError, match="has 0 GPUs"):
+        place(Topology("t", (Device("s", "switch"),), ()), 1)
+
+
+def test_nodes_of_groups_ranks():
+    cluster = node().replicate(2, fabric())
+    assert nodes_of(cluster, ["n1.gpu0", "n0.gpu0", "n1.gpu1"]) == [[0, 2], [1]]

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines_for_tests import dgx1, with_pcie
+from strategies import mutations, topologies
+
+from blinksim.errors import InputError
+from blinksim.topology import edits, generators
+from blinksim.topology.graph import Device, Link, Topology
+
+G = Fraction(10**9)
+V = dgx1("DGX-1V")
+
+
+def lanes(machine: Topology, a: str, b: str) -> int:
+    return sum(x.lanes for x in machine.links_between(a, b))
+
+
+def bus_machine() -> Topology:
+    devices = tuple(Device(name, "gpu") for name in "abc")
+    links = [Link(x, y, "pcie", 4 * G, bus="wire") for x, y in (("a", "b"), ("b", "a"))]
+    links += [Link(x, y, "nv", 4 * G) for x, y in (("b", "c"), ("c", "b"))]
+    return Topology("t", devices, tuple(links))
+
+
+def test_every_documented_example_is_understood():
+    machine = with_pcie(V)
+    for verb, text in edits.VERBS.items():
+        for example in text.split(" | "):
+            example = example.replace("nic0->fabric", "gpu0->gpu3").replace("xe", "pcie")
+            assert example.startswith(verb)
+            assert edits.apply(machine, example) != machine
+
+
+def test_without_a_device_takes_its_links_and_its_rank():
+    less = V.without("gpu3", "gpu0-gpu1", "gpu4->gpu5")
+    assert less.members == tuple(f"gpu{i}" for i in (0, 1, 2, 4, 5, 6, 7))
+    assert "gpu3" not in less.index
+    assert not less.links_between("gpu0", "gpu1")
+    assert not less.links_between("gpu1", "gpu0")
+    assert not less.links_between("gpu4", "gpu5")
+    assert less.links_between("gpu5", "gpu4")
+    assert V.ranks == 8  # the machine edited is as it was
+
+
+def test_subset_gives_the_order_of_ranks():
+    part = with_pcie(V).subset(["gpu7", "gpu1"])
+    assert part.members == ("gpu7", "gpu1")
+    assert {d.name for d in part.devices if d.kind == "gpu"} == {"gpu1", "gpu7"}
+    assert {"plx0", "cpu1"} <= set(part.index)
+    with pytest.raises(InputError, match="no members"):
+        V.subset([])
+
+
+def test_replace_sets_values_of_a_pair_or_a_class():
+    slow = V.replace("nvlink", bandwidth="18GB/s", latency="2us")
+    assert {(x.lane_bandwidth, x.latency) for x in slow.links} == {(18 * G, 2e-6)}
+    one = V.replace("gpu0-gpu3", lanes=3, overhead="1us")
+    assert [x for x in one.links if x not in V.links] == [
+        x for x in one.links if {x.src, x.dst} == {"gpu0", "gpu3"} and x.lanes == 3 and x.overhead == 1e-6
+    ]
+    assert V.replace("gpu0->gpu3", bandwidth=Fraction(7)).links_between("gpu0", "gpu3")[0].bandwidth == 14
+
+
+def test_degrade_never_gives_more():
+    assert lanes(V.degrade("gpu0-gpu3", lanes=1), "gpu3", "gpu0") == 1
+    with pytest.raises(InputError, match=re.escape("would raise gpu0->gpu3 (nvlink) from 40 GB/s to 60 GB/s")):
+        V.degrade("gpu0-gpu3", lanes=3)
+
+
+def test_add_makes_links_or_lanes():
+    assert lanes(V.edit("add gpu0-gpu5 nvlink lanes=2"), "gpu0", "gpu5") == 2
+    more = V.edit("add gpu0-gpu3 nvlink")
+    assert lanes(more, "gpu0", "gpu3") == lanes(more, "gpu3", "gpu0") == 3
+    assert lanes(V.edit("add gpu0->gpu5 nvlink"), "gpu5", "gpu0") == 0
+
+
+def test_add_to_a_link_does_not_quietly_drop_other_properties():
+    with pytest.raises(InputError, match=re.escape("gpu0->gpu3 (nvlink) exists; add only lanes to it")):
+        V.edit("add gpu0-gpu3 nvlink bandwidth=50GB/s")
+    assert lanes(V.edit("add gpu0-gpu3 nvlink bandwidth=20GB/s"), "gpu0", "gpu3") == 3
+
+
+def test_a_bus_keeps_one_bandwidth():
+    machine = bus_machine()
+    both = machine.edit("degrade a-b bandwidth=1GB/s")
+    assert {x.bandwidth for x in both.links if x.bus} == {G}
+    for text in ("degrade a->b bandwidth=1GB/s", "add a->b pcie", "replace a->b lanes=2"):
+        with pytest.raises(InputError, match="half duplex: change all links of its bus alike"):
+            machine.edit(text)
+    wider = machine.edit("add a-c pcie")
+    assert len({x.bus for x in wider.links if x.kind == "pcie"}) == 2
+    assert {x.bus for x in wider.links_between("a", "c")} == {x.bus for x in wider.links_between("c", "a")} != {None}
+    assert machine.edit("replace a->b latency=1us").links[0].latency == 1e-6
+
+
+def test_an_edit_that_breaks_a_symmetry_drops_it():
+    ring = generators.ring(6)
+    assert ring.generators
+    assert ring.replace("link", bandwidth="1GB/s").generators == ring.generators
+    for text in ("without gpu0", "degrade gpu0-gpu1 bandwidth=1GB/s", "add gpu0-gpu3 link"):
+        assert ring.edit(text).generators == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "unknown edit ''"),
+        ("   ", "unknown edit ''"),
+        ("remove gpu0", "unknown edit 'remove'"),
+        ("without", "cannot read the edit"),
+        ("without gpu9", "unknown link 'gpu9'"),
+        ("without gpu0-gpu5", "has no link gpu0-gpu5; gpu0 is linked to gpu1, gpu2, gpu3, gpu4"),
+        ("without gpu0-gpu1-gpu2", "unknown link"),
+        ("without gpu0 lanes=1", "cannot read the edit"),
+        ("degrade gpu0-gpu3", "say what is left"),
+        ("degrade gpu0-gpu3 lanes=0", "leave the link out"),
+        ("degrade gpu0-gpu3 lanes=-1", "leave the link out"),
+        ("degrade gpu0-gpu3 lanes=1.5", "'1.5' is not a whole number"),
+        ("degrade gpu0-gpu3 lanes=", "'' is not a whole number"),
+        ("degrade gpu0-gpu3 bandwidth=12", "'12' has no unit"),
+        ("degrade gpu0-gpu3 width=1", "unknown property of a link 'width'"),
+        ("replace gpu0-gpu3 latency=-1us", "is not a latency"),
+        ("replace gpu0-gpu9 lanes=1", "unknown device 'gpu9'"),
+        ("add gpu0-gpu5", "cannot read the edit"),
+        ("add gpu0-gpu5 nvlnk", "unknown link class 'nvlnk': did you mean 'nvlink'"),
+        ("add gpu0 nvlink", "is not a link"),
+        ("add gpu0-gpu0 nvlink", "joins a device with itself"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(text, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        V.edit(text)
+
+
+@pytest.mark.parametrize("value", [2.5, float("nan"), float("inf")])
+def test_numbers_that_are_no_counts_or_rates_are_refused(value):
+    with pytest.raises(InputError, match="is not a whole number"):
+        V.replace("gpu0-gpu3", lanes=value)
+    if value != 2.5:
+        with pytest.raises(InputError, match="is not a number of bytes/s"):
+            V.replace("gpu0-gpu3", bandwidth=value)
+
+
+def test_the_last_member_cannot_be_removed():
+    one = V.subset(["gpu0"])
+    with pytest.raises(InputError, match="no member is left"):
+        one.without("gpu0")
+
+
+@given(mutations("degrade gpu0-gpu3 lanes=1"))
+def test_damaged_edits_end_in_one_clear_error_or_a_machine(text):
+    try:
+        edited = V.edit(text)
+    except InputError as error:
+        message = str(error)
+    else:
+        message = repr(edited.members)
+    assert "gpu" in message or "edit" in message or "lanes" in message
+    assert "\n" not in message
+
+
+@given(topologies(), st.data())
+def test_removing_links_one_by_one_leaves_exactly_the_others(machine, data):
+    gone = data.draw(st.lists(st.sampled_from(machine.links), unique_by=lambda x: x.key, max_size=4))
+    left = machine.without(*(f"{x.src}->{x.dst}" for x in gone))
+    assert left.links == tuple(x for x in machine.links if x not in gone)
+    assert left.devices == machine.devices

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import csv
+import pickle
+import re
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines_for_tests import GOLDEN, dgx1, with_pcie
+from strategies import topologies
+
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.topology import generators
+from blinksim.topology.graph import ABILITIES, Device, Link, Topology
+
+G = Fraction(10**9)
+
+
+def link(src: str, dst: str, kind: str = "link", rate: int = 1, **more: object) -> Link:
+    return Link(src, dst, kind, rate * G, **more)  # type: ignore[arg-type]
+
+
+def gpus(*names: str) -> tuple[Device, ...]:
+    return tuple(Device(name, "gpu") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Device("a b", "gpu"), "cannot name a device"),
+        (lambda: Device("", "gpu"), "cannot name a device"),
+        (lambda: Device("a-b", "gpu"), "cannot name a device"),
+        (lambda: Device("a", "gpo"), "unknown device kind 'gpo': did you mean 'gpu'"),
+        (lambda: Device("a", "gpu", capacity=Fraction(0)), "capacity must be positive"),
+        (lambda: Device("a", "gpu", can=frozenset({"fly"})), "unknown ability 'fly'"),
+        (lambda: link("a", "a"), "joins a device with itself"),
+        (lambda: link("a", "b", lanes=0), "leave the link out"),
+        (lambda: link("a", "b", rate=0), "bandwidth must be positive"),
+        (lambda: link("a", "b", latency=-1.0), "between 0 and 3600 s"),
+        (lambda: link("a", "b", latency=float("nan")), "between 0 and 3600 s"),
+        (lambda: link("a", "b", overhead=float("inf")), "between 0 and 3600 s"),
+        (lambda: link("a", "b", kind="nvlink,pcie"), "cannot name a link class"),
+        (lambda: link("a", "b", kind=""), "cannot name a link class"),
+        (lambda: Topology("t", gpus("a", "a"), ()), "two devices are called 'a'"),
+        (lambda: Topology("t", gpus("gpu0", "gpu1"), (link("gpu0", "gpu11"),)), "did you mean 'gpu1'"),
+        (lambda: Topology("t", gpus("a", "b"), (link("a", "b"), link("a", "b"))), "given twice"),
+        (lambda: Topology("t", gpus("a", "b"), (), members=("a", "a")), "a named more than once"),
+        (lambda: Topology("t", gpus("a", "b", "c"), (), ("a",), relays=("b", "b")), "b named more than once"),
+        (lambda: Topology("t", gpus("a", "b"), (), ("a", "b"), relays=("b",)), "member and relay at once"),
+        (lambda: Topology("t", (*gpus("a"), Device("s", "switch")), (), members=("s",)), "s is a switch"),
+        (lambda: Topology("t", gpus("a", "b"), (), members=("c",)), "unknown device 'c'"),
+    ],
+)
+def test_what_makes_no_machine_is_refused(make, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        make()
+
+
+def test_defaults_of_devices_and_links():
+    assert Device("a", "gpu").can == Device("t", "tile").can == frozenset(ABILITIES)
+    assert Device("s", "switch").can == Device("c", "cpu").can == frozenset({"forward"})
+    assert not Device("s", "switch").holds
+    wire = Link("a", "b", "nvlink", Fraction(61, 3), lanes=3)
+    assert wire.bandwidth == 61
+    assert wire.name == "a->b (nvlink)"
+
+
+def test_members_are_the_gpus_in_file_order_unless_named():
+    devices = (Device("z", "tile"), Device("s", "switch"), Device("a", "gpu"))
+    assert Topology("t", devices, ()).members == ("z", "a")
+    assert Topology("t", devices, (), members=("a",)).ranks == 1
+
+
+def test_machines_survive_pickling():
+    machine = generators.rail_cluster(2, 2)
+    assert machine.index["n0.gpu0"] == 0
+    assert pickle.loads(pickle.dumps(machine)) == machine
+
+
+def test_default_links_add_the_inter_node_classes_only_for_several_nodes():
+    assert generators.rail_cluster(1, 4).default_links() == ("nvlink",)
+    assert generators.rail_cluster(3, 4).default_links() == ("nvlink", "nic", "rail")
+    assert dgx1("DGX-1V").default_links() == ("nvlink",)
+
+
+def test_links_between_and_unknown_devices():
+    machine = with_pcie(dgx1("DGX-1V"))
+    assert [x.lanes for x in machine.links_between("gpu0", "gpu3")] == [2]
+    assert machine.links_between("gpu0", "gpu5") == []
+    with pytest.raises(InputError, match="unknown device 'gpu9': did you mean"):
+        machine.device("gpu9")
+
+
+def test_repr_counts_devices_and_links():
+    assert repr(dgx1("DGX-1P")) == (
+        "<Topology DGX-1P: 1 node, 8 members\n  devices: 8 gpu\n  links (directed): 32 nvlink; rates: nominal>"
+    )
+
+
+# --- select ----------------------------------------------------------------------------------------------------------
+
+
+def test_select_keeps_members_relays_and_forwarders_of_the_chosen_classes():
+    machine = with_pcie(dgx1("DGX-1V"))
+    chosen = machine.select(["gpu3", "gpu0", "gpu1"])
+    assert chosen.members == ("gpu3", "gpu0", "gpu1")
+    assert {d.name for d in chosen.devices} == {"gpu0", "gpu1", "gpu3"}  # the PCIe devices have no NVLink
+    assert chosen.collective_links == ("nvlink",)
+    both = machine.select(["gpu0", "gpu1"], links=["nvlink", "pcie"])
+    assert {d.name for d in both.devices} == {"gpu0", "gpu1", "plx0", "plx1", "cpu0", "cpu1"}
+    assert {x.kind for x in both.links} == {"nvlink", "pcie"}
+
+
+def test_a_relay_forwards_and_reduces_only_if_asked():
+    machine = dgx1("DGX-1V")
+    plain = machine.select(["gpu0", "gpu1"], ["gpu3"])
+    assert plain.relays == ("gpu3",)
+    assert plain.device("gpu3").can == {"forward"}
+    able = machine.select(["gpu0", "gpu1"], ["gpu3"], relays_reduce=True)
+    assert able.device("gpu3").can == {"forward", "reduce", "multicast"}
+
+
+def test_a_switch_named_as_relay_keeps_its_abilities():
+    smart = Device("s", "switch", can=frozenset({"forward", "reduce"}))
+    links = [link(a, b) for a, b in (("a", "s"), ("s", "a"), ("b", "s"), ("s", "b"))]
+    chosen = Topology("t", (*gpus("a", "b"), smart), tuple(links)).select(relays=["s"])
+    assert chosen.device("s").can == {"forward", "reduce"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"members": []}, "no members"),
+        ({"members": ["gpu0", "gpu0"]}, "gpu0 named more than once"),
+        ({"members": ["gpu0", "gpu9"]}, "unknown device 'gpu9'"),
+        ({"members": ["gpu0", "gpu1"], "relays": ["gpu1"]}, "gpu1 cannot be member and relay at once"),
+        ({"members": ["gpu0", "gpu1"], "relays": ["gpu2", "gpu2"]}, "gpu2 named more than once"),
+        ({"members": ["gpu0", "plx0"]}, "plx0 is a pcie"),
+        ({"links": ["nvlnk"]}, "unknown link class of DGX-1V: 'nvlnk': did you mean 'nvlink'"),
+        ({"links": []}, "no link classes: name at least one of nvlink, pcie"),
+    ],
+)
+def test_select_refuses(arguments, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        with_pcie(dgx1("DGX-1V")).select(**arguments)
+
+
+def test_disconnected_members_are_grouped_and_told_what_connects_them():
+    with pytest.raises(InfeasibleError) as refusal:
+        with_pcie(dgx1("DGX-1V")).select(["gpu0", "gpu1", "gpu6", "gpu7"])
+    assert str(refusal.value) == (
+        "DGX-1V: nvlink does not connect the members: gpu0 gpu1 | gpu6 gpu7; --links nvlink,pcie or "
+        "--relays idle (forwards through GPUs that take no part) would connect them"
+    )
+    assert refusal.value.exit_code == 3
+    with pytest.raises(InfeasibleError, match=r"gpu0 \| gpu5; --relays idle"):
+        dgx1("DGX-1P").select(["gpu0", "gpu5"])
+
+
+def test_what_does_not_help_is_not_offered():
+    island = Topology("t", gpus("a", "b", "c"), (link("a", "b"), link("b", "a")))
+    with pytest.raises(InfeasibleError, match=r"a b \| c; no link or idle GPU"):
+        island.select()
+    one_way = Topology("t", gpus("a", "b"), (link("a", "b"), link("b", "a", kind="slow"), link("a", "b", kind="odd")))
+    with pytest.raises(InfeasibleError, match=r"a \| b; --links link,slow would connect them$"):
+        one_way.select(links=["link"])
+    # Neither more links nor idle GPUs alone are enough here, but both together are.
+    links = [x for a, b, kind in (("a", "c", "link"), ("c", "b", "slow")) for x in (link(a, b, kind), link(b, a, kind))]
+    with pytest.raises(InfeasibleError, match="--links all together with --relays idle"):
+        Topology("t", gpus("a", "b", "c"), tuple(links), ("a", "b")).select(links=["link"])
+
+
+def test_all_classes_are_offered_where_no_single_one_is_enough():
+    chain = [("a", "b", "link"), ("b", "c", "slow"), ("c", "d", "odd")]
+    links = tuple(x for a, b, kind in chain for x in (link(a, b, kind), link(b, a, kind)))
+    with pytest.raises(InfeasibleError, match=r"a b \| c \| d; --links all \(adds slow, odd\) would connect them$"):
+        Topology("t", gpus("a", "b", "c", "d"), links, collective_links=("link",)).select()
+
+
+@pytest.mark.parametrize("model", ["DGX-1P", "DGX-1V"])
+def test_which_gpu_subsets_of_dgx1_are_connected(model):
+    # Both machines have the same pairs: 50 of the 246 subsets of 2 to 7 GPUs are disconnected, all usable with relays.
+    machine, disconnected = dgx1(model), []
+    for size in range(2, 8):
+        for members in combinations(machine.members, size):
+            if len(machine.select(members, connected=False).components()) > 1:
+                disconnected.append(members)
+                idle = [name for name in machine.members if name not in members]
+                assert machine.select(members, idle).relays == tuple(idle)
+    assert len(disconnected) == 50
+    # The published table names the same ones, by class representative.
+    with (GOLDEN / "blink_subsets.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["machine"] == model and row["n"] != "8":
+                subset = tuple(f"gpu{i}" for i in row["subset"].split("-"))
+                assert (subset in disconnected) == (row["nvlink_connected"] == "no")
+
+
+@given(topologies(max_devices=7), st.data())
+def test_components_are_the_strong_components_of_networkx(machine, data):
+    links = data.draw(st.lists(st.sampled_from(machine.links), unique_by=lambda x: x.key))
+    part = machine.with_links(links)
+    graph = nx.DiGraph([(x.src, x.dst) for x in links])
+    graph.add_nodes_from(machine.index)
+    expected = {frozenset(c) & set(machine.members) for c in nx.strongly_connected_components(graph)} - {frozenset()}
+    groups = part.components()
+    assert {frozenset(group) for group in groups} == expected
+    ranks = [[machine.members.index(name) for name in group] for group in groups]
+    assert ranks == sorted(map(sorted, ranks))
+
+
+@given(topologies(relays=True))
+def test_drawn_machines_are_connected_and_selecting_again_changes_nothing(machine):
+    again = machine.select(relays=machine.relays)
+    assert again.members == machine.members
+    assert again.relays == machine.relays
+    assert set(again.links) == set(machine.links)
+
+
+def test_a_thousand_islands_are_counted_quickly():
+    cluster = generators.rail_cluster(500, 8)
+    groups = cluster.select(links=["nvlink"], connected=False).components()
+    assert len(groups) == 500
+    assert groups[7] == [f"n7.gpu{i}" for i in range(8)]
+
+
+def test_symmetries_stay_where_the_choice_respects_them():
+    from blinksim.topology.symmetry import is_automorphism, orbits
+
+    cluster = generators.rail_cluster(4, 4)
+    chosen = cluster.select([f"n{n}.gpu{i}" for n in range(4) for i in range(2)])
+    assert chosen.generators
+    assert all(is_automorphism(chosen, perm) for perm in chosen.generators)
+    assert len(orbits(chosen)) < len(chosen.devices)
+    # Two GPUs on the same rail reach each other; across rails a GPU in between has to forward.
+    assert cluster.select(["n0.gpu1", "n1.gpu1"]).members == ("n0.gpu1", "n1.gpu1")
+    with pytest.raises(InfeasibleError, match="--relays idle"):
+        cluster.select(["n0.gpu0", "n1.gpu1"])
+
+
+def test_pruned_drops_only_forwarders_without_links():
+    machine = Topology("t", (*gpus("a"), Device("s", "switch"), *gpus("b")), (link("a", "b"), link("b", "a")))
+    small = replace(machine, generators=((2, 1, 0), (1, 0, 2))).pruned()
+    assert [d.name for d in small.devices] == ["a", "b"]
+    assert small.generators == ((1, 0),)
+    assert small.pruned() is small

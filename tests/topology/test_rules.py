@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from machines_for_tests import dgx1, with_pcie
+from strategies import topologies
+
+from blinksim.topology import generators
+from blinksim.topology.cluster import Fabric
+from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.rules import RULES, check
+
+G = Fraction(10**9)
+RING = generators.ring(6)
+RAILS = generators.rail_cluster(2, 4)
+STAR = generators.one_switch(4)
+
+
+def more(machine: Topology, *links: Link, devices: tuple[Device, ...] = ()) -> Topology:
+    return replace(
+        machine, devices=(*machine.devices, *devices), links=(*machine.links, *links), generators=()
+    )
+
+
+def pair(a: str, b: str, kind: str, rate: Fraction = 25 * G, **rest) -> list[Link]:
+    return [Link(x, y, kind, rate, latency=1e-6, **rest) for x, y in ((a, b), (b, a))]
+
+
+def changed(machine: Topology, number: int, **values) -> Topology:
+    links = list(machine.links)
+    links[number] = replace(links[number], **values)
+    return replace(machine, links=tuple(links), generators=())
+
+
+def fabric(*ports: str, kind: str = "net") -> Fabric:
+    return Fabric("switch", ports, kind, G, latency=1e-6)
+
+
+def boxed(machine: Topology, **values) -> Topology:
+    """A ring with a NIC on GPU 0 over PCIe."""
+    links = pair("gpu0", "nic0", "pcie")
+    grown = more(machine, *links, devices=(Device("nic0", "nic"),))
+    return replace(grown, fabric=fabric("nic0"), **values)
+
+
+BROKEN = [
+    ("members-exist", Topology("t", (Device("s", "switch"), Device("c", "cpu")), tuple(pair("s", "c", "pcie"))),
+     "no device can hold data"),
+    ("members-hold-data",
+     replace(RING, devices=(*RING.devices[:5], replace(RING.devices[5], can=frozenset({"forward"}))),
+             members=RING.members[:5]),
+     "gpu5 cannot hold data"),
+    ("members-hold-data",
+     more(RING, *pair("gpu0", "cpu0", "link"), devices=(Device("cpu0", "cpu", can=frozenset({"hold", "forward"})),))
+     .select([*RING.members, "cpu0"]),
+     "cpu0 will hold a rank"),
+    ("members-connected", RING.without("gpu0-gpu1", "gpu3-gpu4"), "gpu0 gpu4 gpu5 | gpu1 gpu2 gpu3"),
+    ("replicas-connected", boxed(RING), "two nodes:"),
+    ("fabric-ports-exist", replace(RING, fabric=fabric("nic0", "gpu1")), "ports nic0 are no devices"),
+    ("collective-links-exist", replace(RING, collective_links=("lnk",)), "collective_links names lnk"),
+    ("inter-node-links-exist", boxed(RING, inter_node_links=("pcie", "nett")), "inter_node_links names nett"),
+    ("reserved-name", replace(RING.with_links(replace(x, kind="all") for x in RING.links), collective_links=()),
+     "a link class is called all"),
+    ("node-numbers", replace(RING, nodes=3), "no member in node 1, 2 of 3"),
+    ("node-numbers", replace(RAILS, nodes=1), "in a node beyond 0 to 0"),
+    ("bus-pair", changed(RING, 0, bus="b"), "bus b has the one link gpu0->gpu1 (link)"),
+    ("bus-pair", changed(changed(RING, 0, bus="b"), 1, bus="b", lanes=2), "bus b has links of 25 GB/s, 50 GB/s"),
+    ("link-both-ways", RING.without("gpu0->gpu1"), "no way back beside gpu1->gpu0 (link)"),
+    ("link-both-ways", RING.degrade("gpu2->gpu3", bandwidth="5GB/s"), "gpu3->gpu2 (link) 25 GB/s, back 5 GB/s"),
+    ("forwarder-balance", STAR.degrade("gpu0->switch", bandwidth="5GB/s"), "switch: bandwidth in and out differ"),
+    ("isolated-device", more(RING, devices=(Device("cpu0", "cpu"),)), "cpu0 without any link"),
+    ("dead-end-forwarder", more(RING, *pair("gpu0", "plx", "pcie"), devices=(Device("plx", "pcie"),)),
+     "plx linked to one device only"),
+    ("plausible-bandwidth", RING.replace("link", bandwidth="25MB/s"), "link links of 0.025 GB/s"),
+    ("plausible-bandwidth", RING.replace("link", bandwidth="25TB/s"), "link links of 25000 GB/s"),
+    ("uneven-class", RING.replace("gpu0-gpu1", bandwidth="2.5GB/s"), "25 GB/s (10 links), 2.5 GB/s (2 links)"),
+    ("missing-link", dgx1("DGX-1V").without("gpu0-gpu4"), "gpu0 and gpu4 have less nvlink bandwidth than the other 6"),
+    ("parallel-classes", replace(more(RING, *pair("gpu0", "gpu1", "pcie")), collective_links=()),
+     "link and pcie links join the same devices, such as gpu0 and gpu1"),
+    ("private-pcie", more(RING, *pair("gpu0", "gpu3", "PCIe4")), "PCIe4 links join GPUs directly"),
+    ("latency-given", generators.ring(4, latency=0.0), "no latency and no overhead on link links"),
+    ("symmetric-generators", replace(RING, generators=((1, 0, 2, 3, 4, 5), RING.generators[0])),
+     "1 of 2 symmetries do not map"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "machine", "words"), BROKEN, ids=[f"{case[0]}-{i}" for i, case in enumerate(BROKEN)])
+def test_each_rule_finds_its_fault_and_says_what_to_do(rule, machine, words):
+    found = [finding for finding in check(machine) if finding.rule == rule]
+    assert len(found) == 1
+    assert words in found[0].message
+    assert found[0].severity == RULES[rule].severity
+    assert found[0].cure == RULES[rule].cure != ""
+
+
+def test_every_rule_is_documented_and_has_a_machine_that_breaks_it():
+    assert {case[0] for case in BROKEN} == set(RULES)
+    for name, rule in RULES.items():
+        assert rule.name == name
+        assert rule.severity in ("error", "warning")
+        assert rule.doc.endswith(".")
+        assert "\n" not in rule.doc
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        dgx1("DGX-1P"),
+        dgx1("DGX-1V"),
+        with_pcie(dgx1("DGX-1V")),
+        RING,
+        RAILS,
+        STAR,
+        boxed(RING, inter_node_links=("pcie", "net")),
+        generators.fat_tree(6, 2),
+    ],
+    ids=repr,
+)
+def test_sound_machines_pass(machine):
+    assert machine.check() == []
+
+
+def test_errors_come_first():
+    machine = replace(RING.without("gpu0->gpu1", "gpu3-gpu4"), collective_links=("lnk", "link"), generators=((0,),))
+    severities = [finding.severity for finding in check(machine)]
+    assert severities == sorted(severities)
+    assert {"error", "warning"} == set(severities)
+
+
+def test_a_faulty_machine_never_breaks_the_check_itself():
+    empty = Topology("t", (), ())
+    assert [finding.rule for finding in check(empty)] == ["members-exist"]
+    lone = Topology("t", (Device("gpu0", "gpu"),), ())
+    assert check(lone) == []
+
+
+@given(topologies(relays=True))
+def test_drawn_machines_have_no_errors(machine):
+    assert [finding for finding in check(machine) if finding.severity == "error"] == []

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines_for_tests import dgx1
+from strategies import renamed, topologies
+
+from blinksim.topology import generators
+from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.symmetry import is_automorphism, link_orbits, orbits, symmetries
+
+G = Fraction(10**9)
+
+
+def maps_onto_itself(machine: Topology, perm: tuple[int, ...]) -> bool:
+    """The definition, read aloud: rename everything by `perm` and compare sets."""
+    names = [d.name for d in machine.devices]
+    name = {names[i]: names[j] for i, j in enumerate(perm)}
+    role = {n: (n in machine.members, n in machine.relays) for n in names}
+
+    def devices(rename):
+        return {(rename(d.name), d.kind, d.capacity, d.can, role[d.name]) for d in machine.devices}
+
+    def links(rename):
+        return {
+            (rename(x.src), rename(x.dst), x.kind, x.lane_bandwidth, x.lanes, x.latency, x.overhead)
+            for x in machine.links
+        }
+
+    def buses(rename):
+        groups: dict[str, set] = {}
+        for x in machine.links:
+            if x.bus is not None:
+                groups.setdefault(x.bus, set()).add((rename(x.src), rename(x.dst), x.kind))
+        return {frozenset(group) for group in groups.values()}
+
+    return all(part(name.__getitem__) == part(str) for part in (devices, links, buses))
+
+
+@settings(max_examples=40)
+@given(topologies(max_devices=5, relays=True))
+def test_every_permutation_is_judged_as_the_definition_says(machine):
+    for perm in permutations(range(len(machine.devices))):
+        assert is_automorphism(machine, perm) == maps_onto_itself(machine, perm)
+
+
+@settings(max_examples=30)
+@given(topologies(max_devices=5), st.data())
+def test_names_and_order_do_not_change_the_orbits(machine, data):
+    group = [p for p in permutations(range(len(machine.devices))) if maps_onto_itself(machine, p)]
+    machine = replace(machine, generators=tuple(group))
+    other, name = data.draw(renamed(machine))
+    renamed_orbits = {frozenset(name[machine.devices[i].name] for i in orbit) for orbit in orbits(machine)}
+    assert {frozenset(other.devices[i].name for i in orbit) for orbit in orbits(other)} == renamed_orbits
+    # An orbit under a whole group is the images of any one of its devices.
+    assert {frozenset(p[i] for p in group) for i in range(len(machine.devices))} == set(map(frozenset, orbits(machine)))
+    keys = [x.key for x in machine.links]
+    wanted = set()
+    for x in machine.links:
+        image = set()
+        for p in group:
+            to = {machine.devices[i].name: machine.devices[j].name for i, j in enumerate(p)}
+            image.add(keys.index((to[x.src], to[x.dst], x.kind)))
+        wanted.add(frozenset(image))
+    assert set(map(frozenset, link_orbits(machine))) == wanted
+
+
+@pytest.mark.parametrize("perm", [(), (0,), (0, 1), (0, 0, 1), (0, 1, 3), (-1, 0, 1), (0.0, 1.0, 2.0), ("a", "b", "c")])
+def test_what_is_no_permutation_is_no_automorphism(perm):
+    assert not is_automorphism(generators.ring(3), perm)
+
+
+def test_a_single_difference_breaks_a_symmetry():
+    ring = generators.ring(4)
+    turn = (1, 2, 3, 0)
+    assert is_automorphism(ring, turn)
+    for change in (
+        {"lane_bandwidth": G},
+        {"lanes": 2},
+        {"latency": 1.0},
+        {"overhead": 1.0},
+        {"kind": "other"},
+        {"bus": "b"},
+    ):
+        links = (replace(ring.links[0], **change), *ring.links[1:])
+        assert not is_automorphism(ring.with_links(links), turn), change
+    for change in ({"capacity": G}, {"kind": "tile"}, {"can": frozenset({"hold"})}):
+        devices = (replace(ring.devices[0], **change), *ring.devices[1:])
+        assert not is_automorphism(replace(ring, devices=devices), turn), change
+    assert not is_automorphism(replace(ring, members=("gpu0", "gpu1", "gpu2")), turn)
+    assert is_automorphism(replace(ring, members=("gpu2", "gpu0", "gpu1", "gpu3")), turn)
+    named = replace(ring.devices[0], node=0, attributes={"bus id": "0000:01"})
+    assert is_automorphism(replace(ring, devices=(named, *ring.devices[1:])), turn)
+
+
+def test_buses_must_go_to_buses_as_wholes():
+    # Two pairs and four one-way wires: the same links, but grouped into buses differently.
+    devices = tuple(Device(name, "gpu") for name in "abcd")
+    ends = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
+    swap = (2, 3, 0, 1)
+    paired = [Link(x, y, "link", G, bus=bus) for (x, y), bus in zip(ends, "ppqq", strict=True)]
+    mixed = [Link(x, y, "link", G, bus=bus) for (x, y), bus in zip(ends, "pqpp", strict=True)]
+    assert is_automorphism(Topology("t", devices, tuple(paired)), swap)
+    assert not is_automorphism(Topology("t", devices, tuple(mixed)), swap)
+
+
+def test_wrong_generators_are_passed_over():
+    machine = replace(generators.line(4), generators=((1, 2, 3, 0), (3, 2, 1, 0), (0,)))
+    assert symmetries(machine) == ((3, 2, 1, 0),)
+    assert orbits(machine) == ((0, 3), (1, 2))
+    assert orbits(replace(machine, generators=())) == ((0,), (1,), (2,), (3,))
+    assert len(link_orbits(machine)) == 3
+
+
+def test_dgx1_has_the_symmetries_of_its_drawing():
+    # The P100 machine looks alike from every GPU (hypercube with crossed quads), the V100 machine does not.
+    quads, mirror = (4, 5, 6, 7, 0, 1, 2, 3), (1, 0, 3, 2, 5, 4, 7, 6)
+    machine = dgx1("DGX-1P")
+    assert is_automorphism(machine, quads)
+    assert is_automorphism(machine, mirror)
+    assert is_automorphism(dgx1("DGX-1V"), quads)
+    assert not is_automorphism(dgx1("DGX-1V"), (2, 0, 1, 3, 6, 4, 5, 7))
+
+
+def test_a_machine_without_links():
+    pair = Topology("t", (Device("a", "gpu"), Device("b", "gpu")), (), generators=((1, 0),))
+    assert orbits(pair) == ((0, 1),)
+    assert link_orbits(pair) == ()
+
+
+def test_numpy_permutations_are_fine():
+    assert is_automorphism(generators.ring(5), np.roll(np.arange(5), 2))
+
+
+def test_eight_thousand_gpus_within_a_second():
+    cluster = generators.rail_cluster(1024, 8)
+    best = min(_seconds(orbits, cluster) for _ in range(3))
+    assert best <= 1.0
+    assert sorted(map(len, orbits(cluster))) == [8, 1024, 8192, 8192]
+    assert len(link_orbits(cluster)) == 6
+
+
+def _seconds(function, argument) -> float:
+    start = time.perf_counter()
+    function(argument)
+    return time.perf_counter() - start
