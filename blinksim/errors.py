@@ -51,6 +51,8 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     near = [lowered[match] for match in get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
     if near:
         advice = f"did you mean {' or '.join(repr(entry) for entry in near)}?"
+    elif not names:
+        advice = "there are none"
     else:
         advice = f"known: {', '.join(names)}" if len(names) <= 40 else f"{len(names)} names are known"
     return InputError(f"unknown {what} {name!r}: {advice}{' ' + hint if hint else ''}")

@@ -15,6 +15,7 @@ from blinksim.errors import InputError
 _SIZE = {"B": 1}
 _SIZE |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)} | {"KB": 1000}
 _SIZE |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)}
+_PRINTED = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB")
 _RATE = {f"{unit}/s": Fraction(scale) for unit, scale in _SIZE.items()}
 _RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerate(("", "k", "M", "G", "T"))}
 _TIME = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
@@ -71,11 +72,12 @@ def parse_time(text: str) -> float:
 
 
 def format_size(size: float) -> str:
-    """Text for a number of bytes: in binary units where that is exact, else in decimal ones."""
+    """Text for a number of bytes: a whole number (below a million) in the unit that makes it smallest, else six digits."""
     whole = round(size)
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if whole and whole == size and whole % _SIZE[unit] == 0:
-            return f"{whole // _SIZE[unit]} {unit}"
+    if whole and whole == size:
+        count, unit = min((whole // _SIZE[unit], unit) for unit in ("B", *_PRINTED) if whole % _SIZE[unit] == 0)
+        if count < 10**6 and (unit != "B" or count < 1000):
+            return f"{count} {unit}"
     for unit in ("TB", "GB", "MB", "kB"):
         if size >= _SIZE[unit]:
             return f"{size / _SIZE[unit]:.6g} {unit}"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, Collective, busbw_factor
+from blinksim.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("allreduce", "allreduce"),
+        ("all_reduce", "allreduce"),
+        ("AllReduce", "allreduce"),
+        ("reduce-scatter", "reducescatter"),
+        ("ReduceScatter", "reducescatter"),
+        ("all-to-all", "alltoall"),
+    ],
+)
+def test_the_usual_spellings_are_understood(text, name):
+    assert Collective.parse(text) == Collective(name)
+
+
+def test_unknown_names_get_the_nearest():
+    with pytest.raises(InputError, match="unknown collective 'alreduce': did you mean 'allreduce'"):
+        Collective.parse("alreduce")
+    with pytest.raises(InputError, match="unknown collective 'AllReduce'"):
+        Collective("AllReduce")
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_only_rooted_collectives_take_a_root(name):
+    assert Collective.parse(name).root == 0
+    assert str(Collective.parse(name)) == (f"{name} from root 0" if name in ROOTED else name)
+    if name in ROOTED:
+        chosen = Collective.parse(name, 3)
+        assert chosen.root == 3
+        chosen.check_ranks(4)
+        with pytest.raises(InputError, match="root 3 is not a rank: 3 ranks are numbered 0 to 2"):
+            chosen.check_ranks(3)
+        with pytest.raises(InputError, match="root -1 is not a rank"):
+            Collective.parse(name, -1).check_ranks(3)
+    else:
+        with pytest.raises(InputError, match=f"{name} has no root"):
+            Collective.parse(name, 0)
+        Collective.parse(name).check_ranks(1)
+
+
+def test_rooted_and_reducing_are_collectives():
+    assert set(COLLECTIVES) >= ROOTED | REDUCING
+    assert [name for name in COLLECTIVES if Collective(name).reduces] == ["allreduce", "reducescatter", "reduce"]
+    assert [name for name in COLLECTIVES if Collective(name).rooted] == ["broadcast", "reduce", "gather", "scatter"]
+
+
+@pytest.mark.parametrize(
+    ("name", "two", "eight"),
+    [
+        # nccl-tests, doc/PERFORMANCE.md
+        ("allreduce", Fraction(1), Fraction(14, 8)),
+        ("allgather", Fraction(1, 2), Fraction(7, 8)),
+        ("reducescatter", Fraction(1, 2), Fraction(7, 8)),
+        ("alltoall", Fraction(1, 2), Fraction(7, 8)),
+        ("gather", Fraction(1, 2), Fraction(7, 8)),
+        ("scatter", Fraction(1, 2), Fraction(7, 8)),
+        ("broadcast", Fraction(1), Fraction(1)),
+        ("reduce", Fraction(1), Fraction(1)),
+    ],
+)
+def test_bus_bandwidth_factors(name, two, eight):
+    assert busbw_factor(name, 2) == two
+    assert busbw_factor(name, 8) == eight
+    assert busbw_factor(name, 1) == (name in ("broadcast", "reduce"))
