@@ -74,28 +74,22 @@ def pipelined(hops: int, message: float, load: float, model: Postal, reduced: fl
     """Seconds for a pipeline with the best whole number of pieces.
 
     hops: length of the longest path. message: bytes that follow it. load: bytes that the busiest port passes.
-    reduced: bytes that the busiest rank reduces. With C pieces the first one needs hops * (alpha + beta message / C),
-    and each further one alpha + beta load / C.
+    reduced: bytes that the busiest rank reduces. With C pieces: (hops + C - 1) alpha, plus the busy port's time, plus
+    the time of one piece on every hop but the busy one.
     """
-
-    def time(pieces: int) -> float:
-        return hops * (model.alpha + model.beta * message / pieces) + (pieces - 1) * (
-            model.alpha + model.beta * load / pieces
-        )
-
-    return min(time(pieces) for pieces in best_pieces(hops * model.beta * message, model.beta * load, model.alpha)) + (
-        model.gamma * reduced
-    )
+    if hops == 0:
+        return 0.0
+    tail = (hops - 1) * model.beta * message
+    best = min(pieces * model.alpha + tail / pieces for pieces in best_pieces(tail, model.alpha))
+    return (hops - 1) * model.alpha + model.beta * load + best + model.gamma * reduced
 
 
-def best_pieces(fill: float, drain: float, alpha: float) -> tuple[int, ...]:
-    """The whole numbers around the best number of pieces, sqrt((fill - drain) / alpha), at most 65,536.
+def best_pieces(tail: float, alpha: float) -> tuple[int, ...]:
+    """The whole numbers around the best number of pieces, sqrt(tail / alpha), from 1 to 65,536.
 
-    fill: seconds of transfer along the path of one unsplit message; drain: seconds the busiest port needs for it all.
+    tail: seconds that the whole message needs on all hops of its path but one; alpha: seconds per further piece.
     """
-    if fill <= drain:
-        return (1,)
-    best = sqrt((fill - drain) / alpha) if alpha > 0 else 65536.0
+    best = sqrt(tail / alpha) if alpha > 0 else 65536.0 if tail > 0 else 1.0
     low = max(1, min(65536, int(best)))
     return (low, min(65536, low + 1))
 

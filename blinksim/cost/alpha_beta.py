@@ -3,8 +3,8 @@
 A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte (Hockney's
 model; Thakur et al., IJHPCA 2005, section 3). Sends that run together share the links, buses and device capacities
 that their routes cross: in steps form a step takes its largest alpha plus its busiest resource; a forest is a
-pipeline, whose first piece takes the longest path and every further one alpha plus the busiest resource's share of a
-piece.
+pipeline: its busiest resource passes all of its load, one piece follows the longest path to or from there, and every
+further piece adds an alpha.
 """
 
 from __future__ import annotations
@@ -112,23 +112,24 @@ def _pipelined(schedule: Schedule, shared: Resources, seconds: Floats, gamma: fl
     drain, alpha = float(busy.max()), float(alphas.max())
     kind = shared.kinds[int(np.argmax(busy))]
 
-    # The longest path depends on the number of pieces, which depends on the longest path; a few rounds settle it.
-    pieces, seen = 1, set[int]()
+    # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
     best: tuple[float, int, float, float] | None = None
-    while pieces not in seen:
-        seen.add(pieces)
-        lag, fill = _longest_path(schedule, alphas, transfer, pieces)
-        for count in {pieces, *best_pieces(fill, drain, alpha)}:
-            lag, fill = _longest_path(schedule, alphas, transfer, count)
-            time = lag + fill / count + (count - 1) * (alpha + drain / count)
+    tried, wanted = set[int](), {1}
+    while wanted - tried:
+        for count in sorted(wanted - tried):
+            tried.add(count)
+            lag, tail = _longest_path(schedule, alphas, transfer, count)
+            time = lag + (count - 1) * alpha + tail / count
+            wanted |= set(best_pieces(tail, alpha))
             if best is None or time < best[0]:
-                best = (time, count, lag, fill)
-        assert best is not None
-        pieces = best_pieces(best[3], drain, alpha)[0]
-    _, count, lag, fill = best  # type: ignore[misc]
+                best = (time, count, lag, tail)
+    assert best is not None
+    _, count, lag, tail = best
+    more = f" and {count - 1} more pieces" if count > 1 else ""
     terms = [
-        Term(f"latency of {schedule.steps} hops and {count - 1} more pieces", lag + (count - 1) * alpha, "alpha"),
-        Term(f"bandwidth of {kind}", fill / count + (count - 1) * drain / count, kind),
+        Term(f"latency of {schedule.steps} hops{more}", lag + (count - 1) * alpha, "alpha"),
+        Term("first piece on its way", tail / count, kind),
+        Term(f"bandwidth of {kind}", drain, kind),
     ]
     if gamma:
         reduced = np.bincount(schedule.dst[schedule.op == REDUCE], share[schedule.op == REDUCE])
@@ -137,22 +138,27 @@ def _pipelined(schedule: Schedule, shared: Resources, seconds: Floats, gamma: fl
 
 
 def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: int) -> tuple[float, float]:
-    """(sum of alphas, sum of whole-chunk transfer times) along the path that one piece of any chunk takes longest
-    on."""
+    """The path that one piece of any chunk takes longest on.
+
+    Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest (seconds).
+    """
     devices = len(schedule.topology.devices)
-    ready: tuple[Floats, Floats] = (np.zeros(schedule.chunks * devices), np.zeros(schedule.chunks * devices))
+    lags, fills, slowest = (np.zeros(schedule.chunks * devices) for _ in range(3))
     source = schedule.chunk.astype(np.int64) * devices + schedule.src
     target = schedule.chunk.astype(np.int64) * devices + schedule.dst
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
     for first, end in pairwise(bounds):
         now = slice(int(first), int(end))
-        lag = ready[0][source[now]] + alphas[now]
-        fill = ready[1][source[now]] + transfer[now]
-        # Of several arrivals at one place the latest counts.
+        lag = lags[source[now]] + alphas[now]
+        fill = fills[source[now]] + transfer[now]
+        peak = np.maximum(slowest[source[now]], transfer[now])
+        # Of several arrivals at one place the latest counts: sorted by time, it is written last.
         order = np.argsort(lag + fill / pieces, kind="stable")
         places = target[now][order]
-        later = lag[order] + fill[order] / pieces > ready[0][places] + ready[1][places] / pieces
-        ready[0][places[later]] = lag[order][later]
-        ready[1][places[later]] = fill[order][later]
-    latest = int(np.argmax(ready[0] + ready[1] / pieces))
-    return float(ready[0][latest]), float(ready[1][latest])
+        later = lag[order] + fill[order] / pieces > lags[places] + fills[places] / pieces
+        lags[places[later]] = lag[order][later]
+        fills[places[later]] = fill[order][later]
+        slowest[places[later]] = peak[order][later]
+    tails = fills - slowest
+    latest = int(np.argmax(lags + tails / pieces))
+    return float(lags[latest]), float(tails[latest])

@@ -37,14 +37,16 @@ def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
 
     Raises `InputError` for another ending, an existing file and a folder that is not there.
     """
-    from blinksim.formats.text_files import check_target, replacing
+    from io import BytesIO
+
+    from blinksim.formats.text_files import write_bytes
 
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise InputError(f"{target}: a picture ends in {', '.join(FORMATS)}")
-    check_target(target, force=force)
-    with replacing(target) as temporary:
-        drawn.savefig(temporary, format=target.suffix[1:].lower())
+    picture = BytesIO()
+    drawn.savefig(picture, format=target.suffix[1:].lower())
+    write_bytes(target, picture.getvalue(), force)
     return target
 
 

@@ -153,8 +153,22 @@ def test_the_chain_uses_the_best_number_of_pieces() -> None:
     assert import_module("blinksim.algorithms.chain").time("broadcast", 8, size, model) == pytest.approx(
         plain, rel=1e-12
     )
-    assert best_pieces(1.0, 2.0, 1e-6) == (1,)
+    assert best_pieces(0.0, 1e-6) == (1, 2)
+    # Without latency ever more pieces pay, down to the bandwidth alone.
     assert pipelined(3, 100.0, 100.0, Postal(0.0, 1.0)) == pytest.approx(100.0, rel=1e-4)
+
+
+@pytest.mark.parametrize(("name", "collective"), PAIRS)
+def test_no_time_beats_the_loads(name: str, collective: str) -> None:
+    """A link needs its load over its bandwidth, whatever the order: on one port, on a DGX-1V and on rails."""
+    for topology in (one_port(8), full_duplex(DGX1V, 8), cluster(2, 4)):
+        if name == "hierarchical" and topology.nodes == 1:
+            continue
+        schedule = REGISTRY[name].build(topology, Collective(collective))
+        attainable = rate(schedule)
+        assert attainable is not None
+        for size in (8, 10**6, 10**9):
+            assert cost(schedule, size).time_s >= size / float(attainable) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("ranks", range(1, 40))
