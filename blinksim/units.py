@@ -72,7 +72,7 @@ def parse_time(text: str) -> float:
 
 
 def format_size(size: float) -> str:
-    """Text for a number of bytes: a whole number (below a million) in the unit that makes it smallest, else six digits."""
+    """Text for a number of bytes: a whole number below a million in the unit that makes it smallest, or six digits."""
     whole = round(size)
     if whole and whole == size:
         count, unit = min((whole // _SIZE[unit], unit) for unit in ("B", *_PRINTED) if whole % _SIZE[unit] == 0)
