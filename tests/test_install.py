@@ -22,10 +22,12 @@ LOAD_EVERYTHING = """
 import json, pathlib
 import blinksim
 from blinksim import data_files, machines
+from blinksim.cost import presets
 print(json.dumps({
     "package": str(pathlib.Path(blinksim.__file__).resolve().parent),
     "data": {name: str(data_files.folder(name).resolve()) for name in ("topologies", "models", "schedules")},
     "ranks": {name: machines.load(name).ranks for name in machines.names()},
+    "presets": [presets.load_preset(name).name for name in presets.preset_names()],
 }))
 """
 
@@ -93,6 +95,7 @@ def test_an_installed_copy_loads_every_machine(kind: str, wheel: Path, tmp_path:
         assert found["data"] == {name: str(ROOT / name) for name in DATA_FOLDERS}
     assert {"dgx1-v100", "aurora"} <= found["ranks"].keys()
     assert all(ranks > 1 for ranks in found["ranks"].values())
+    assert {"aurora-projection", "aurora-projection-pcie", "aurora-chain"} <= set(found["presets"])
     version = wheel.name.split("-")[1]
     assert version in run([programs / "blinksim", "--version"], tmp_path)
     answer = json.loads(run([programs / "blinksim", "project", "dgx1-v100", "allreduce", "256MiB", "--json"], tmp_path))
