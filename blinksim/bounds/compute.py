@@ -1,0 +1,232 @@
+"""The best rate that is possible: which bounds hold for which collective, and which of them are attained.
+
+Every rate is recomputed from its certificate, so what is printed is what a stranger gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from blinksim.bounds.certificate import Cut, Partition, Phases
+from blinksim.bounds.lengths import Lengths, more_than_forwards
+from blinksim.bounds.results import Bound, BoundResult
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.bounds.network import Array, Network
+
+NOTHING = "nothing: it holds for every schedule"
+NO_CODING = "no coding: every message is one element or a reduction of such"
+ONLY_TREES = "every element is gathered and spread along trees, and devices without a rank only forward"
+TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
+_SHARED = frozenset({"allgather", "reducescatter", "gather", "scatter"})
+_DUAL = {"reducescatter": "allgather", "reduce": "broadcast", "scatter": "gather"}
+
+
+def bound(topology: Topology, collective: Collective, *, shares: Sequence[int] = ()) -> BoundResult:
+    """The best algbw of `collective` on `topology` (the part that it runs on, see `Topology.select`).
+
+    shares: weights of the ranks' parts, where they are unequal (allgather, reducescatter, gather, scatter); algbw is
+    then all parts together over the time. Raises `InputError` for fewer than two members, a root that is no rank or
+    shares that do not fit, and `InfeasibleError` if the links do not connect the members.
+
+    Equal rates are ordered by how little they assume.
+    """
+    collective.check_ranks(topology.ranks)
+    weights = tuple(shares)
+    if weights:
+        if collective.name not in _SHARED:
+            raise InputError(f"{collective.name} has no shares; they are for {', '.join(sorted(_SHARED))}")
+        if len(weights) != topology.ranks or min(weights) < 0 or sum(value > 0 for value in weights) < 1:
+            raise InputError(f"shares: give {topology.ranks} whole numbers, none negative and not all 0")
+        if max(weights) == sum(weights):
+            raise InputError("shares: one rank has everything; that is a broadcast or a reduce")
+    question = _Question(topology, collective, weights)
+    if collective.name == "allreduce":
+        bounds = question.allreduce()
+    elif collective.name == "alltoall":
+        bounds = question.alltoall()
+    else:
+        bounds = question.one_way()
+    return BoundResult(topology, collective, tuple(bounds), weights)
+
+
+class _Question:
+    """One collective on one topology, with what several bounds need."""
+
+    def __init__(self, topology: Topology, collective: Collective, shares: tuple[int, ...]) -> None:
+        self.topology, self.collective, self.shares = topology, collective, shares
+        self.buses = {link.bus for link in topology.links} - {None}
+
+    @cached_property
+    def net(self) -> Network:
+        from blinksim.bounds.network import network
+
+        return network(self.topology)
+
+    @cached_property
+    def trees_apply(self) -> bool:
+        """Whether devices without a rank only forward, so that trees between members say all."""
+        return not more_than_forwards(self.topology)
+
+    # --- cuts -------------------------------------------------------------------------------------------------
+
+    def cut(self, collective: Collective) -> Cut:
+        """The tightest cut of a collective whose data flows one way."""
+        import numpy as np
+
+        from blinksim.bounds.cuts import tightest
+
+        turned = collective.name in _DUAL
+        name = _DUAL.get(collective.name, collective.name)
+        net = self.net
+        # A network that is its own reverse gives the same cut, read from the other side.
+        work = net.reversed() if turned else net
+        weight = np.zeros(net.vertices, dtype=np.int64)
+        if name == "broadcast":
+            weight[net.members[collective.root]] = 1
+            sinks = np.delete(net.members, collective.root)
+        else:
+            weight[net.members] = list(self.shares) or 1
+            sinks = net.members[[collective.root]] if name == "gather" else net.members
+            sinks = sinks[weight[sinks] < weight.sum()]
+        _, side = tightest(work, weight, sinks, self._orbits() if name == "allgather" and not self.shares else ())
+        names, limits = work.side_names(self.topology, side)
+        return Cut.of(self.topology, collective, names, limits, self.shares)
+
+    def _orbits(self) -> list[Array]:
+        import numpy as np
+
+        from blinksim.topology.symmetry import orbits
+
+        if not self.topology.generators:
+            return []
+        ranked = set(self.net.members.tolist())
+        return [np.array(group) for group in orbits(self.topology) if group[0] in ranked]
+
+    def attained(self, collective: Collective) -> bool:
+        """Whether the cut bound of a one-way collective is known to be attained."""
+        if collective.name in ("gather", "scatter"):
+            return self.paired_buses
+        return not self.buses and (self.net.reversed() if collective.name in _DUAL else self.net).passes_on()
+
+    @cached_property
+    def paired_buses(self) -> bool:
+        """Whether every bus is one pair of devices with equal capacity both ways."""
+        seen: dict[str, set[tuple[frozenset[str], object]]] = {}
+        for link in self.topology.links:
+            if link.bus is not None:
+                seen.setdefault(link.bus, set()).add((frozenset((link.src, link.dst)), link.bandwidth))
+        return all(len(kinds) == 1 for kinds in seen.values())
+
+    # --- the collectives --------------------------------------------------------------------------------------
+
+    def one_way(self) -> list[Bound]:
+        """Allgather, reducescatter, broadcast, reduce, gather and scatter."""
+        cut = self.cut(self.collective)
+        exact = self.attained(self.collective)
+        bounds = [Bound("cut", cut.rate, cut, NOTHING, exact)]
+        if exact or self.collective.name in ("gather", "scatter"):
+            return bounds
+        if self.buses:
+            partition, _ = self.partition()
+            bounds.append(Bound("partition", partition.rate, partition, NOTHING, False))
+        return self.with_trees(bounds)
+
+    def allreduce(self) -> list[Bound]:
+        """The cut and the partition bound, the best of all trees, and reduce-scatter then allgather."""
+        gathering, scattering = Collective("allgather"), Collective("reducescatter")
+        gather = self.cut(gathering)
+        if self.net.symmetric:
+            inside = set(gather.side)
+            other = [device.name for device in self.topology.devices if device.name not in inside]
+            scatter = Cut.of(self.topology, scattering, other)
+        else:
+            scatter = self.cut(scattering)
+        phases = Phases((("reducescatter", scatter), ("allgather", gather)))
+        both = self.attained(gathering) and self.attained(scattering)
+        two_phases = Bound("reduce-scatter + allgather", phases.rate, phases, TWO_PHASES, both)
+        ways = [self.cut(Collective("broadcast"))]
+        if not self.net.symmetric:
+            ways.append(self.cut(Collective("reduce")))
+        least = min(ways, key=lambda cut: cut.rate)
+        cut = Cut.of(self.topology, self.collective, least.side, least.limits)
+        partition, searched = self.partition()
+        direct = self.net.symmetric and not len(self.net.forwarders) and self.paired_buses and searched
+        reached = both and partition.rate == phases.rate
+        cut_reached = cut.rate == partition.rate if direct else both and cut.rate == phases.rate
+        bounds = [
+            Bound("cut", cut.rate, cut, NOTHING, cut_reached),
+            Bound("partition", partition.rate, partition, NO_CODING, direct or reached),
+        ]
+        if not any(entry.exact for entry in bounds):
+            bounds = self.with_trees(bounds, phases.rate if both else None)
+        best, *others = sorted(bounds, key=_order)
+        return [best, two_phases, *others]
+
+    def alltoall(self) -> list[Bound]:
+        """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
+        from blinksim.bounds.alltoall import concurrent_flow, tight_cut
+        from blinksim.bounds.resources import certify, resources
+
+        side, limits = tight_cut(self.topology, self.net)
+        cut = Cut.of(self.topology, self.collective, side, limits)
+        bounds = [Bound("cut", cut.rate, cut, NOTHING, False)]
+        shared = resources(self.topology, self.net)
+        solution = concurrent_flow(self.net, shared)
+        found = solution and certify(self.topology, self.collective, self.net, shared, solution)
+        if found:
+            lengths, exact = found
+            bounds.append(Bound("lengths", lengths.rate, lengths, NOTHING, exact))
+            bounds[0] = replace(bounds[0], exact=exact and cut.rate <= lengths.rate)
+        return sorted(bounds, key=_order)
+
+    # --- partitions and trees -----------------------------------------------------------------------------------
+
+    def partition(self) -> tuple[Partition, bool]:
+        """The best partition found, and whether it is the best there is."""
+        from blinksim.bounds.partition import best_partition
+
+        parts, exact = best_partition(self.topology)
+        return Partition.of(self.topology, self.collective, parts), exact
+
+    def with_trees(self, bounds: list[Bound], reached: Fraction | None = None) -> list[Bound]:
+        """`bounds` and the optimum over trees, if it is tighter; marks those that trees attain.
+
+        reached: a rate that trees are known to attain.
+        """
+        best = min(entry.rate for entry in bounds)
+        found = self._trees(reached) if self.trees_apply else None
+        if found:
+            lengths, exact = found
+            bounds = [replace(entry, exact=entry.exact or (exact and entry.rate <= lengths.rate)) for entry in bounds]
+            if lengths.rate < best:
+                bounds.append(Bound("tree-optimum", lengths.rate, lengths, ONLY_TREES, exact))
+        return sorted(bounds, key=_order)
+
+    def _trees(self, reached: Fraction | None) -> tuple[Lengths, bool] | None:
+        from blinksim.bounds.resources import certify, guessed_lengths, resources
+        from blinksim.bounds.trees import best_trees
+
+        guess = None
+        if reached is not None:
+            guess = guessed_lengths(self.topology, self.collective)
+            if guess is not None and guess.rate == reached:
+                return guess, True
+        shared = resources(self.topology, self.net)
+        solution = best_trees(self.net, self.collective, shared, self.shares)
+        found = solution and certify(self.topology, self.collective, self.net, shared, solution, self.shares)
+        if found:
+            return found
+        return (guess, False) if guess else None
+
+
+def _order(entry: Bound) -> tuple[Fraction, int]:
+    scopes = ("cut", "partition", "lengths", "tree-optimum")
+    return entry.rate, scopes.index(entry.scope)

@@ -1,0 +1,58 @@
+"""The one door to linear programming: OR-Tools' GLOP on whole rows, with duals.
+
+GLOP is a revised simplex (Dantzig 1963), so its answers are vertices: duals that become short fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
+
+from blinksim.errors import InfeasibleError
+
+Vector = NDArray[np.float64]
+
+
+class Program:
+    """Maximise a sum of non-negative variables under rows; build it, `solve` it, read `values` and `duals`."""
+
+    def __init__(self) -> None:
+        self._model = ModelBuilderHelper()
+        self._variables = 0
+        self.values: Vector = np.zeros(0)
+        self.duals: Vector = np.zeros(0)
+
+    def variables(self, count: int) -> range:
+        """Indices of `count` new variables, each at least 0."""
+        if count:
+            lower: Any = np.zeros(count)
+            upper: Any = np.full(count, np.inf)
+            whole: Any = np.zeros(count, dtype=bool)
+            self._model.add_var_array_with_bounds(lower, upper, whole, "")
+        first, self._variables = self._variables, self._variables + count
+        return range(first, self._variables)
+
+    def row(self, terms: Sequence[tuple[int, float]], *, at_most: float, at_least: float = -np.inf) -> int:
+        """The index of a new row at_least <= sum of factor times variable <= at_most."""
+        number: int = self._model.add_linear_constraint()
+        self._model.set_constraint_lower_bound(number, at_least)
+        self._model.set_constraint_upper_bound(number, at_most)
+        for variable, factor in terms:
+            self._model.safe_add_term_to_constraint(number, variable, factor)
+        return number
+
+    def solve(self, objective: Sequence[int]) -> float:
+        """The greatest sum of the variables `objective`; raises `InfeasibleError` if GLOP finds no optimum."""
+        for variable in objective:
+            self._model.set_var_objective_coefficient(variable, 1.0)
+        self._model.set_maximize(True)
+        solver = ModelSolverHelper("glop")
+        solver.solve(self._model)
+        if solver.status() != SolveStatus.OPTIMAL:
+            raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")
+        self.values, self.duals = np.asarray(solver.variable_values()), np.asarray(solver.dual_values())
+        return float(solver.objective_value())

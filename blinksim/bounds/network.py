@@ -1,0 +1,180 @@
+"""A topology as whole-number arc arrays, the form in which flows and linear programs take it.
+
+Capacities are bytes/s over one common unit. A device with a capacity of its own is split: its links end at an *in*
+half, and start at an *out* half, each joined to the device by an arc of that capacity (Ford and Fulkerson 1962).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import gcd, lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+
+Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Arcs of a topology. Vertices 0 … devices-1 are its devices; halves of limited devices follow.
+
+    tail, head, capacity: per arc; first the links in their order, then the arcs of `limits`. unit: bytes/s of capacity
+    1. members: vertex of each rank. host: node number of every vertex. in_half, out_half: by device, itself if not
+    split. turned: whether all arcs point the other way than the topology's links.
+    """
+
+    tail: Array
+    head: Array
+    capacity: Array
+    unit: Fraction
+    members: Array
+    host: Array
+    in_half: Array
+    out_half: Array
+    limits: tuple[str, ...]
+    turned: bool = False
+
+    @property
+    def vertices(self) -> int:
+        return len(self.host)
+
+    @property
+    def devices(self) -> int:
+        return len(self.in_half)
+
+    @property
+    def links(self) -> int:
+        """Number of arcs that are links; the others are device capacities."""
+        return len(self.tail) - len(self.limits)
+
+    def reversed(self) -> Network:
+        """The network with every arc turned round."""
+        return Network(
+            self.head, self.tail, self.capacity, self.unit, self.members, self.host, self.out_half, self.in_half,
+            self.limits, not self.turned,
+        )
+
+    @cached_property
+    def partner(self) -> Array | None:
+        """For every arc one of equal capacity the other way, each taken once; None if some arc has none."""
+        if self.limits:
+            return None
+        ahead = np.lexsort((self.capacity, self.head, self.tail))
+        back = np.lexsort((self.capacity, self.tail, self.head))
+        same = (
+            np.array_equal(self.tail[ahead], self.head[back])
+            and np.array_equal(self.head[ahead], self.tail[back])
+            and np.array_equal(self.capacity[ahead], self.capacity[back])
+        )
+        if not same:
+            return None
+        partner = np.empty_like(ahead)
+        partner[ahead] = back
+        return partner
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether turning all arcs round gives the same network."""
+        return self.partner is not None
+
+    @cached_property
+    def forwarders(self) -> Array:
+        """Vertices that are no member: devices without a rank, and halves."""
+        rest = np.ones(self.vertices, dtype=bool)
+        rest[self.members] = False
+        return np.flatnonzero(rest)
+
+    def passes_on(self) -> bool:
+        """Whether every forwarder takes in at least what it can give out, so that out-trees need no multicasting there.
+
+        Then the cut bound is attained (Bang-Jensen, Frank and Jackson 1995: splitting off keeps the connectivity).
+        """
+        entering = np.bincount(self.head, self.capacity.astype(float), self.vertices)
+        leaving = np.bincount(self.tail, self.capacity.astype(float), self.vertices)
+        return bool((entering[self.forwarders] >= leaving[self.forwarders]).all())
+
+    def side_names(self, topology: Topology, inside: NDArray[np.bool_]) -> tuple[list[str], list[str]]:
+        """A vertex set as (devices inside, device capacities that the cut pays instead of links).
+
+        `inside` is the side that sends in this network; in a turned network the answer is the other side, which sends
+        in the topology.
+        """
+        core = inside[: self.devices] if not self.turned else ~inside[: self.devices]
+        names = [device.name for device, here in zip(topology.devices, core.tolist(), strict=True) if here]
+        limits = []
+        for name in self.limits:
+            device, _, way = name.rpartition(" ")
+            number = topology.index[device]
+            half = int((self.in_half if (way == "in") != self.turned else self.out_half)[number])
+            sends = inside[half] != self.turned
+            if sends == (way == "in") and core[number] == (way == "out"):
+                limits.append(name)
+        return names, limits
+
+
+def whole(values: list[tuple[Fraction, int]]) -> tuple[list[int], Fraction]:
+    """Products of a rate and a count as whole numbers over a common unit (bytes/s)."""
+    # Fractions hash slowly, and a machine has few distinct ones: tell them apart by identity.
+    rates = {id(rate): rate for rate, _ in values}
+    common = lcm(*(rate.denominator for rate in rates.values()))
+    shared = gcd(*(rate.numerator * (common // rate.denominator) for rate in rates.values())) or 1
+    scaled = {key: rate.numerator * (common // rate.denominator) // shared for key, rate in rates.items()}
+    return [scaled[id(rate)] * count for rate, count in values], Fraction(shared, common)
+
+
+def network(topology: Topology) -> Network:
+    """The arcs of `topology`; raises `InputError` for fewer than two members."""
+    if topology.ranks < 2:
+        raise InputError(f"{topology.name}: one rank moves nothing; name two members or more")
+    index, count = topology.index, len(topology.devices)
+    links = topology.links
+    tail = np.array([index[x.src] for x in links], dtype=np.int64)
+    head = np.array([index[x.dst] for x in links], dtype=np.int64)
+    limited = [device for device in topology.devices if device.capacity is not None]
+    rates = [(x.lane_bandwidth, x.lanes) for x in links]
+    rates += [(device.capacity, 1) for device in limited for _ in "io" if device.capacity is not None]
+    capacity, unit = whole(rates)
+    in_half, out_half = np.arange(count), np.arange(count)
+    host = [device.node for device in topology.devices]
+    limits, more = [], []
+    entering, leaving = [0] * count, [0] * count
+    if limited:
+        for a, b, c in zip(tail.tolist(), head.tolist(), capacity, strict=False):
+            leaving[a] += c
+            entering[b] += c
+    for number, device in enumerate(limited):
+        place, own = index[device.name], capacity[len(links) + 2 * number]
+        for way, load, half in (("in", entering, in_half), ("out", leaving, out_half)):
+            if own < load[place]:
+                half[place] = len(host)
+                host.append(device.node)
+                limits.append(f"{device.name} {way}")
+                more.append((len(host) - 1, place, own) if way == "in" else (place, len(host) - 1, own))
+    return Network(
+        np.concatenate([out_half[tail], [a for a, _, _ in more]]).astype(np.int64),
+        np.concatenate([in_half[head], [b for _, b, _ in more]]).astype(np.int64),
+        _int64(capacity[: len(links)] + [c for _, _, c in more]),
+        unit,
+        np.array([index[name] for name in topology.members], dtype=np.int64),
+        np.array(host, dtype=np.int64),
+        in_half,
+        out_half,
+        tuple(limits),
+    )
+
+
+def _int64(values: list[int]) -> Array:
+    guard(sum(values))
+    return np.array(values, dtype=np.int64)
+
+
+def guard(total: int) -> None:
+    """Raises `InputError` if capacities that add up to `total` could overflow 64-bit sums."""
+    if total >= 2**62:
+        raise InputError("the bandwidths share no unit that keeps exact sums within 64 bits; round them to whole MB/s")

@@ -1,0 +1,129 @@
+"""What a linear program shares out: links, buses and device capacities; and its duals as exact lengths.
+
+A dual solution rounded to fractions is still a valid set of lengths, so the bound recomputed from it is exact whatever
+the solver's arithmetic did (Neumaier and Shcherbina 2004, safe bounds in linear programming).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.linear import Program
+from blinksim.bounds.network import Network
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+
+# Relative difference between the program's value and the exact bound from its duals at which they count as equal.
+AGREE = 1e-9
+# Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
+_GUESS = 256
+_DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A capacity that arcs share: `uses` are (arc, part of the capacity that one unit of flow takes)."""
+
+    uses: tuple[tuple[int, float], ...]
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """value: algbw in units of the network. duals: one per resource."""
+
+    value: float
+    duals: list[float]
+
+
+def resources(topology: Topology, net: Network) -> list[Resource]:
+    """One resource per arc without a bus, and one per bus (which its links share by time)."""
+    buses: dict[str, list[int]] = {}
+    alone = []
+    capacity = net.capacity.tolist()
+    for arc in range(len(capacity)):
+        bus = topology.links[arc].bus if arc < net.links else None
+        if bus is None:
+            alone.append(Resource(((arc, 1.0),), capacity[arc]))
+        else:
+            buses.setdefault(bus, []).append(arc)
+    for shared in buses.values():
+        most = max(capacity[arc] for arc in shared)
+        alone.append(Resource(tuple((arc, most / capacity[arc]) for arc in shared), most))
+    return alone
+
+
+def capacity_rows(program: Program, shared: Sequence[Resource], firsts: Sequence[int], scale: float) -> list[int]:
+    """A row per resource over flows whose arc variables begin at `firsts`; capacities are divided by `scale`."""
+    return [
+        program.row(
+            [(first + arc, part) for first in firsts for arc, part in resource.uses],
+            at_most=resource.capacity / scale,
+        )
+        for resource in shared
+    ]
+
+
+def certify(
+    topology: Topology, collective: Collective, net: Network, shared: Sequence[Resource], solution: Solution,
+    shares: Sequence[int] = (),
+) -> tuple[Lengths, bool] | None:
+    """The best exact bound from the duals, rounded to short fractions, and whether it agrees with the program.
+
+    None if no rounding proves anything.
+    """
+    dual = np.zeros(len(net.tail))
+    for resource, value in zip(shared, solution.duals, strict=True):
+        for arc, part in resource.uses:
+            dual[arc] = max(value, 0.0) * part
+    largest = float(dual.max(initial=0.0))
+    if largest <= 0:
+        return None
+    names = [link.name for link in topology.links] + list(net.limits)
+    target = solution.value * float(net.unit)
+    best: Lengths | None = None
+    # Scaled to the smallest length, or to the largest, the lengths of a vertex are short fractions.
+    smallest = float(dual[dual > 1e-7 * largest].min())
+    for scale in (smallest, largest):
+        for denominator in _DENOMINATORS:
+            rounded = {
+                name: Fraction(value / scale).limit_denominator(denominator)
+                for name, value in zip(names, dual.tolist(), strict=True)
+                if value > 1e-9 * largest
+            }
+            try:
+                found = Lengths.of(topology, collective, rounded, shares)
+            except InputError:
+                continue
+            if best is None or found.rate < best.rate:
+                best = found
+            if abs(float(best.rate) - target) <= AGREE * target:
+                return best, True
+    return (best, False) if best else None
+
+
+def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | None:
+    """The best of two sets of lengths that suggest themselves: 1 on all links of members, and on all between hosts.
+
+    None if neither proves anything.
+    """
+    members = set(topology.members)
+    host = {device.name: device.node for device in topology.devices}
+    chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
+    if topology.ranks <= _GUESS:
+        chosen.append([link for link in topology.links if link.src in members or link.dst in members])
+    best: Lengths | None = None
+    for links in chosen:
+        try:
+            found = Lengths.of(topology, collective, {link.name: Fraction(1) for link in links})
+        except InputError:
+            continue
+        if best is None or found.rate < best.rate:
+            best = found
+    return best

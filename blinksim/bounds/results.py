@@ -1,0 +1,99 @@
+"""What a bound says: a rate, its scope, what it assumes, and a certificate; and all of them side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from blinksim.collective import Collective, busbw_factor
+from blinksim.units import exact_GBps
+
+if TYPE_CHECKING:
+    from blinksim.bounds.certificate import Certificate
+    from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No schedule that meets `assumes` has a higher algbw than `rate` (bytes/s, exact).
+
+    scope: cut | partition | tree-optimum | reduce-scatter + allgather | lengths. exact: whether some schedule that
+    meets the assumptions attains it; otherwise it is an upper bound that may not be attained.
+    """
+
+    scope: str
+    rate: Fraction
+    certificate: Certificate
+    assumes: str
+    exact: bool
+
+    @property
+    def kind(self) -> str:
+        """``exact`` or ``upper``."""
+        return "exact" if self.exact else "upper"
+
+    def check(self, topology: Topology, collective: Collective) -> list[str]:
+        """Reasons why the certificate does not prove the rate; empty if it does."""
+        return self.certificate.check(topology, collective, self.rate)
+
+    def to_dict(self, topology: Topology, collective: Collective) -> dict[str, Any]:
+        """JSON; the certificate is checked on the way."""
+        return {
+            "scope": self.scope,
+            "rate_exact": exact_GBps(self.rate),
+            "algbw_GBps": float(self.rate) / 1e9,
+            "kind": self.kind,
+            "assumes": self.assumes,
+            "words": self.certificate.words(topology),
+            "certificate": self.certificate.to_dict(),
+            "checked": not self.check(topology, collective),
+        }
+
+
+@dataclass(frozen=True)
+class BoundResult:
+    """All bounds of one collective on one (selected) topology, the best that is claimed first."""
+
+    topology: Topology
+    collective: Collective
+    bounds: tuple[Bound, ...]
+    shares: tuple[int, ...] = ()
+
+    @property
+    def headline(self) -> Bound:
+        return self.bounds[0]
+
+    @property
+    def rate(self) -> Fraction:
+        """algbw of the headline, bytes/s."""
+        return self.headline.rate
+
+    @property
+    def scope(self) -> str:
+        return self.headline.scope
+
+    def scoped(self, scope: str) -> Bound | None:
+        """The bound of that scope, if there is one."""
+        return next((entry for entry in self.bounds if entry.scope == scope), None)
+
+    def time(self, size: int) -> float:
+        """Seconds that `size` bytes take at least."""
+        return float(size / self.rate)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON with the keys of the command line: the headline's, then all under ``bounds``."""
+        bounds = [entry.to_dict(self.topology, self.collective) for entry in self.bounds]
+        first = bounds[0]
+        factor = busbw_factor(self.collective.name, self.topology.ranks)
+        return {
+            "collective": self.collective.name,
+            **({"root": self.collective.root} if self.collective.rooted else {}),
+            "rate_exact": first["rate_exact"],
+            "algbw_GBps": first["algbw_GBps"],
+            "busbw_GBps": float(self.rate * factor) / 1e9,
+            "scope": first["scope"],
+            "kind": first["kind"],
+            "checked": first["checked"],
+            "bounds": bounds,
+        }

@@ -1,0 +1,102 @@
+"""The sums that certificates are made of: what links carry together, and what must leave a set of devices.
+
+A cut's capacity in the sense of Ford and Fulkerson (1956), with shared buses and device capacities counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Link, Topology
+
+
+def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
+    """The links between different parts; with `leaving`, only those out of that part. part: its number by device."""
+    return [
+        link
+        for link in topology.links
+        if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
+    ]
+
+
+def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = ()) -> Fraction:
+    """Bytes/s that `links` carry together: a shared bus counts once.
+
+    limits: device capacities that count instead of the links they limit, as ``gpu0 out`` (what leaves gpu0) or
+    ``gpu0 in``. Raises `InputError` for a device without a capacity.
+    """
+    total = Fraction(0)
+    covered_out, covered_in = set[str](), set[str]()
+    for limit in limits:
+        name, _, way = limit.rpartition(" ")
+        own = topology.device(name).capacity
+        if own is None or way not in ("in", "out"):
+            raise InputError(f"{limit!r} names no device capacity")
+        covered = covered_out if way == "out" else covered_in
+        if name in covered:
+            raise InputError(f"{limit!r} is counted twice")
+        covered.add(name)
+        total += own
+    # Sums of whole numbers are far quicker than sums of fractions, and most bandwidths are whole.
+    buses: dict[str, Fraction] = {}
+    whole = 0
+    for link in links:
+        if link.src in covered_out or link.dst in covered_in:
+            continue
+        lane = link.lane_bandwidth
+        if link.bus is not None:
+            buses[link.bus] = max(buses.get(link.bus, Fraction(0)), link.bandwidth)
+        elif lane.denominator == 1:
+            whole += lane.numerator * link.lanes
+        else:
+            total += link.bandwidth
+    return total + whole + sum(buses.values())
+
+
+def tight_limits(topology: Topology, links: Sequence[Link], part: Mapping[str, int]) -> tuple[str, ...]:
+    """Device capacities that bind on the crossing `links`; any choice is valid, this one takes what gains at once."""
+    chosen: list[str] = []
+    rest = list(links)
+    for device in topology.devices:
+        if device.capacity is None:
+            continue
+        for way in ("out", "in"):
+            own = [x for x in rest if (x.src if way == "out" else x.dst) == device.name]
+            if own and capacity(topology, own) > device.capacity:
+                chosen.append(f"{device.name} {way}")
+                rest = [x for x in rest if x not in own]
+    return tuple(chosen)
+
+
+def must_leave(collective: Collective, topology: Topology, inside: set[str], shares: Sequence[int] = ()) -> Fraction:
+    """The part of the size that has to leave the devices `inside`; 0 if nothing has to.
+
+    shares: weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
+    """
+    members = topology.members
+    weights = list(shares) or [1] * len(members)
+    within = [name in inside for name in members]
+    held = sum(w for w, here in zip(weights, within, strict=True) if here)
+    total = sum(weights)
+    root = within[collective.root] if collective.rooted else False
+    match collective.name:
+        case "allgather":
+            return Fraction(held, total) if not all(within) else Fraction(0)
+        case "reducescatter":
+            return Fraction(total - held, total) if any(within) else Fraction(0)
+        case "scatter":
+            return Fraction(total - held, total) if root else Fraction(0)
+        case "gather":
+            return Fraction(held, total) if not root else Fraction(0)
+        case "broadcast":
+            return Fraction(int(root and not all(within)))
+        case "reduce":
+            return Fraction(int(any(within) and not root))
+        case "alltoall":
+            count = sum(within)
+            return Fraction(count * (len(members) - count), len(members))
+        case _:
+            return Fraction(int(any(within) and not all(within)))

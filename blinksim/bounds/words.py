@@ -1,0 +1,44 @@
+"""Certificates in words: short lists of devices, and parts of the data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names as people say them: ``GPUs 0-6``, ``GPU 3``, ``n0.gpu0-7, n1.gpu0-7``; at most `most` groups."""
+    groups: dict[str, list[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        stem, number = match.groups() if match else (name, "")
+        groups.setdefault(stem, []).extend([int(number)] if number else [])
+    if list(groups) == ["gpu"]:
+        return f"GPU{'s' * (len(names) > 1)} {_runs(groups['gpu'])}"
+    texts = [f"{stem}{_runs(numbers)}" for stem, numbers in groups.items()]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more groups" if len(texts) > most else "")
+
+
+def part_of(crossing: Fraction, ranks: int, weighted: bool = False) -> str:
+    """The part of the data that must cross: in shards where it is a whole number of the ranks' equal shards."""
+    if crossing == 1:
+        return "all data"
+    shards = crossing * ranks
+    if weighted or shards.denominator != 1:
+        return f"{crossing} of the data"
+    if shards <= ranks:
+        return f"{shards} of {ranks} shards"
+    return f"{shards} blocks for every {ranks} that a rank sends"

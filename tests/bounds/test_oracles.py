@@ -1,0 +1,201 @@
+"""Bounds against brute force over all cuts and partitions, NetworkX flows, and what must not change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import networkx as nx
+import pytest
+from golden_machines import GB, a100, dgx1v
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import renamed, topologies
+
+from blinksim.bounds import bound
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.topology.graph import Link, Topology
+
+ONE_WAY = ("allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter")
+
+
+def leaving(topology: Topology, side: set[str]) -> Fraction:
+    """Bytes/s out of a side, a bus (one pair here) counted once."""
+    return sum((x.bandwidth for x in topology.links if x.src in side and x.dst not in side), Fraction(0))
+
+
+def between(topology: Topology, part: dict[str, int]) -> Fraction:
+    """Bytes/s between parts, both ways, a bus counted once."""
+    crossing = [x for x in topology.links if part[x.src] != part[x.dst]]
+    buses = {x.bus: x.bandwidth for x in crossing if x.bus}
+    return sum((x.bandwidth for x in crossing if not x.bus), Fraction(0)) + sum(buses.values())
+
+
+def sides(topology: Topology) -> Iterator[set[str]]:
+    names = [device.name for device in topology.devices]
+    for mask in range(1, 2 ** len(names) - 1):
+        yield {name for bit, name in enumerate(names) if mask >> bit & 1}
+
+
+def best_cut(topology: Topology, collective: Collective) -> Fraction:
+    """The least algbw that any cut allows, by looking at all of them."""
+    ranks, root = set(topology.members), topology.members[collective.root]
+    count = len(ranks)
+    best = Fraction(10**30)
+    for side in sides(topology):
+        inside = len(ranks & side)
+        crossing = {
+            "allgather": Fraction(inside, count) if inside < count else Fraction(0),
+            "reducescatter": Fraction(count - inside, count) if inside else Fraction(0),
+            "broadcast": Fraction(root in side and inside < count),
+            "reduce": Fraction(root not in side and inside > 0),
+            "gather": Fraction(inside, count) if root not in side else Fraction(0),
+            "scatter": Fraction(count - inside, count) if root in side else Fraction(0),
+            "allreduce": Fraction(0 < inside < count),
+            "alltoall": Fraction(inside * (count - inside), count),
+        }[collective.name]
+        if crossing:
+            best = min(best, leaving(topology, side) / crossing)
+    return best
+
+
+def partitions(names: list[str]) -> Iterator[dict[str, int]]:
+    """All partitions, as the part of each name (restricted growth strings)."""
+
+    def grow(part: list[int]) -> Iterator[list[int]]:
+        if len(part) == len(names):
+            yield part
+            return
+        for number in range(max(part, default=-1) + 2):
+            yield from grow([*part, number])
+
+    for part in grow([]):
+        yield dict(zip(names, part, strict=True))
+
+
+def best_partition(topology: Topology) -> Fraction:
+    """The least c(P)/(k-1) of all partitions with a member in each part."""
+    best = Fraction(10**30)
+    for part in partitions([device.name for device in topology.devices]):
+        count = len(set(part.values()))
+        if count > 1 and {part[name] for name in topology.members} == set(part.values()):
+            best = min(best, between(topology, part) / (count - 1))
+    return best
+
+
+@settings(max_examples=60)
+@given(topologies(max_devices=8, relays=True))
+def test_cuts_are_the_tightest_of_all(topology: Topology) -> None:
+    for name in ONE_WAY:
+        collective = Collective(name, topology.ranks - 1 if name in ("broadcast", "gather") else 0)
+        result = bound(topology, collective)
+        cut = result.scoped("cut")
+        assert cut is not None
+        assert cut.rate == best_cut(topology, collective)
+        assert all(not entry.check(topology, collective) for entry in result.bounds)
+
+
+@settings(max_examples=4)
+@given(topologies(min_devices=11, max_devices=12, relays=True))
+def test_cuts_of_twelve_devices(topology: Topology) -> None:
+    for name in ("allgather", "broadcast", "scatter"):
+        cut = bound(topology, Collective(name)).scoped("cut")
+        assert cut is not None
+        assert cut.rate == best_cut(topology, Collective(name))
+
+
+@settings(max_examples=40)
+@given(topologies(max_devices=7, switches=False, relays=False))
+def test_partitions_of_direct_graphs_are_the_best_of_all(topology: Topology) -> None:
+    result = bound(topology, Collective("allreduce"))
+    partition = result.scoped("partition")
+    assert partition is not None
+    assert partition.rate == best_partition(topology) / 2
+    assert all(not entry.check(topology, result.collective) for entry in result.bounds)
+
+
+@settings(max_examples=40)
+@given(topologies(max_devices=7, relays=True))
+def test_allreduce_bounds_stand_in_order(topology: Topology) -> None:
+    result = bound(topology, Collective("allreduce"))
+    rates = {entry.scope: entry.rate for entry in result.bounds}
+    assert rates["cut"] == best_cut(topology, result.collective)
+    # With devices that only forward, the partition found is valid, and never below the best one.
+    assert best_partition(topology) / 2 <= rates["partition"]
+    assert result.rate == min(rate for scope, rate in rates.items() if "+" not in scope)
+    phases = result.scoped("reduce-scatter + allgather")
+    assert phases is not None
+    if phases.exact:
+        assert phases.rate <= result.rate
+    assert all(not entry.check(topology, result.collective) for entry in result.bounds)
+
+
+@settings(max_examples=30)
+@given(topologies(max_devices=6, half_duplex=True, relays=True))
+def test_alltoall_lengths_agree_with_the_program(topology: Topology) -> None:
+    result = bound(topology, Collective("alltoall"))
+    cut, lengths = result.scoped("cut"), result.scoped("lengths")
+    assert cut is not None
+    assert lengths is not None
+    assert lengths.exact
+    assert lengths.rate <= cut.rate == best_cut(topology, result.collective)
+
+
+@settings(max_examples=30)
+@given(topologies(max_devices=8, half_duplex=False, relays=True))
+def test_networkx_finds_the_flows_that_attain_allgather(topology: Topology) -> None:
+    rate = bound(topology, Collective("allgather")).rate
+    share = rate / topology.ranks
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for link in topology.links:
+        before = graph.get_edge_data(link.src, link.dst, {"capacity": Fraction(0)})["capacity"]
+        graph.add_edge(link.src, link.dst, capacity=before + link.bandwidth)
+    for name in topology.members:
+        graph.add_edge("source", name, capacity=share)
+    for sink in topology.members:
+        assert nx.maximum_flow_value(graph, "source", sink) == rate
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_names_and_order_do_not_matter(data: st.DataObject) -> None:
+    topology = data.draw(topologies(max_devices=7, relays=True))
+    other, _ = data.draw(renamed(topology))
+    for name in COLLECTIVES:
+        mine, theirs = bound(topology, Collective(name)), bound(other, Collective(name))
+        assert (mine.rate, mine.headline.exact) == (theirs.rate, theirs.headline.exact)
+        assert {x.scope: x.rate for x in mine.bounds if x.exact} == {x.scope: x.rate for x in theirs.bounds if x.exact}
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_a_further_link_lowers_no_bound(data: st.DataObject) -> None:
+    topology = data.draw(topologies(max_devices=7, switches=False))
+    a, b = data.draw(st.permutations(topology.members))[:2]
+    rate = Fraction(data.draw(st.integers(1, 9)) * GB)
+    more = replace(topology, links=(*topology.links, Link(a, b, "more", rate), Link(b, a, "more", rate)))
+    for name in COLLECTIVES:
+        before, after = bound(topology, Collective(name)), bound(more, Collective(name))
+        assert after.rate >= before.rate
+
+
+def test_renamed_v100_machine_has_the_same_bounds() -> None:
+    machine = dgx1v()
+    shuffled = machine.select([f"gpu{i}" for i in (3, 1, 7, 5, 0, 2, 6, 4)])
+    turned = replace(shuffled, devices=shuffled.devices[::-1], links=shuffled.links[::-1])
+    for name in COLLECTIVES:
+        assert bound(turned, Collective(name)).rate == bound(machine, Collective(name)).rate
+
+
+@pytest.mark.parametrize("port", ["n1.nic3-fabric", "n2.gpu5-n2.nvswitch"])
+def test_symmetry_changes_no_bound(port: str) -> None:
+    # The same rate with one sink per orbit and with all of them; with one slow link, the orbits are gone.
+    whole = a100(4)
+    for name in ("allgather", "reducescatter", "broadcast"):
+        collective = Collective(name)
+        assert bound(whole, collective).rate == bound(replace(whole, generators=()), collective).rate
+        slower = whole.degrade(port, bandwidth="10GB/s")
+        assert bound(slower, collective).rate < bound(whole, collective).rate
+        # A wrong generator is not believed.
+        assert bound(replace(slower, generators=whole.generators), collective).rate == bound(slower, collective).rate
