@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from blinksim.errors import InputError, unknown
+from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Link, Topology
 from blinksim.units import format_rate, parse_rate, parse_time
 
+LinkLike = TypeVar("LinkLike", Link, Fabric)
 VERBS = {
     "without": "without gpu3 | without gpu0-gpu3 | without gpu0->gpu3",
     "degrade": "degrade gpu0-gpu3 lanes=1 | degrade nic0->fabric bandwidth=12GB/s",
@@ -34,11 +36,12 @@ def _ends(topology: Topology, target: str) -> list[tuple[str, str]] | None:
 
 
 def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[str, str, str]]:
-    if classes and target in topology.link_classes:
+    fabric = [topology.fabric.kind] if topology.fabric else []
+    if classes and target in (*topology.link_classes, *fabric):
         return {link.key for link in topology.links if link.kind == target}
     pairs = _ends(topology, target)
     if pairs is None:
-        known = [*topology.link_classes] if classes else []
+        known = [*topology.link_classes, *fabric] if classes else []
         raise unknown("link", target, [*known, *topology.index], hint="(a link is written gpu0-gpu3)")
     keys = {link.key for a, b in pairs for link in topology.links_between(a, b)}
     if not keys:
@@ -56,6 +59,9 @@ def without(topology: Topology, *targets: str) -> Topology:
             gone, keys = set(), _matching(topology, target, classes=False)
         if set(topology.members) <= gone:
             raise InputError(f"without {target} no member is left")
+        fabric = topology.fabric
+        if fabric is not None and gone & set(fabric.ports):
+            fabric = replace(fabric, ports=tuple(port for port in fabric.ports if port not in gone))
         topology = replace(
             topology,
             devices=tuple(d for d in topology.devices if d.name not in gone),
@@ -64,6 +70,7 @@ def without(topology: Topology, *targets: str) -> Topology:
             ),
             members=tuple(name for name in topology.members if name not in gone),
             relays=tuple(name for name in topology.relays if name not in gone),
+            fabric=fabric,
             generators=(),
         )
     return topology
@@ -87,7 +94,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
     )
 
 
-def _changed(link: Link, changes: dict[str, Any]) -> Link:
+def _changed(link: LinkLike, changes: dict[str, Any]) -> LinkLike:
     values: dict[str, Any] = {}
     for key, value in changes.items():
         match key:
@@ -111,7 +118,7 @@ def _changed(link: Link, changes: dict[str, Any]) -> Link:
 
 
 def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
-    """`topology` with other properties for the links of a pair or a class.
+    """`topology` with other properties for the links of a pair or a class, the fabric's included.
 
     Changes: lanes (count), bandwidth (of one lane and direction: bytes/s or text), latency and overhead (s or text).
     """
@@ -120,7 +127,11 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     keys = _matching(topology, target, classes=True)
     links = tuple(_changed(x, changes) if x.key in keys else x for x in topology.links)
     _check_buses(topology.links, links, target)
-    return replace(topology, links=links, generators=topology.generators if target in topology.link_classes else ())
+    fabric, of_class = topology.fabric, target in topology.link_classes
+    if fabric is not None and target == fabric.kind:
+        fabric, of_class = _changed(fabric, changes), True
+        fabric.pair("port", "fabric")  # refuses what no link can have
+    return replace(topology, links=links, fabric=fabric, generators=topology.generators if of_class else ())
 
 
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
@@ -140,7 +151,8 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
     if not changes:
         raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
     edited = replace_links(topology, target, **changes)
-    for before, after in zip(topology.links, edited.links, strict=True):
+    ports = [[] if x.fabric is None else x.fabric.pair("port", "fabric") for x in (topology, edited)]
+    for before, after in zip((*topology.links, *ports[0]), (*edited.links, *ports[1]), strict=True):
         if after.bandwidth > before.bandwidth:
             raise InputError(
                 f"degrade {target} would raise {before.name} from {format_rate(before.bandwidth)} "

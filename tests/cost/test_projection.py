@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from blinksim import machines
 from blinksim.cost import aurora, hierarchy, presets, projection
 from blinksim.cost.terms import Term, total
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -39,14 +40,14 @@ def aurora_node(pcie: str = "42GB/s") -> Topology:
     for a, b in itertools.combinations(range(6), 2):
         links += [x for t in range(2) for x in duplex(f"card{a}.t{t}", f"card{b}.t{t}", "xe", "15GB/s")]
     links += [x for tile in tiles for x in duplex(tile, "host", "pcie", pcie)]
-    links += [x for n in range(8) for x in duplex("host", f"nic{n}", "pcie", pcie)]
+    links += [x for n in range(8) for x in duplex("host", f"nic{n}", "host-nic", "55GB/s")]
     names = tuple(f"nic{n}" for n in range(8))
     return Topology(
         "aurora",
         (*(Device(t, "tile") for t in tiles), Device("host", "cpu"), *(Device(n, "nic") for n in names)),
         tuple(links),
         collective_links=("mdfi", "xe"),
-        inter_node_links=("pcie", "slingshot"),
+        inter_node_links=("pcie", "host-nic", "slingshot"),
         fabric=Fabric("switch", names, "slingshot", parse_rate("23GB/s")),
     )
 
@@ -230,10 +231,24 @@ def test_one_node_with_a_fabric_stands_for_the_cluster() -> None:
         )
 
 
+def test_the_fabric_of_a_single_node_can_be_edited() -> None:
+    edit = "replace slingshot bandwidth=25GB/s"
+    for preset in ("aurora-projection", "aurora-chain", "projection"):
+        alone = projection.project(AURORA.edit(edit), 4, 12, GB, preset)
+        assert alone == projection.project(AURORA.replicate(4).edit(edit), 4, 12, GB, preset)
+        assert alone == projection.project(AURORA.edit(edit).replicate(4), 4, 12, GB, preset)
+        assert total(alone) < total(projection.project(AURORA, 4, 12, GB, preset))
+    for wrong, text in (("degrade slingshot bandwidth=25GB/s", "would raise"), ("replace slingshot lanes=0", "lanes")):
+        with pytest.raises(InputError, match=text):
+            AURORA.edit(wrong)
+
+
 def test_a_lost_nic_counts_on_every_node() -> None:
     lame = AURORA.replicate(2).without("n1.nic3")
     whole, less = (projection.project(m, 2, 12, GB, "aurora-projection")[1] for m in (AURORA, lame))
     assert less.time_s == pytest.approx(whole.time_s * 8 / 7, rel=1e-12)
+    for everywhere in (AURORA.without("nic3"), AURORA.without("nic3").replicate(2)):
+        assert projection.project(everywhere, 2, 12, GB, "aurora-projection")[1] == less
 
 
 def test_links_of_idle_tiles_do_not_count() -> None:
@@ -336,6 +351,39 @@ def test_a_bus_gives_each_direction_half_and_a_device_its_capacity() -> None:
     assert hierarchy.levels(wide, wide.members)[0].bandwidth == 3 * GB
     bus = Topology("pair", devices, tuple(replace(x, lane_bandwidth=Fraction(4 * GB), bus="b") for x in wide.links))
     assert hierarchy.levels(bus, bus.members)[0].bandwidth == 2 * GB
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "size", "preset", "expected"),
+    [
+        (16, 12, 2 * GB, "aurora-projection", 47.698),
+        (32, 6, GB, "aurora-projection", 39.772),
+        (3, 10, 2 * GB, "aurora-projection", 44.783),
+        (16, 12, 2 * GB, "aurora-projection-pcie", 63.571),
+        (1, 12, 875 * 10**6, "aurora-projection", 10.532),
+        (2, 1, 2 * GB, "aurora-chain", 396.001),
+        (1, 2, 875 * 10**6, "aurora-chain", 118.376),
+    ],
+)
+def test_the_machine_of_the_catalogue(nodes: int, ranks: int, size: int, preset: str, expected: float) -> None:
+    rates = presets.load_preset(preset).rates
+    assert rates is not None
+    machine = machines.load("aurora", rates=rates)
+    assert milliseconds(projection.project(machine, nodes, ranks, size, preset)) == pytest.approx(expected, abs=5e-4)
+    loaded = presets.load_preset(preset)
+    ours = projection.machine_constants(machine, machine.members[:ranks], nodes, loaded)
+    assert {role: getattr(ours, role) for role in loaded.uses} == {
+        role: getattr(loaded.constants, role) for role in loaded.uses
+    }
+    assert ours.nics_per_node == 8
+
+
+def test_every_machine_of_the_catalogue_has_a_projection() -> None:
+    for name in ("dgx1-v100", "dgx-a100", "hgx-h100", "p3.16xlarge", "k2200-ntb"):
+        machine = machines.load(name)
+        terms = projection.project(machine, 2 if machine.fabric else 1, None, GB)
+        assert len(terms) == 3 if machine.fabric else 2
+        assert all(term.time_s > 0 and term.limit for term in terms)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
