@@ -261,7 +261,7 @@ def rail_cluster(
     on both sides, by default the same.
     """
     devices = nodes * (2 * gpus + (gpus > 1)) + gpus
-    _check("rails", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * 6 * gpus)
+    _check("rails", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * gpus * (6 if gpus > 1 else 4))
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
     ports = tuple(f"nic{i}" for i in range(gpus))
     fabric = Fabric("switch", ports, "rail", nic, latency=latency, overhead=overhead, planes=gpus)
@@ -291,7 +291,7 @@ def fat_tree(
     width = leaf_nodes or max(1, math.isqrt(max(0, nodes)))
     leaves = -(-nodes // width)
     devices = nodes * (2 * gpus + (gpus > 1)) + leaves + 1
-    _check("fattree", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * 6 * gpus + 2 * leaves)
+    _check("fattree", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * gpus * (6 if gpus > 1 else 4) + 2 * leaves)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
     fabric = Fabric(
         "tree",

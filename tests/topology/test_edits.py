@@ -48,6 +48,12 @@ def test_without_a_device_takes_its_links_and_its_rank():
     assert V.ranks == 8  # the machine edited is as it was
 
 
+def test_without_a_relay_takes_only_that_relay():
+    part = V.select(["gpu0", "gpu1"], ["gpu2", "gpu3"]).without("gpu3")
+    assert part.relays == ("gpu2",)
+    assert part.members == ("gpu0", "gpu1")
+
+
 def test_subset_gives_the_order_of_ranks():
     part = with_pcie(V).subset(["gpu7", "gpu1"])
     assert part.members == ("gpu7", "gpu1")
@@ -96,6 +102,8 @@ def test_a_bus_keeps_one_bandwidth():
     wider = machine.edit("add a-c pcie")
     assert len({x.bus for x in wider.links if x.kind == "pcie"}) == 2
     assert {x.bus for x in wider.links_between("a", "c")} == {x.bus for x in wider.links_between("c", "a")} != {None}
+    (one_way,) = machine.edit("add a->c pcie").links_between("a", "c")
+    assert one_way.bus is None
     assert machine.edit("replace a->b latency=1us").links[0].latency == 1e-6
 
 

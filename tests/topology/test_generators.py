@@ -112,6 +112,18 @@ def test_orbits_are_those_of_the_whole_automorphism_group(text):
     assert ours == set(map(frozenset, groups.to_sets()))
 
 
+@pytest.mark.parametrize("text", [*EVERY, "rails:2x2", "fattree:9x3", "torus:2x3x4", "mesh:1x7"])
+def test_what_will_be_built_is_counted_beforehand(text, monkeypatch):
+    counted = []
+    monkeypatch.setattr(gen, "_check", lambda name, sizes, devices, links: counted.append((devices, links)))
+    machine = made(text)
+    real = (len(machine.devices), len(machine.links))
+    if re.match(r"(rails|fattree):1x", text):
+        assert counted[0] > real  # a single node needs no fabric
+    else:
+        assert counted[0] == real  # clusters count the switch of their node again
+
+
 def test_the_last_dimension_of_a_grid_is_fastest():
     machine = gen.mesh((2, 3))
     assert {x.dst for x in machine.links if x.src == "gpu1"} == {"gpu0", "gpu2", "gpu4"}

@@ -123,6 +123,17 @@ def test_sound_machines_pass(machine):
     assert machine.check() == []
 
 
+def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is():
+    fast = generators.fat_tree(4, 2, nic_bandwidth=3000 * G)
+    assert {x.bandwidth for x in fast.links if x.dst == "fabric"} == {12000 * G}
+    assert fast.check() == []
+    for kind in ("nic", "fabric"):
+        found = check(fast.replace(kind, bandwidth="5TB/s"))
+        assert ("plausible-bandwidth", f"{kind} links of 5000 GB/s") in [(f.rule, f.message) for f in found]
+    assert check(generators.ring(4, bandwidth=Fraction(10**8))) == []
+    assert check(generators.ring(4, bandwidth=Fraction(4 * 10**12))) == []
+
+
 def test_errors_come_first():
     machine = replace(RING.without("gpu0->gpu1", "gpu3-gpu4"), collective_links=("lnk", "link"), generators=((0,),))
     severities = [finding.severity for finding in check(machine)]
