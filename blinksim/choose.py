@@ -223,12 +223,13 @@ def project_preset(
     if topology.nodes == 1 and nodes > 1:
         members = tuple(f"n{i}.{name}" for i in range(nodes) for name in members)
     slowest = max(terms, key=lambda term: term.time_s)
+    classes = {*topology.link_classes, *((topology.fabric.kind,) if topology.fabric else ())}
     return Projection(
         machine=topology.name,
         collective=collective,
         members=members,
         relays=(),
-        links=tuple(dict.fromkeys(term.limit for term in terms if term.limit)),
+        links=tuple(dict.fromkeys(term.limit for term in terms if term.limit in classes)),
         rates=topology.rates,
         size=size,
         model=entry.name,

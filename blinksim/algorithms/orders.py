@@ -7,13 +7,13 @@ node, one ring per NIC leaves the node from another GPU.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise, permutations
 
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.routes import Router
 
 EXACT = 9
 _CYCLES = 20_000
@@ -32,9 +32,8 @@ def ring_orders(topology: Topology) -> list[Order]:
         candidates += [[order] for order in _small_orders(n)] if n <= 6 else []
         candidates += _by_node(topology)
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
-    router = Router(topology)
     # Fewest rings among the fastest: each ring of its own costs a channel.
-    return max(candidates, key=lambda rings: (ring_rate(topology, router, rings), -len(rings)))
+    return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
 
 
 def chain_order(topology: Topology, first: int = 0) -> Order:
@@ -42,9 +41,8 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
     n = topology.ranks
     if n <= 2:
         return (first, *(rank for rank in range(n) if rank != first))
-    router = Router(topology)
     if n <= EXACT:
-        width = _widths(topology, router)
+        width = _widths(topology)
         return max(_paths(width, first), key=lambda order: _slowest(width, order))
     groups = nodes_of(topology, topology.members)
     home = next(i for i, group in enumerate(groups) if first in group)
@@ -54,19 +52,22 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
     return tuple(rank for group in ordered for rank in group)
 
 
-def ring_rate(topology: Topology, router: Router, rings: list[Order]) -> Fraction:
+def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     """Bytes/s that flow along every ring at once when all go at the same pace, times their number."""
-    load: dict[object, Fraction] = {}
-    limit: dict[object, Fraction] = {}
     index = [topology.index[name] for name in topology.members]
-    for order in rings:
-        for a, b in pairwise((*order, order[0])):
-            for number in router.route(index[a], index[b]):
-                link = topology.links[number]
-                key = link.bus or number
-                load[key] = load.get(key, Fraction(0)) + 1
-                limit[key] = link.bandwidth
-    return min(limit[key] / load[key] for key in load) * len(rings)
+    load = Counter(
+        number
+        for order in rings
+        for a, b in pairwise((*order, order[0]))
+        for number in topology.router.route(index[a], index[b])
+    )
+    shared = Counter[str]()
+    for number, count in load.items():
+        bus = topology.links[number].bus
+        if bus is not None:
+            shared[bus] += count
+    times = {(topology.links[i].bandwidth, shared[topology.links[i].bus or ""] or load[i]) for i in load}
+    return min(rate / count for rate, count in times) * len(rings)
 
 
 def _lanes(topology: Topology) -> dict[tuple[int, int], int]:
@@ -152,7 +153,7 @@ def _reverse(order: Order) -> Order:
     return (order[0], *reversed(order[1:]))
 
 
-def _widths(topology: Topology, router: Router) -> list[list[tuple[int, Fraction]]]:
+def _widths(topology: Topology) -> list[list[tuple[int, Fraction]]]:
     """For each ordered pair of ranks: whether the route avoids other GPUs (1 or 0), and its bandwidth."""
     index = [topology.index[name] for name in topology.members]
     holds = set(index)
@@ -163,9 +164,9 @@ def _widths(topology: Topology, router: Router) -> list[list[tuple[int, Fraction
             if a == b:
                 row.append((0, Fraction(0)))
                 continue
-            route = router.route(a, b)
+            route = topology.router.route(a, b)
             passed = {topology.index[topology.links[i].dst] for i in route[:-1]}
-            row.append((int(not passed & holds), router.bandwidth(route)))
+            row.append((int(not passed & holds), topology.router.bandwidth(route)))
         table.append(row)
     return table
 

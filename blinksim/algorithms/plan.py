@@ -12,7 +12,6 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.model import Builder
 from blinksim.topology.graph import Topology
-from blinksim.topology.routes import Router
 
 
 class Plan(Builder):
@@ -22,7 +21,7 @@ class Plan(Builder):
         super().__init__(topology, collective, algorithm, form)
         collective.check_ranks(topology.ranks)
         self.n = topology.ranks
-        self.router = Router(topology)
+        self.router = topology.router
         self._devices = np.array([topology.index[name] for name in topology.members], dtype=np.int32)
 
     def send(

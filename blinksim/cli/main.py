@@ -75,8 +75,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("blinksim: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader (head, say) has what it wanted; Python must not complain about it at exit.
+    except (BrokenPipeError, SystemExit):
+        # The reader (head, say) has what it wanted. click ends such a run by itself, with a status that here says "no";
+        # and Python must not complain at exit that it could not flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

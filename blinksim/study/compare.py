@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# 1 KiB to 1 GiB, doubling.
+SIZES = tuple(2**power for power in range(10, 31))
+
+
 @dataclass(frozen=True)
 class Crossover:
     """From `size` bytes on (found to within a byte), `faster` is quicker than `slower`, which led before."""
@@ -79,13 +83,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
-        return f"<p>algbw, GB/s</p>{frame.to_html(float_format='%.3g')}"
+        return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
 
 
 def compare(
     topology: Topology,
     collective: Collective | str,
-    sizes: Iterable[int] = tuple(1 << power for power in range(10, 31)),
+    sizes: Iterable[int] = SIZES,
     algorithms: Sequence[str] | None = None,
 ) -> Comparison:
     """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
@@ -96,14 +100,15 @@ def compare(
     ordered = tuple(sorted(set(sizes)))
     if not ordered:
         raise InputError("no sizes to compare at")
-    candidates = contest(topology.select(), chosen, algorithms)
+    part = topology.select()
+    candidates = contest(part, chosen, algorithms)
     found = tuple(tuple(candidates.projections(size)) for size in ordered)
     crossovers = tuple(
         _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)
         for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)
         if before[0].algorithm != after[0].algorithm
     )
-    return Comparison(topology, chosen, ordered, found, crossovers, candidates.refused)
+    return Comparison(part, chosen, ordered, found, crossovers, candidates.refused)
 
 
 def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:

@@ -80,11 +80,12 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
     ticks = [size for place, size in enumerate(comparison.sizes) if place % max(1, len(comparison.sizes) // 8) == 0]
     axes.set_xticks(ticks, [format_size(size) for size in ticks])
     axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     for crossing in comparison.crossovers:
         if crossing.faster in shown:
             axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
             axes.annotate(
-                f"{crossing.faster.replace('_', ' ')}\nfrom {format_size(crossing.size)}",
+                f"{crossing.faster.replace('_', ' ')}\nfrom {format_size(float(f'{crossing.size:.2g}'))}",
                 (crossing.size, 0.02),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, 0),

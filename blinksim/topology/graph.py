@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from blinksim.topology.cluster import Fabric
+    from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
 
 DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
@@ -179,6 +180,13 @@ class Topology:
         for number, link in enumerate(self.links):
             leaving[self.index[link.src]].append(number)
         return tuple(map(tuple, leaving))
+
+    @cached_property
+    def router(self) -> Router:
+        """Routes between devices, found on demand and kept with the topology."""
+        from blinksim.topology.routes import Router
+
+        return Router(self)
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:

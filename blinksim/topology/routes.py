@@ -8,9 +8,15 @@ neighbours do not all queue at the first NIC.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+# For each device reached, the links that end a shortest and widest route to it.
+_Arrivals = dict[int, list[int]]
 
 
 class Router:
@@ -18,9 +24,12 @@ class Router:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._links = [(topology.index[x.src], topology.index[x.dst], x.bandwidth) for x in topology.links]
+        # Widths are only compared: their order as whole numbers is far quicker than that of fractions.
+        place = {rate: number for number, rate in enumerate(sorted({x.bandwidth for x in topology.links}))}
+        self._links = [(topology.index[x.src], topology.index[x.dst], place[x.bandwidth]) for x in topology.links]
         self._holds = [device.holds or device.name in topology.relays for device in topology.devices]
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._arrivals: dict[tuple[int, bool], _Arrivals] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
@@ -45,7 +54,7 @@ class Router:
 
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
         for through_members in (False, True):
-            arrivals = self._arrivals(src, dst, through_members)
+            arrivals = self._from(src, through_members)
             if dst in arrivals:
                 path: list[int] = []
                 place = dst
@@ -58,13 +67,16 @@ class Router:
         classes = ", ".join(self.topology.link_classes)
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
 
-    def _arrivals(self, src: int, dst: int, through_members: bool) -> dict[int, list[int]]:
-        """For each device reached before or with `dst`, the links that end a shortest and widest route to it."""
-        width: dict[int, Fraction | None] = {src: None}
-        arrivals: dict[int, list[int]] = {}
+    def _from(self, src: int, through_members: bool) -> _Arrivals:
+        """Breadth-first search from one device, with or without passing through devices that hold data."""
+        key = (src, through_members)
+        if key in self._arrivals:
+            return self._arrivals[key]
+        arrivals: _Arrivals = {}
+        width = {src: len(self._links)}
         level = [src]
-        while level and dst not in arrivals:
-            reached: dict[int, tuple[Fraction, list[int]]] = {}
+        while level:
+            reached: dict[int, int] = {}
             for place in level:
                 if place != src and self._holds[place] and not through_members:
                     continue
@@ -72,24 +84,24 @@ class Router:
                     _, end, bandwidth = self._links[number]
                     if end in width:
                         continue
-                    so_far = width[place]
-                    wide = bandwidth if so_far is None else min(so_far, bandwidth)
-                    best = reached.get(end)
-                    if best is None or wide > best[0]:
-                        reached[end] = (wide, [number])
-                    elif wide == best[0]:
-                        best[1].append(number)
-            for end, (wide, numbers) in reached.items():
-                width[end], arrivals[end] = wide, numbers
+                    wide = min(width[place], bandwidth)
+                    best = reached.get(end, -1)
+                    if wide > best:
+                        reached[end] = wide
+                        arrivals[end] = [number]
+                    elif wide == best:
+                        arrivals[end].append(number)
+            width.update(reached)
             level = list(reached)
+        self._arrivals[key] = arrivals
         return arrivals
 
     def bandwidth(self, route: tuple[int, ...]) -> Fraction:
         """Bytes/s of a route on its own: that of its slowest link."""
-        return min(self._links[i][2] for i in route)
+        return min(self.topology.links[i].bandwidth for i in route)
 
 
 def path_rate(topology: Topology, src: str, dst: str) -> Fraction:
     """Bytes/s that one route from `src` to `dst` carries while nothing else runs."""
-    router = Router(topology)
+    router = topology.router
     return router.bandwidth(router.route(topology.index[src], topology.index[dst]))

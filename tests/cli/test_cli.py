@@ -1,0 +1,239 @@
+"""The command line as a person or a script uses it: answers, JSON keys, exit statuses, one line per error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from blinksim.cli.main import COMMANDS, run
+
+CAPTURE = "tests/data/captures/h200x8/topo.xml"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert run(list(arguments)) == status
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
+    return json.loads(answer(capsys, *arguments, "--json"))  # type: ignore[no-any-return]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:
+    assert run(list(arguments)) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("blinksim: ")
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    text = answer(capsys, command, "--help")
+    assert f"blinksim {command} " in text.split("Example", 1)[1]
+
+
+def test_project_json_keys_are_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "project", "dgx1-v100", "allreduce", "256MiB")
+    expected = {
+        "command", "machine", "collective", "members", "relays", "links", "rates", "size_bytes", "model", "algorithm",
+        "time_s", "algbw_GBps", "busbw_GBps", "terms", "bottleneck",
+    }  # fmt: skip
+    assert expected <= set(found)
+    assert found["size_bytes"] == 2**28
+    assert found["links"] == ["nvlink"]
+    assert found["algorithm"] == "ring"
+    assert sum(term["time_s"] for term in found["terms"]) == pytest.approx(found["time_s"], rel=1e-12)
+    assert found["algbw_GBps"] == pytest.approx(2**28 / found["time_s"] / 1e9)
+    assert found["busbw_GBps"] == pytest.approx(found["algbw_GBps"] * 14 / 8)
+    # 24/7 lanes of 25 GB/s is what the links allow; latency takes a little of it.
+    assert 0.97 * 600 / 7 < found["algbw_GBps"] < 600 / 7
+
+
+@pytest.mark.parametrize(
+    ("size", "nodes", "ranks", "ms"), [("2GB", 16, 12, 47.70), ("1GB", 32, 6, 39.772), ("2GB", 3, 10, 44.783)]
+)
+def test_the_aurora_projection(
+    capsys: pytest.CaptureFixture[str], size: str, nodes: int, ranks: int, ms: float
+) -> None:
+    found = as_json(
+        capsys, "project", "aurora", "allreduce", size, "--nodes", str(nodes), "--ranks-per-node", str(ranks),
+        "--model", "aurora-projection",
+    )  # fmt: skip
+    assert found["time_s"] * 1e3 == pytest.approx(ms, abs=0.005)
+    assert found["rates"] == "seed"
+    assert len(found["members"]) == nodes * ranks
+
+
+def test_one_bandwidth_changes_its_term_only(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ("project", "aurora", "allreduce", "2GB", "--nodes", "16", "--model", "aurora-projection")
+    before = as_json(capsys, *base)
+    after = as_json(capsys, *base, "--edit", "replace xe bandwidth=53GB/s")
+    changed = [
+        (a["limit"], a["time_s"] / b["time_s"])
+        for a, b in zip(before["terms"], after["terms"], strict=True)
+        if a["time_s"] != b["time_s"]
+    ]
+    assert {limit for limit, _ in changed} == {"xe"}
+    assert all(ratio == pytest.approx(53 / 15) for _, ratio in changed)
+
+
+def test_a_topology_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "project", CAPTURE, "allreduce", "1GiB")
+    assert len(found["members"]) == 8
+    assert 0.9 * 1800 / 7 < found["algbw_GBps"] < 1800 / 7
+
+
+def test_all_algorithms_are_ranked(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "project", "dgx1-v100", "allreduce", "64MiB", "--algorithm", "all")
+    times = [row["time_s"] for row in found["rows"]]
+    assert times == sorted(times)
+    assert len(times) >= 8
+    assert "two or more nodes" in found["refused"]["hierarchical"]
+    text = answer(capsys, "project", "dgx1-v100", "allreduce", "64MiB", "--algorithm", "all")
+    assert text.splitlines()[0].startswith("allreduce of 64 MiB on dgx1-v100 takes ")
+    assert max(map(len, text.splitlines())) < 160
+
+
+def test_project_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "project", "dgx1-v100", "allgather", "1MiB", "--algorithm", "all", "--csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {"algorithm", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck"} == set(rows[0])
+
+
+def test_compare_finds_the_crossovers(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "compare", "dgx1-v100", "allreduce", "--sizes", "1KiB:64MiB:x4")
+    best = {row["size_bytes"]: row["algorithm"] for row in found["rows"] if row["best"]}
+    assert best[1024] != best[2**26] == "ring"
+    for crossing in found["crossovers"]:
+        for offset, leader in ((-1, crossing["slower"]), (0, crossing["faster"])):
+            size, both = f"{crossing['size_bytes'] + offset}B", f"{crossing['slower']},{crossing['faster']}"
+            found = as_json(capsys, "project", "dgx1-v100", "allreduce", size, "--algorithm", both)
+            assert found["algorithm"] == leader
+
+
+def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    target = tmp_path / "sizes.svg"
+    arguments = ("compare", "dgx1-v100", "allreduce", "--sizes", "1KiB:1GiB:x32", "--plot", str(target))
+    assert f"drawn: {target}" in answer(capsys, *arguments)
+    drawn = target.read_text()
+    for text in ("algbw (GB/s)", "size", "two shot"):
+        assert text in drawn or "<path" in drawn
+    target.write_text("mine")
+    assert run(list(arguments)) == 2
+    assert "--force" in capsys.readouterr().err
+    assert target.read_text() == "mine"
+    answer(capsys, *arguments, "--force")
+    assert target.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ('project dgx1-v100 allreduce "12 parsecs"', 2, "has the unit 'parsecs'"),
+        ("project dgx1-v100 allreduce -5MB", 2, "such option"),
+        ("project dgx1-v100 allreduce 0", 2, "whole, positive number of bytes"),
+        ("project dgx1-v100 allreduce nanMB", 2, "not a size"),
+        ("project dgx1-v10 allreduce 1MB", 2, "did you mean 'dgx1-v100'"),
+        ("project dgx1-v100 alreduce 1MB", 2, "did you mean 'allreduce'"),
+        ("... --algorithm rnig", 2, "did you mean 'ring'"),
+        ("project dgx1-v100 alltoall 1MB --algorithm ring", 3, "there is no ring alltoall"),
+        ("... --members 0,1,2 --algorithm recursive-doubling", 2, "power of two"),
+        ("... --members 0,1,1", 2, "more than once"),
+        ("... --members 0,9", 2, "GPUs 0 to 7"),
+        ("... --members 0,gpu99", 2, "unknown device 'gpu99'"),
+        ("... --members 0,5", 3, "--relays idle"),
+        ("... --links nvlnk", 2, "did you mean 'nvlink'"),
+        ("... --rates nominl", 2, "did you mean 'nominal'"),
+        ('... --edit "degrade gpu0-gpu5 lanes=1"', 2, "no link gpu0-gpu5"),
+        ('... --edit "degrad gpu0-gpu3 lanes=1"', 2, "did you mean 'degrade'"),
+        ('... --edit ""', 2, "edit"),
+        ("... --root 2", 2, "has no root"),
+        ("project dgx1-v100 broadcast 1MB --root 8", 2, "ranks are numbered 0 to 7"),
+        ("... --model aurora-projektion", 2, "did you mean"),
+        ("project aurora allreduce 1MB --model aurora-projection --rates nominal", 2, "pins the rates"),
+        ("project aurora allreduce 1MB --ranks-per-node 13", 2, "a node of aurora has 12"),
+        ("project aurora broadcast 1MB --nodes 2 --model aurora-projection", 3, "allreduce"),
+        ("project mi250 allreduce 1MB --nodes 0", 2, "nodes"),
+        ("compare dgx1-v100 allreduce --sizes 1GiB:1KiB", 2, "runs backwards"),
+        ("projct", 2, "did you mean project?"),
+        ("project nowhere.yaml allreduce 1MB", 2, "nowhere.yaml"),
+        ("project nowhere.xml allreduce 1MB", 2, "nowhere.xml"),
+        ("project tests allreduce 1MB", 2, "tests"),
+        ("topo shwo", 2, "No such command"),
+    ],
+)  # fmt: skip
+def test_bad_input(capsys: pytest.CaptureFixture[str], line: str, status: int, said: str) -> None:
+    arguments = shlex.split(line.replace("...", "project dgx1-v100 allreduce 1MB"))
+    assert said in refusal(capsys, *arguments, status=status)
+
+
+def test_topo_list_show_check(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = as_json(capsys, "topo", "list")
+    names = {row["name"] for row in listed["rows"]}
+    assert {"dgx1-p100", "dgx1-v100", "p3.16xlarge", "aurora", "k2200-ntb", "k2200-ethernet", "dgx-a100", "hgx-h100",
+            "hgx-h200", "mi250"} <= names  # fmt: skip
+    for name in sorted(names):
+        text = answer(capsys, "topo", "show", name)
+        assert text.startswith(f"{name}")
+        assert as_json(capsys, "topo", "check", name)["ok"] is True
+    shown = as_json(capsys, "topo", "show", "dgx1-v100")
+    lanes = {(row["src"], row["dst"]): row["lanes"] for row in shown["rows"] if row["class"] == "nvlink"}
+    assert lanes["gpu0", "gpu3"] == lanes["gpu3", "gpu0"] == 2
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        CAPTURE,
+        "tests/data/captures/h200x4/quad_topo.xml",
+        "tests/data/thesis_listing_3_3.xml",
+        "tests/data/thesis_listing_4_7.xml",
+    ],
+)
+def test_topo_import_round_trip(capsys: pytest.CaptureFixture[str], tmp_path: Path, file: str) -> None:
+    target = tmp_path / "machine.yaml"
+    answer(capsys, "topo", "import", file, "-o", str(target))
+    assert run(["topo", "import", file, "-o", str(target)]) == 2
+    assert "--force" in capsys.readouterr().err
+    before, after = (as_json(capsys, "topo", "show", name) for name in (file, str(target)))
+    assert before["rows"] == after["rows"]
+    assert before["members"] == after["members"]
+
+
+def test_a_machine_file_with_an_error_ends_the_check_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(
+        "name: broken\ntitle: two islands\nsource: made up\n"
+        "devices: [{name: 'gpu[0-3]', kind: gpu}]\n"
+        "link_classes: {nvlink: {bandwidth: 25GB/s, latency: 1us, overhead: 1us, source: made up}}\n"
+        "links: [{between: [gpu0, gpu1], class: nvlink}, {between: [gpu2, gpu3], class: nvlink}]\n"
+        "collective_links: [nvlink]\n"
+    )
+    assert "members-connected" in answer(capsys, "topo", "check", str(broken), status=1)
+
+
+def test_a_picture_has_an_ending_that_says_its_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--plot", "sizes.bmp"]) == 2
+    assert ".png, .svg, .pdf" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    """`blinksim topo list | head -1`: the reader leaves early."""
+    read, write = os.pipe()
+    os.close(read)
+    code = "import sys; from blinksim.cli.main import main; sys.argv = ['blinksim', 'topo', 'list']; main()"
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert done.stderr == ""
+    assert done.returncode == 0
