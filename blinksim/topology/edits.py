@@ -61,7 +61,8 @@ def without(topology: Topology, *targets: str) -> Topology:
             raise InputError(f"without {target} no member is left")
         fabric = topology.fabric
         if fabric is not None and gone & set(fabric.ports):
-            fabric = replace(fabric, ports=tuple(port for port in fabric.ports if port not in gone))
+            ports = tuple(port for port in fabric.ports if port not in gone)
+            fabric = replace(fabric, ports=ports, planes=min(fabric.planes, len(ports))) if ports else None
         topology = replace(
             topology,
             devices=tuple(d for d in topology.devices if d.name not in gone),

@@ -55,6 +55,13 @@ def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
         )
 
 
+def _check_cluster(name: str, nodes: int, gpus: int, switches: int, trunks: int) -> None:
+    """As `_check` for `nodes` nodes as of `_node`, joined by that many fabric switches and links between these."""
+    devices = nodes * (2 * gpus + (gpus > 1)) + switches
+    links = nodes * gpus * (6 if gpus > 1 else 4) + trunks
+    _check(name, (nodes, gpus), devices if nodes * gpus > 1 else 1, links)
+
+
 def _source(what: str, bandwidth: Fraction, latency: float, overhead: float) -> str:
     return (
         f"generated: {what}; {format_rate(bandwidth)} a lane and direction, latency {format_time(latency)}, "
@@ -260,17 +267,13 @@ def rail_cluster(
     A NIC is reached through its own GPU only. bandwidth: between a GPU and its node's switch; nic_bandwidth: of a NIC
     on both sides, by default the same.
     """
-    devices = nodes * (2 * gpus + (gpus > 1)) + gpus
-    _check("rails", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * gpus * (6 if gpus > 1 else 4))
+    _check_cluster("rails", nodes, gpus, gpus, 0)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
     ports = tuple(f"nic{i}" for i in range(gpus))
     fabric = Fabric("switch", ports, "rail", nic, latency=latency, overhead=overhead, planes=gpus)
     what = f"{nodes} nodes of {gpus} GPUs, a rail per GPU, NICs of {format_rate(nic)}"
-    return replace(
-        replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric),
-        name=f"rails:{nodes}x{gpus}",
-        source=_source(what, bandwidth, latency, overhead),
-    )
+    cluster = replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric)
+    return replace(cluster, name=f"rails:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
 
 
 def fat_tree(
@@ -290,28 +293,16 @@ def fat_tree(
     """
     width = leaf_nodes or max(1, math.isqrt(max(0, nodes)))
     leaves = -(-nodes // width)
-    devices = nodes * (2 * gpus + (gpus > 1)) + leaves + 1
-    _check("fattree", (nodes, gpus), devices if nodes * gpus > 1 else 1, nodes * gpus * (6 if gpus > 1 else 4) + 2 * leaves)
+    _check_cluster("fattree", nodes, gpus, leaves + 1, 2 * leaves)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
-    fabric = Fabric(
-        "tree",
-        tuple(f"nic{i}" for i in range(gpus)),
-        "fabric",
-        nic,
-        latency=latency,
-        overhead=overhead,
-        leaf_nodes=width,
-        oversubscription=oversubscription,
-    )
+    ports = tuple(f"nic{i}" for i in range(gpus))
+    fabric = Fabric("tree", ports, "fabric", nic, 1, latency, overhead, 1, width, oversubscription)
     what = (
         f"{nodes} nodes of {gpus} GPUs under a two-level tree, {width} nodes a leaf, "
         f"oversubscription {oversubscription}, NICs of {format_rate(nic)}"
     )
-    return replace(
-        replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric),
-        name=f"fattree:{nodes}x{gpus}",
-        source=_source(what, bandwidth, latency, overhead),
-    )
+    cluster = replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric)
+    return replace(cluster, name=f"fattree:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
 
 
 _ONE: dict[str, Callable[[int, Fraction], Topology]] = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,6 +12,7 @@ from strategies import mutations, topologies
 
 from blinksim.errors import InputError
 from blinksim.topology import edits, generators
+from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 G = Fraction(10**9)
@@ -52,6 +54,27 @@ def test_without_a_relay_takes_only_that_relay():
     part = V.select(["gpu0", "gpu1"], ["gpu2", "gpu3"]).without("gpu3")
     assert part.relays == ("gpu2",)
     assert part.members == ("gpu0", "gpu1")
+
+
+def test_edits_reach_the_fabric_that_will_join_copies():
+    box = Topology("t", (Device("a", "gpu"), Device("b", "gpu")), tuple(bus_machine().links[:2]))
+    box = replace(box, fabric=Fabric("switch", ("a", "b"), "net", 8 * G, planes=2))
+    slow = box.edit("degrade net bandwidth=2GB/s").replicate(2)
+    assert {x.bandwidth for x in slow.links if x.kind == "net"} == {2 * G}
+    with pytest.raises(InputError, match=r"would raise .* from 8 GB/s to 9 GB/s"):
+        box.edit("degrade net bandwidth=9GB/s")
+    with pytest.raises(InputError, match="leave the link out"):
+        box.edit("replace net lanes=0")
+    one = box.without("b")
+    assert one.fabric == replace(box.fabric, ports=("a",), planes=1)
+    assert one.replicate(3).select().ranks == 3
+
+
+def test_without_the_last_port_a_node_has_no_fabric():
+    ring = generators.ring(3)
+    box = replace(ring, fabric=Fabric("switch", ("gpu0",), "net", G))
+    assert box.without("gpu0").fabric is None
+    assert box.without("gpu1").fabric == box.fabric
 
 
 def test_subset_gives_the_order_of_ranks():
