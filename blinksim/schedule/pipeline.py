@@ -1,0 +1,163 @@
+"""Forest to steps: every chunk is cut into pieces that follow each other, and how much of them devices hold meanwhile.
+
+In the wave form a send of step s moves piece p in step s + p, so each piece is one step behind the one before it and a
+tree of height h with P pieces takes h + P - 1 steps (pipelining of a vector along a tree: S. L. Johnsson and C.-T. Ho,
+"Optimum broadcasting and personalized communication in hypercubes", 1989, section 3). A device that only passes pieces
+on needs room for as many as are between their arrival and their departure, not for the whole chunk: a circular buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InputError
+from blinksim.schedule import promises
+from blinksim.schedule.model import COPY, Schedule
+
+MOST_SENDS = 2 * 10**8
+_MOST_INDEX = 2**31 - 1
+_MOST_DENOMINATOR = 2**40
+Indices = npt.NDArray[np.int64]
+
+
+def cut(schedule: Schedule, pieces: int) -> Schedule:
+    """`schedule` in steps form, every chunk in `pieces` equal pieces that follow each other (wave form).
+
+    Chunk c becomes the pieces c * pieces + p, each with 1/pieces of its share; a send of step s moves piece p in step
+    s + p. Whatever the schedule promises it keeps, since the pieces do not depend on each other and each keeps the
+    order of its chunk. Raises `InputError` for less than one piece, or more sends, chunks or steps than arrays hold.
+    """
+    if pieces < 1:
+        raise InputError(f"{pieces} pieces: a chunk needs at least 1")
+    sends = schedule.sends * pieces
+    if sends > MOST_SENDS or max(schedule.chunks * pieces, schedule.steps + pieces) > _MOST_INDEX:
+        raise InputError(f"{pieces} pieces of {schedule.chunks} chunks make {sends} sends; take fewer pieces")
+    common = gcd(schedule.share_den * pieces, *map(int, np.unique(schedule.share_num)))
+    den = schedule.share_den * pieces // common
+    if den > _MOST_DENOMINATOR:
+        raise InputError(f"{pieces} pieces need shares with the denominator {den}, more than 2^40; take another number")
+    piece = np.tile(np.arange(pieces, dtype=np.int32), schedule.sends)
+    step = np.repeat(schedule.step, pieces) + piece
+    order = np.argsort(step, kind="stable")
+    which = (order // pieces).astype(np.int32)
+    return replace(
+        schedule,
+        form="steps",
+        share_num=np.repeat(schedule.share_num // common, pieces),
+        share_den=den,
+        origin=np.repeat(schedule.origin, pieces),
+        target=np.repeat(schedule.target, pieces),
+        chunk=schedule.chunk[which] * np.int32(pieces) + piece[order],
+        src=schedule.src[which],
+        dst=schedule.dst[which],
+        op=schedule.op[which],
+        step=step[order],
+        route=schedule.route[which],
+        channel=schedule.channel[which],
+    )
+
+
+# --- what devices hold beside their ranks' buffers ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """What one device needs beside its rank's input and output buffers.
+
+    share: the most that it holds at once, as a share of the size. slots: the pieces of one chunk that are there at
+    once, added up over the chunks: the room when each chunk has a circular buffer of its own.
+    """
+
+    share: Fraction
+    slots: int
+
+
+def scratch(schedule: Schedule, pieces: int = 1) -> dict[str, Scratch]:
+    """The scratch space of every device that needs any, by name, if the chunks are cut into `pieces` (wave form).
+
+    Data needs scratch from the step in which it arrives to the last one in which it is sent on, both included, unless
+    it belongs in the output of the device's rank; so a relay, a partial sum that ends elsewhere, a gathered block on
+    its way. A piece that arrives does not take the place of one that leaves in the same step.
+    """
+    device, chunk, first, last = _stays(schedule)
+    length = last - first + 1
+    result = {}
+    for number, rows in _groups(device):
+        weight, a, n = schedule.share_num[chunk[rows]], first[rows], length[rows]
+        held = _most_held(weight, a, n, pieces)
+        _, where, count = np.unique(chunk[rows], return_inverse=True, return_counts=True)
+        slots = int(np.minimum(n, pieces)[count[where] == 1].sum())
+        for again in np.flatnonzero(count > 1):
+            here = where == again
+            slots += _most_held(np.ones(int(count[again]), dtype=np.int64), a[here], n[here], pieces)
+        result[schedule.topology.devices[number].name] = Scratch(Fraction(held, schedule.share_den * pieces), slots)
+    return result
+
+
+def _most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> int:
+    """The largest sum, over time, of the weights of the pieces in residence; each piece of a chunk stays `length`."""
+    # One chunk's pieces in residence rise from 0 by one a step, stay, and fall: four kinks, and between kinks the
+    # sum is linear, so its maximum is at one of them.
+    kink = np.concatenate((first, first + pieces, first + length, first + length + pieces))
+    bend = np.concatenate((weight, -weight, -weight, weight))
+    when, where = np.unique(kink, return_inverse=True)
+    if int(weight.sum()) * pieces >= 2**62:
+        bend = bend.astype(object)
+    slope = np.zeros(len(when), dtype=bend.dtype)
+    np.add.at(slope, where, bend)
+    return int(np.cumsum(np.cumsum(slope)[:-1] * np.diff(when)).max())
+
+
+def _groups(device: Indices) -> Iterator[tuple[int, Indices]]:
+    order = np.argsort(device, kind="stable")
+    numbers, starts = np.unique(device[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+    for number, start, end in zip(numbers, starts, ends[: len(numbers)], strict=True):
+        yield int(number), order[start:end]
+
+
+def _stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
+    """(device, chunk, first step, last step) of every stay of data in scratch space.
+
+    A stay begins with the first arrival, or with a copy that replaces what was there, and lasts until the last send of
+    it; what leaves before anything arrived is the rank's own input.
+    """
+    devices = len(schedule.topology.devices)
+    reads = schedule.chunk.astype(np.int64) * devices + schedule.src
+    writes = schedule.chunk.astype(np.int64) * devices + schedule.dst
+    passing = ~promises.ends_with(schedule, schedule.dst, schedule.chunk)
+    touched = np.unique(writes[passing])
+    mine = np.isin(reads, touched)
+    step = schedule.step.astype(np.int64)
+    place = np.concatenate((reads[mine], writes[passing]))
+    when = np.concatenate((step[mine], step[passing]))
+    # In a step, what is read is what was there before.
+    is_write = np.repeat(np.array([0, 1]), (int(mine.sum()), int(passing.sum())))
+    is_copy = np.concatenate((np.zeros(int(mine.sum()), dtype=np.bool_), schedule.op[passing] == COPY))
+    if not len(place):
+        return place, place, place, place
+    order = np.lexsort((is_write, when, place))
+    place, when, is_write, is_copy = place[order], when[order], is_write[order], is_copy[order]
+    start = np.ones(len(place), dtype=np.bool_)
+    start[1:] = place[1:] != place[:-1]
+    begins = start.copy()
+    begins |= is_copy
+    # The first write after reads of the rank's own input begins a stay too.
+    begins[1:] |= (is_write[1:] == 1) & (is_write[:-1] == 0) & ~_written_before(start, is_write)[1:]
+    heads = np.flatnonzero(begins)
+    tails = np.append(heads[1:], len(place)) - 1
+    real = is_write[heads] == 1
+    return place[heads[real]] % devices, place[heads[real]] // devices, when[heads[real]], when[tails[real]]
+
+
+def _written_before(start: npt.NDArray[np.bool_], is_write: Indices) -> npt.NDArray[np.bool_]:
+    """Whether the place of each event was written by an earlier event of the same place."""
+    count = np.cumsum(is_write) - is_write
+    base = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
+    return np.asarray(count > count[base])

@@ -1,0 +1,184 @@
+"""What each collective starts from and must end with, chunk by chunk; which data a rank's own buffers have room for.
+
+Every rank that reduces starts with its own contribution to every chunk. A chunk that is not reduced starts in one
+place: at its origin, or at the root. The buffers are those of NCCL (user guide, "Collective Operations" and "In-place
+Operations"): in place, the input of an allgather or gather is the rank's own block of the output, the output of a
+reducescatter or scatter is the rank's own block of the input, and everything else has one buffer for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InputError
+from blinksim.schedule.model import Schedule
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int32]
+
+_EVERY, _ROOT, _OWN = "every rank", "the root", "one rank"
+_STARTS = {
+    **dict.fromkeys(("allreduce", "reduce", "reducescatter"), _EVERY),
+    **dict.fromkeys(("broadcast", "scatter"), _ROOT),
+    **dict.fromkeys(("allgather", "gather", "alltoall"), _OWN),
+}
+_ENDS = {
+    **dict.fromkeys(("allreduce", "broadcast", "allgather"), _EVERY),
+    **dict.fromkeys(("reduce", "gather"), _ROOT),
+    **dict.fromkeys(("reducescatter", "scatter", "alltoall"), _OWN),
+}
+
+
+def starts_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
+    """Whether each device (index into topology.devices) has original data of the chunk beside it, before any send."""
+    return _among(schedule, _STARTS[schedule.collective.name], schedule.rank_of[device], schedule.origin[chunk])
+
+
+def ends_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
+    """Whether each device must have the chunk beside it, complete, after the last send."""
+    return _among(schedule, _ENDS[schedule.collective.name], schedule.rank_of[device], schedule.target[chunk])
+
+
+def _among(schedule: Schedule, who: str, rank: Ints, own: Ints) -> Bools:
+    if who == _EVERY:
+        return rank >= 0
+    return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == _ROOT else own)))
+
+
+def ends_at_every_rank(schedule: Schedule) -> bool:
+    """Whether every rank must end with every chunk; otherwise one rank must: `end_rank`."""
+    return _ENDS[schedule.collective.name] == _EVERY
+
+
+def end_rank(schedule: Schedule) -> Ints:
+    """For each chunk the rank that must end with it, where that is one rank."""
+    if _ENDS[schedule.collective.name] == _ROOT:
+        return np.full(schedule.chunks, schedule.collective.root, dtype=np.int32)
+    return schedule.target
+
+
+# --- labels and shares --------------------------------------------------------------------------------------------
+
+
+def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -> Iterator[str]:
+    """What is wrong with the chunks' origins, targets and shares, in sentences.
+
+    shares: the part of the size that each rank's block has, in rank order; None for 1/n each. They bind allgather and
+    gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are always equal. Raises
+    `InputError` unless there is one share for every rank and they add up to 1.
+    """
+    n, name = schedule.topology.ranks, schedule.collective.name
+    if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
+        raise InputError(f"{n} ranks need {n} shares that are not negative and add up to 1")
+    labels = (("origin", schedule.origin, _STARTS[name]), ("target", schedule.target, _ENDS[name]))
+    unlabelled = False
+    for what, ranks, who in labels:
+        # Where it is the root, -1 and the root say the same.
+        allowed = ranks >= 0 if who == _OWN else (ranks == -1)
+        if who == _ROOT:
+            allowed |= ranks == schedule.collective.root
+        for chunk in np.flatnonzero(~allowed)[:1]:
+            verb = "starts from" if what == "origin" else "ends at"
+            found = f"rank {ranks[chunk]}" if ranks[chunk] >= 0 else "no rank in particular"
+            yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
+            unlabelled = True
+    total = _sum(schedule.share_num, schedule.share_den)
+    promised = n if name == "alltoall" else 1
+    if total != promised:
+        yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
+    if not unlabelled:
+        yield from _wrong_blocks(schedule, shares)
+
+
+def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
+    n, name = schedule.topology.ranks, schedule.collective.name
+    by = {_STARTS[name]: ("starts with", schedule.origin), _ENDS[name]: ("ends with", schedule.target)}.get(_OWN)
+    if by is None:
+        return
+    if name == "alltoall":
+        if schedule.chunks < n * n:
+            yield f"{n} ranks have {n * n} blocks to exchange, but there are only {schedule.chunks} chunks"
+            return
+        block = schedule.origin.astype(np.int64) * n + schedule.target
+        sums = np.zeros(n * n, dtype=np.int64)
+        np.add.at(sums, block, schedule.share_num)
+        for pair in np.flatnonzero(sums * n != schedule.share_den)[:1]:
+            found = Fraction(int(sums[pair]), schedule.share_den)
+            yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {Fraction(1, n)}"
+        return
+    verb, ranks = by
+    for rank in range(n):
+        share = Fraction(1, n) if shares is None else shares[rank]
+        found = _sum(schedule.share_num[ranks == rank], schedule.share_den)
+        if found != share:
+            yield f"rank {rank} {verb} {found} of the size, not its share {share}"
+            return
+
+
+def _sum(numerators: npt.NDArray[np.int64], denominator: int) -> Fraction:
+    return Fraction(sum(numerators.tolist()), denominator)
+
+
+# --- in place -----------------------------------------------------------------------------------------------------
+
+
+def overwritten_in_place(schedule: Schedule) -> str | None:
+    """The first original contribution that an in-place run overwrites before it is sent, as a sentence; None if safe.
+
+    Only alltoall can go wrong: everywhere else a chunk has one place in the buffer, and what arrives there is what the
+    schedule reads from then on. In an in-place alltoall block j of a rank's buffer holds what goes to rank j, and in
+    the end what came from rank j, so what goes out must be read in no later step than that in which anything arrives
+    on top of it. (Sends of one step read what was there when it began.)
+    """
+    n = schedule.topology.ranks
+    # A schedule without a chunk for every block is wrong in any case, which `wrong_chunks` says.
+    if schedule.collective.name != "alltoall" or not schedule.sends or schedule.chunks < n * n:
+        return None
+    if min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
+        return None
+    last_read = np.full(schedule.chunks, -1, dtype=np.int64)
+    mine = schedule.rank_of[schedule.src] == schedule.origin[schedule.chunk]
+    np.maximum.at(last_read, schedule.chunk[mine], schedule.step[mine])
+    first_write = np.full(schedule.chunks, np.iinfo(np.int64).max)
+    arriving = schedule.rank_of[schedule.dst] == schedule.target[schedule.chunk]
+    np.minimum.at(first_write, schedule.chunk[arriving], schedule.step[arriving])
+    block = schedule.origin.astype(np.int64) * n + schedule.target
+    back = schedule.target.astype(np.int64) * n + schedule.origin
+    read, write = np.full(n * n, -1, dtype=np.int64), np.full(n * n, np.iinfo(np.int64).max)
+    np.maximum.at(read, block, last_read)
+    np.minimum.at(write, back, first_write)
+    by_block = np.argsort(block, kind="stable")
+    starts = np.searchsorted(block[by_block], np.arange(n * n + 1))
+    # Blocks as a whole first; only where they overlap in time do the places inside them matter.
+    for pair in np.flatnonzero(read > write):
+        out = by_block[starts[pair] : starts[pair + 1]]
+        twin = (pair % n) * n + pair // n
+        into = by_block[starts[twin] : starts[twin + 1]]
+        for a, b in _overlaps(schedule.share_num[out].tolist(), schedule.share_num[into].tolist()):
+            gone, came = int(out[a]), int(into[b])
+            if pair // n != pair % n and last_read[gone] > first_write[came]:
+                return (
+                    f"in place, chunk {came} arrives at rank {pair // n} in step {first_write[came]} on top of chunk "
+                    f"{gone}, which rank {pair // n} still sends in step {last_read[gone]}"
+                )
+    return None
+
+
+def _overlaps(first: list[int], second: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of pieces that overlap when the lengths of both lists are laid end to end from the same point."""
+    a = b = 0
+    end_a, end_b = (first[0] if first else 0), (second[0] if second else 0)
+    while a < len(first) and b < len(second):
+        if first[a] and second[b]:
+            yield a, b
+        next_a, next_b = end_a <= end_b, end_b <= end_a
+        if next_a:
+            a += 1
+            end_a += first[a] if a < len(first) else 0
+        if next_b:
+            b += 1
+            end_b += second[b] if b < len(second) else 0

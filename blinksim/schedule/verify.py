@@ -1,0 +1,263 @@
+"""Does a schedule keep its promise? Every fault is a sentence that names the chunk, the rank and the send.
+
+Checked: sends run between participants over links that exist and join up, through devices that forward; the chunks and
+their shares are those of the collective; every send has something to send; every rank ends with each contribution
+exactly once (`contents`); nothing waits in a circle with bounded buffers (`waits`); what the bound claims agrees with
+the loads. Dependences on timing are ruled out, so the verdict holds for every executor that keeps the step order of
+each chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InputError
+from blinksim.schedule import promises
+from blinksim.schedule.contents import describe, place, wrong_contents
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.pipeline import Scratch, scratch
+from blinksim.schedule.waits import crowd, deadlock
+from blinksim.units import format_rate
+
+MOST_REASONS = 20
+_GB = 10**9
+Sends = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was counted on the way.
+
+    rate: algbw in bytes/s that the loads allow, exact; None if nothing is sent. busiest: the resource that limits it
+    (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many resources have the
+    same load/rate. in_flight: the most sends of one connection in one step; so many slots never make a sender wait.
+    scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: whether
+    input and output may be one buffer (`promises.overwritten_in_place`). bound: the rate claimed as a bound, bytes/s,
+    and gap: 1 - rate/bound; None without one.
+    """
+
+    rate: Fraction | None
+    busiest: str
+    busiest_load: Fraction
+    busiest_count: int
+    in_flight: int
+    slots: int
+    scratch: Mapping[str, Scratch] = field(default_factory=dict)
+    in_place: bool = True
+    bound: Fraction | None = None
+    gap: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a schedule is right; if not, why, most important first (at most `MOST_REASONS` sentences)."""
+
+    ok: bool
+    reasons: tuple[str, ...]
+    facts: Facts
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        rate = "nothing is sent" if self.facts.rate is None else f"{format_rate(self.facts.rate)} by its loads"
+        lines = [f"<Verdict: {'ok' if self.ok else 'refused'}; {rate}", *(f"  {text}" for text in self.reasons)]
+        return "\n".join(lines) + ">"
+
+
+def verify(
+    schedule: Schedule, *, slots: int = 1, in_place: bool = False, shares: Sequence[Fraction] | None = None
+) -> Verdict:
+    """Whether `schedule` does what its collective promises on its topology.
+
+    slots: buffers of each connection (`waits`). in_place: whether input and output are one buffer. shares: what part
+    of the size the block of each rank has, if not 1/n (`promises.wrong_chunks`). Raises `InputError` for slots below 1,
+    shares that do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
+    schedule itself is in the verdict.
+    """
+    if slots < 1:
+        raise InputError(f"{slots} slots: a connection needs at least 1")
+    longest = int(np.diff(schedule.route_start).max(initial=0))
+    if int(schedule.share_num.max(initial=0)) * schedule.sends * longest >= 2**61:
+        raise InputError(f"{schedule.algorithm}: loads with the denominator {schedule.share_den} do not fit in 63 bits")
+    aliased = promises.overwritten_in_place(schedule)
+    stuck = deadlock(schedule, slots)
+    facts = _facts(schedule, slots, aliased is None)
+    checks: tuple[Callable[[], Iterator[str]], ...] = (
+        lambda: wrong_routes(schedule),
+        lambda: wrong_copies(schedule),
+        lambda: promises.wrong_chunks(schedule, shares),
+        lambda: wrong_contents(schedule),
+        lambda: iter(() if stuck is None else (stuck,)),
+        lambda: iter((aliased,) if in_place and aliased is not None else ()),
+        lambda: wrong_claims(schedule, facts),
+    )
+    reasons: list[str] = []
+    for check in checks:
+        found = check()
+        listed = list(islice(found, MOST_REASONS // 2))
+        more = sum(1 for _ in islice(found, 100_000))
+        reasons += [*listed, f"… and {more} more of this sort"] if more else listed
+    return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), facts)
+
+
+# --- sends and routes ---------------------------------------------------------------------------------------------
+
+
+def wrong_routes(schedule: Schedule) -> Iterator[str]:
+    """What is wrong with the ends and routes of the sends, in sentences: the first send of each sort, and how many."""
+    topology = schedule.topology
+    names = [device.name for device in topology.devices]
+    part = np.zeros(len(names), dtype=np.bool_)
+    part[[topology.index[name] for name in (*topology.members, *topology.relays)]] = True
+    outsider = np.array([device.holds for device in topology.devices]) & ~part
+    computes = np.array([device.holds or "reduce" in device.can for device in topology.devices])
+    forwards = np.array(["forward" in device.can for device in topology.devices]) & ~outsider
+
+    def sort(wrong: npt.NDArray[np.bool_], says: Callable[[int], str]) -> Iterator[str]:
+        sends = np.flatnonzero(wrong)
+        if len(sends):
+            more = f" ({len(sends)} sends like this)" if len(sends) > 1 else ""
+            yield f"{describe(schedule, int(sends[0]))} {says(int(sends[0]))}{more}"
+
+    def end(word: str, ends: npt.NDArray[np.int32]) -> Iterator[str]:
+        yield from sort(outsider[ends], lambda i: f"goes {word} {names[ends[i]]}, which takes no part")
+        only = "which only forwards; it belongs in a route"
+        yield from sort(~computes[ends], lambda i: f"goes {word} {names[ends[i]]}, {only}")
+
+    yield from end("from", schedule.src)
+    yield from end("to", schedule.dst)
+    yield from sort(schedule.src == schedule.dst, lambda i: "goes nowhere")
+
+    link_src = np.array([topology.index[link.src] for link in topology.links], dtype=np.int64)
+    link_dst = np.array([topology.index[link.dst] for link in topology.links], dtype=np.int64)
+    start, links = schedule.route_start, schedule.route_links
+    length = np.diff(start)
+    route = schedule.route
+    empty = (length == 0)[route]
+    yield from sort(empty & (schedule.src != schedule.dst), lambda i: "has a route without links")
+    if not len(links):
+        return
+    some = length > 0
+    first, last = np.full(len(length), -1), np.full(len(length), -1)
+    first[some], last[some] = link_src[links[start[:-1][some]]], link_dst[links[start[1:][some] - 1]]
+    yield from sort(
+        ~empty & (first[route] != schedule.src),
+        lambda i: f"has a route that leaves from {names[first[route[i]]]}, over {_route(schedule, i)}",
+    )
+    yield from sort(
+        ~empty & (last[route] != schedule.dst),
+        lambda i: f"has a route that ends at {names[last[route[i]]]}, over {_route(schedule, i)}",
+    )
+    # Between links k and k + 1 of the same route the data passes the device where k ends.
+    owner = np.repeat(np.arange(len(length)), length)
+    inner = np.flatnonzero(owner[1:] == owner[:-1])
+    torn, blocked = np.zeros(len(length), dtype=np.bool_), np.zeros(len(length), dtype=np.bool_)
+    torn[owner[inner[link_dst[links[inner]] != link_src[links[inner + 1]]]]] = True
+    barred = inner[~forwards[link_dst[links[inner]]]]
+    blocked[owner[barred]] = True
+    where = dict(zip(owner[barred].tolist(), link_dst[links[barred]].tolist(), strict=True))
+    yield from sort(torn[route], lambda i: f"has a route whose links do not join up: {_route(schedule, i)}")
+    yield from sort(
+        blocked[route] & ~torn[route],
+        lambda i: f"passes through {names[where[int(route[i])]]}, which does not forward for this collective",
+    )
+
+
+def _route(schedule: Schedule, send: int) -> str:
+    links = schedule.links_of(int(schedule.route[send]))
+    listed = ", ".join(schedule.topology.links[link].name for link in links[:4])
+    return f"{listed}{', …' if len(links) > 4 else ''}"
+
+
+def wrong_copies(schedule: Schedule) -> Iterator[str]:
+    """Where a device without a rank that cannot multicast sends the same data more than once, in sentences."""
+    single = np.array([not {"hold", "multicast"} & device.can for device in schedule.topology.devices])
+    at: dict[tuple[int, int], int] = {}
+    arrived: list[tuple[int, int]] = []
+    now = -1
+    for send in np.flatnonzero(single[schedule.src] | single[schedule.dst]):
+        chunk, src, dst = (int(a[send]) for a in (schedule.chunk, schedule.src, schedule.dst))
+        if schedule.step[send] != now:
+            # What is sent in one step was there before the arrivals of that step.
+            for key in arrived:
+                at.pop(key, None)
+            arrived, now = [], int(schedule.step[send])
+        if single[src]:
+            earlier = at.get((src, chunk))
+            if earlier is not None:
+                yield (
+                    f"{describe(schedule, int(send))} and {describe(schedule, earlier)} send the same data, but "
+                    f"{place(schedule, src)} cannot multicast"
+                )
+                return
+            at[src, chunk] = int(send)
+        if single[dst]:
+            arrived.append((dst, chunk))
+
+
+# --- loads and claims ---------------------------------------------------------------------------------------------
+
+
+def _facts(schedule: Schedule, slots: int, in_place: bool) -> Facts:
+    shared = resources(schedule.topology)
+    loads = resource_loads(schedule, shared)
+    busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
+    rate, worst = min(busy, default=(None, -1))
+    claimed = _claim(schedule, "rate_exact")
+    bound = None if claimed is None else claimed * _GB
+    return Facts(
+        rate=rate,
+        busiest=shared.names[worst] if busy else "",
+        busiest_load=loads[worst] if busy else Fraction(0),
+        busiest_count=sum(1 for other, _ in busy if other == rate),
+        in_flight=crowd(schedule)[0],
+        slots=slots,
+        scratch=scratch(schedule),
+        in_place=in_place,
+        bound=bound,
+        gap=None if not bound or rate is None else 1 - rate / bound,
+    )
+
+
+def _claim(schedule: Schedule, key: str) -> Fraction | None:
+    """A fraction that the schedule's bound states; None without one, or with one that `wrong_claims` refuses."""
+    text = schedule.bound.get(key)
+    if not isinstance(text, str) or len(text) > 1000:
+        return None
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return value if value >= 0 else None
+
+
+def wrong_claims(schedule: Schedule, facts: Facts) -> Iterator[str]:
+    """Where the bound that comes with a schedule and the schedule's own loads contradict each other, in sentences.
+
+    `rate_exact` (GB/s, "p/q") is a bound on algbw, so no schedule's loads may allow more; where `gap_exact` is given
+    too, the schedule claims rate_exact * (1 - gap_exact), and its loads must allow that.
+    """
+    for key in ("rate_exact", "gap_exact"):
+        if key in schedule.bound and _claim(schedule, key) is None:
+            yield f"the bound's {key} is {str(schedule.bound[key])[:60]!r}, not a fraction like '342/7'"
+    gap = _claim(schedule, "gap_exact")
+    if facts.bound is None or facts.rate is None:
+        return
+    if facts.rate > facts.bound:
+        yield (
+            f"the bound says at most {facts.bound / _GB} GB/s, but the loads of this schedule allow "
+            f"{facts.rate / _GB} GB/s: the bound does not hold here"
+        )
+    if gap is not None and facts.rate < facts.bound * (1 - gap):
+        yield (
+            f"{facts.bound * (1 - gap) / _GB} GB/s is claimed, but the loads allow only {facts.rate / _GB} GB/s: "
+            f"{facts.busiest} carries {facts.busiest_load} of the size"
+        )
