@@ -59,10 +59,6 @@ def without(topology: Topology, *targets: str) -> Topology:
             gone, keys = set(), _matching(topology, target, classes=False)
         if set(topology.members) <= gone:
             raise InputError(f"without {target} no member is left")
-        fabric = topology.fabric
-        if fabric is not None and gone & set(fabric.ports):
-            ports = tuple(port for port in fabric.ports if port not in gone)
-            fabric = replace(fabric, ports=ports, planes=min(fabric.planes, len(ports))) if ports else None
         topology = replace(
             topology,
             devices=tuple(d for d in topology.devices if d.name not in gone),
@@ -71,10 +67,18 @@ def without(topology: Topology, *targets: str) -> Topology:
             ),
             members=tuple(name for name in topology.members if name not in gone),
             relays=tuple(name for name in topology.relays if name not in gone),
-            fabric=fabric,
+            fabric=_fabric_without(topology.fabric, gone),
             generators=(),
         )
     return topology
+
+
+def _fabric_without(fabric: Fabric | None, gone: set[str]) -> Fabric | None:
+    """`fabric` without the ports in `gone`; None if it has no other."""
+    if fabric is None or gone.isdisjoint(fabric.ports):
+        return fabric
+    ports = tuple(port for port in fabric.ports if port not in gone)
+    return replace(fabric, ports=ports, planes=min(fabric.planes, len(ports))) if ports else None
 
 
 def subset(topology: Topology, members: Iterable[str]) -> Topology:
@@ -91,6 +95,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
         links=tuple(x for x in topology.links if x.src in kept and x.dst in kept),
         members=chosen,
         relays=tuple(name for name in topology.relays if name in kept),
+        fabric=_fabric_without(topology.fabric, set(topology.index) - kept),
         generators=(),
     )
 

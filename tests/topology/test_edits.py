@@ -67,6 +67,7 @@ def test_edits_reach_the_fabric_that_will_join_copies():
         box.edit("replace net lanes=0")
     one = box.without("b")
     assert one.fabric == replace(box.fabric, ports=("a",), planes=1)
+    assert box.subset(["a"]).fabric == one.fabric
     assert one.replicate(3).select().ranks == 3
 
 
