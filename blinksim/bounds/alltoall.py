@@ -20,7 +20,7 @@ from blinksim.bounds.resources import Resource, Solution, capacity_rows
 from blinksim.topology.graph import Topology
 
 # Variables (sources times arcs) up to which the program is solved; beyond it takes minutes.
-LIMIT = 12_000
+LIMIT = 30_000
 # Ranks up to which all their subsets are tried as sides of a cut.
 _SUBSETS = 8
 # Ranks and hosts, those with the least capacity out first, that are tried otherwise.

@@ -17,7 +17,7 @@ from blinksim.bounds.resources import Resource, Solution, capacity_rows
 from blinksim.collective import Collective
 
 # Flow variables up to which the program is solved; beyond it takes minutes.
-LIMIT = 6_000
+LIMIT = 10_000
 
 
 def size(net: Network, collective: Collective) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+_ON_NODE = re.compile(r"n(\d+)\.(.+)")
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -19,16 +20,32 @@ def _runs(numbers: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Names as people say them: ``GPUs 0-6``, ``GPU 3``, ``n0.gpu0-7, n1.gpu0-7``; at most `most` groups."""
+def _grouped(names: Sequence[str]) -> list[str]:
     groups: dict[str, list[int]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
         stem, number = match.groups() if match else (name, "")
         groups.setdefault(stem, []).extend([int(number)] if number else [])
     if list(groups) == ["gpu"]:
-        return f"GPU{'s' * (len(names) > 1)} {_runs(groups['gpu'])}"
-    texts = [f"{stem}{_runs(numbers)}" for stem, numbers in groups.items()]
+        return [f"GPU{'s' * (len(names) > 1)} {_runs(groups['gpu'])}"]
+    return [f"{stem}{_runs(numbers)}" for stem, numbers in groups.items()]
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names as people say them: ``GPUs 0-6``, ``card0.t0-1, card1.t0``, ``GPUs 0-7 of n1-3``.
+
+    At most `most` groups are written out.
+    """
+    nodes: dict[str, list[str]] = {}
+    for name in names:
+        match = _ON_NODE.fullmatch(name)
+        nodes.setdefault(match.group(1) if match else "", []).append(match.group(2) if match else name)
+    # Nodes that contribute the same devices are said in one go.
+    alike: dict[str, list[int]] = {}
+    for node, inner in nodes.items():
+        if node:
+            alike.setdefault(", ".join(_grouped(inner)), []).append(int(node))
+    texts = [f"{inner} of n{_runs(numbers)}" for inner, numbers in alike.items()] + _grouped(nodes.get("", []))
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more groups" if len(texts) > most else "")
 
 

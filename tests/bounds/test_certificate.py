@@ -121,7 +121,8 @@ def test_certificates_in_words() -> None:
     apart = Partition.of(machine, Collective("allreduce"), [[name] for name in machine.members])
     expected = "all 8 ranks apart: between them the links carry 1200 GB/s, and 14 times the data must cross"
     assert apart.words(machine) == expected
-    assert listed(["n0.gpu1", "n0.gpu0", "n0.gpu2", "n1.gpu4", "host"]) == "n0.gpu0-2, n1.gpu4, host"
+    assert listed(["n0.gpu1", "n0.gpu0", "n0.gpu2", "n1.gpu4", "host"]) == "GPUs 0-2 of n0, GPU 4 of n1, host"
+    assert listed([f"n{node}.gpu{i}" for node in (1, 2, 3) for i in range(8)]) == "GPUs 0-7 of n1-3"
     assert listed(["gpu3"]) == "GPU 3"
     assert listed([f"a{i}b" for i in range(9)], most=2) == "a0b, a1b and 7 more groups"
 

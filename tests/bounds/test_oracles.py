@@ -199,3 +199,31 @@ def test_symmetry_changes_no_bound(port: str) -> None:
         assert bound(slower, collective).rate < bound(whole, collective).rate
         # A wrong generator is not believed.
         assert bound(replace(slower, generators=whole.generators), collective).rate == bound(slower, collective).rate
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_serving_sinks_host_by_host_finds_the_same_cuts(data: st.DataObject) -> None:
+    # Wherever devices are said to sit, the tightest cut is the same.
+    topology = data.draw(topologies(min_devices=5, max_devices=9, relays=True))
+    nodes = [data.draw(st.integers(-1, 4)) for _ in topology.devices]
+    spread = replace(topology, devices=tuple(replace(d, node=n) for d, n in zip(topology.devices, nodes, strict=True)))
+    for name in ("allgather", "reducescatter", "broadcast", "reduce"):
+        cut = bound(spread, Collective(name)).scoped("cut")
+        assert cut is not None
+        assert cut.rate == best_cut(topology, Collective(name))
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_slow_links_in_a_cluster_are_found(data: st.DataObject) -> None:
+    whole = a100(6)
+    for link in data.draw(st.lists(st.sampled_from(whole.links), min_size=1, max_size=4, unique=True)):
+        slower = data.draw(st.integers(1, 24))
+        whole = whole.degrade(f"{link.src}->{link.dst}", bandwidth=f"{slower}GB/s") if link.lanes == 1 else whole
+    one_host = replace(whole, devices=tuple(replace(device, node=0) for device in whole.devices))
+    for name in ("allgather", "reducescatter", "broadcast"):
+        piecewise, at_once = bound(whole, Collective(name)), bound(one_host, Collective(name))
+        assert [entry.rate for entry in piecewise.bounds if entry.scope == "cut"] == [
+            entry.rate for entry in at_once.bounds if entry.scope == "cut"
+        ]

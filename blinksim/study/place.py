@@ -1,0 +1,147 @@
+"""Which GPUs should I ask for? All subsets of a machine ranked by what a collective can reach on them.
+
+Subsets that a symmetry of the machine maps onto each other are computed once (orbits of subsets under the machine's
+checked generators: Holt, Handbook of Computational Group Theory, 2005, section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+from typing import Any
+
+from blinksim.bounds.compute import bound
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps
+
+# Subsets up to which all of them are listed.
+LIMIT = 100_000
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One choice of members. rate: algbw of the headline bound in bytes/s, None if the links do not connect them.
+
+    scope, exact: of that bound. words: its certificate, or the groups that are not connected. alike: how many subsets
+    a symmetry maps onto this one, itself included.
+    """
+
+    members: tuple[str, ...]
+    relays: tuple[str, ...]
+    rate: Fraction | None
+    scope: str
+    exact: bool
+    words: str
+    alike: int
+
+    @property
+    def connected(self) -> bool:
+        return self.rate is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON; rates in GB/s, null if not connected."""
+        return {
+            "members": list(self.members),
+            "relays": list(self.relays),
+            "connected": self.connected,
+            "rate_exact": None if self.rate is None else exact_GBps(self.rate),
+            "algbw_GBps": None if self.rate is None else float(self.rate) / 1e9,
+            "scope": self.scope,
+            "kind": "exact" if self.exact else "upper",
+            "words": self.words,
+            "alike": self.alike,
+        }
+
+
+def place(
+    topology: Topology,
+    count: int,
+    collective: Collective | None = None,
+    *,
+    links: Iterable[str] | None = None,
+    relays: Sequence[str] | str = "none",
+) -> list[Placement]:
+    """Every subset of `count` members of `topology`, the best first and those not connected last.
+
+    collective: allreduce by default. links: classes to use, as in `Topology.select`. relays: ``none``, ``idle`` (all
+    GPUs that are not chosen forward) or the names of devices that always do. Equal rates stay in the order of the
+    machine file. Raises `InputError` for a count that does not fit, and for more than `LIMIT` subsets.
+    """
+    wanted = collective or Collective("allreduce")
+    members = topology.members
+    helpers = () if isinstance(relays, str) else tuple(relays)
+    if isinstance(relays, str) and relays not in ("none", "idle"):
+        raise InputError(f"relays {relays!r}: say none, idle or the names of devices")
+    candidates = tuple(name for name in members if name not in helpers)
+    if not 2 <= count <= len(candidates):
+        raise InputError(f"{count} GPUs: choose 2 to {len(candidates)} of {topology.name}'s {len(candidates)}")
+    wanted.check_ranks(count)
+    subsets = comb(len(candidates), count)
+    if subsets > LIMIT:
+        raise InputError(f"{count} of {len(candidates)} GPUs: {subsets} subsets are too many to rank (at most {LIMIT})")
+    chosen_links = None if links is None else tuple(links)
+    # A root tells the ranks apart, so that symmetric subsets need not be alike with their ranks in file order.
+    maps = [] if wanted.rooted or helpers else _member_maps(topology)
+    answers: dict[tuple[int, ...], Placement] = {}
+    rows = []
+    for subset in combinations(range(len(candidates)), count):
+        if subset not in answers:
+            orbit = _orbit(subset, maps)
+            first = _answer(topology, tuple(candidates[i] for i in subset), helpers, relays == "idle", wanted,
+                            chosen_links, len(orbit))
+            answers |= dict.fromkeys(orbit, first)
+        rows.append((subset, answers[subset]))
+    if maps:
+        rows = [(subset, _renamed(row, subset, topology, candidates, relays == "idle")) for subset, row in rows]
+    order = sorted(rows, key=lambda entry: (entry[1].rate is None, -(entry[1].rate or 0)))
+    return [row for _, row in order]
+
+
+def _member_maps(topology: Topology) -> list[list[int]]:
+    """The checked symmetries of the machine as permutations of its ranks."""
+    from blinksim.topology.symmetry import symmetries
+
+    rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
+    return [[rank[perm[topology.index[name]]] for name in topology.members] for perm in symmetries(topology)]
+
+
+def _orbit(subset: tuple[int, ...], maps: list[list[int]]) -> set[tuple[int, ...]]:
+    seen, stack = {subset}, [subset]
+    while stack:
+        at = stack.pop()
+        for perm in maps:
+            other = tuple(sorted(perm[i] for i in at))
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return seen
+
+
+def _answer(
+    topology: Topology, members: tuple[str, ...], helpers: tuple[str, ...], idle: bool, collective: Collective,
+    links: tuple[str, ...] | None, alike: int,
+) -> Placement:
+    rest = tuple(name for name in topology.members if name not in members) if idle else helpers
+    part = topology.select(members, rest, links, connected=False)
+    groups = part.components()
+    if len(groups) > 1:
+        words = "not connected: " + " | ".join(" ".join(group) for group in groups)
+        return Placement(members, rest, None, "", False, words, alike)
+    best = bound(part, collective).headline
+    return Placement(members, rest, best.rate, best.scope, best.exact, best.certificate.words(part), alike)
+
+
+def _renamed(
+    row: Placement, subset: tuple[int, ...], topology: Topology, candidates: tuple[str, ...], idle: bool
+) -> Placement:
+    members = tuple(candidates[i] for i in subset)
+    if members == row.members:
+        return row
+    rest = tuple(name for name in topology.members if name not in members) if idle else ()
+    words = f"as {', '.join(row.members)}: {row.words}"
+    return Placement(members, rest, row.rate, row.scope, row.exact, words, row.alike)

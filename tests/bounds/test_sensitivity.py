@@ -1,0 +1,104 @@
+"""What one link, lane or NIC changes, against edits computed from scratch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from golden_machines import GB, a100, dgx1v, ring
+from hypothesis import given, settings
+from strategies import topologies
+
+from blinksim.bounds import bound
+from blinksim.bounds.sensitivity import headroom, joined_pairs, lane_gains, link_losses, nic_gain
+from blinksim.collective import Collective
+from blinksim.topology.graph import Topology
+
+
+def test_all_single_losses_of_the_v100_machine() -> None:
+    machine, collective = dgx1v(), Collective("allgather")
+    rows = link_losses(machine, collective)
+    assert len(rows) == 16
+    assert [row.after for row in rows] == sorted(row.after for row in rows)
+    for row in rows:
+        (pair,) = row.pairs
+        ends = pair.partition(" ")[0]
+        assert row.before == Fraction(1200, 7) * GB
+        assert row.after == bound(machine.without(ends), collective).rate
+    # A GPU that loses a double link keeps four lanes, and no other cut is as narrow.
+    double = next(row for row in rows if row.what == "gpu0-gpu3 (nvlink) lost")
+    assert double.after == Fraction(800, 7) * GB
+    assert double.ratio == pytest.approx(2 / 3)
+    lanes = link_losses(machine, collective, one_lane=True)
+    one = next(row for row in lanes if row.what == "gpu0-gpu3 (nvlink) loses one of 2 lanes")
+    assert one.after == Fraction(1000, 7) * GB
+
+
+def test_losses_of_alike_links_are_one_row() -> None:
+    machine = a100(3)
+    rows = link_losses(machine, Collective("allgather"))
+    assert sum(len(row.pairs) for row in rows) == len(machine.links) // 2
+    assert len(rows) == 3
+    every = link_losses(replace(machine, generators=()), Collective("allgather"))
+    assert len(every) == len(machine.links) // 2
+    expected = {row.pairs[0]: row.after for row in every}
+    assert all(expected[pair] == row.after for row in rows for pair in row.pairs)
+    assert all(row.after > 0 for row in rows)  # a GPU keeps its NIC or its NVSwitch
+
+
+def test_a_loss_that_cuts_a_gpu_off() -> None:
+    chain = dgx1v().select(["gpu0", "gpu1", "gpu5"])
+    rows = link_losses(chain, Collective("allreduce"))
+    assert [(row.after, row.bottleneck) for row in rows] == [
+        (0, "not connected: gpu0 | gpu1 gpu5"), (0, "not connected: gpu0 gpu1 | gpu5"),
+    ]
+    assert rows[0].to_dict()["rate_exact"] == "0"
+
+
+def test_a_lane_helps_only_where_every_bottleneck_counts_it() -> None:
+    # Eight GPUs are equally narrow: no single lane helps allgather, but any lane helps the partition of allreduce.
+    assert {row.after for row in lane_gains(dgx1v(), Collective("allgather"))} == {Fraction(1200, 7) * GB}
+    rows = lane_gains(dgx1v(), Collective("allreduce"))
+    assert {row.after for row in rows} == {Fraction(625, 7) * GB}
+    # A slow link into one GPU is all that matters.
+    narrow = dgx1v().without("gpu0-gpu3").without("gpu0-gpu4")
+    best = lane_gains(narrow, Collective("broadcast"))[0]
+    assert best.what.startswith("gpu0-")
+    assert best.after == 75 * GB
+
+
+@settings(max_examples=12)
+@given(topologies(max_devices=6))
+def test_gains_and_losses_match_edits(topology: Topology) -> None:
+    collective = Collective("allgather")
+    pairs = [pair for group in joined_pairs(topology) for pair in group]
+    assert sum(map(len, pairs)) == len(topology.links)
+    gains = {row.pairs[0]: row.after for row in lane_gains(topology, collective)}
+    for pair in pairs:
+        keys = {link.key for link in pair}
+        more = [replace(x, lanes=x.lanes + 1) if x.key in keys else x for x in topology.links]
+        name = f"{pair[0].src}-{pair[0].dst} ({pair[0].kind})"
+        assert gains[name] == bound(replace(topology, links=tuple(more)), collective).rate
+    for row in link_losses(topology, collective):
+        assert row.after <= row.before
+
+
+def test_one_nic_more() -> None:
+    change = nic_gain(a100(4), Collective("allgather"))
+    assert change is not None
+    # The box cut of 8 x 25 GB/s becomes 9 x 25, for 24 of 32 shards.
+    assert (change.before, change.after) == (Fraction(800, 3) * GB, 300 * GB)
+    assert nic_gain(dgx1v(), Collective("allgather")) is None
+
+
+def test_until_the_bottleneck_moves() -> None:
+    boxes = headroom(bound(a100(4), Collective("allgather")))
+    # The certificate counts one box; the others are as narrow.
+    assert (boxes.rate, boxes.limit, boxes.factor) == (Fraction(800, 3) * GB, Fraction(800, 3) * GB, 1)
+    weak = dgx1v().degrade("gpu0-gpu1", bandwidth="5GB/s").select(["gpu0", "gpu1", "gpu2"])
+    found = headroom(bound(weak, Collective("broadcast")))
+    assert found.limit > found.rate
+    assert found.bottleneck
+    endless = headroom(bound(ring(4), Collective("allreduce")))
+    assert endless.bottleneck.startswith("none")

@@ -1,0 +1,78 @@
+"""Subsets of GPUs ranked by bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+
+from blinksim.bounds import bound
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.machines import load
+from blinksim.study.place import place
+
+GB = 10**9
+
+
+def test_the_two_quads_are_the_best_four_of_a_v100_machine() -> None:
+    rows = place(load("dgx1-v100"), 4)
+    assert len(rows) == 70
+    assert [row.members for row in rows[:2]] == [
+        ("gpu0", "gpu1", "gpu2", "gpu3"), ("gpu4", "gpu5", "gpu6", "gpu7"),
+    ]
+    assert rows[0].rate == rows[1].rate == 75 * GB  # three lanes
+    assert rows[2].rate is not None
+    assert rows[2].rate < 75 * GB
+    connected = [row for row in rows if row.connected]
+    assert rows[: len(connected)] == connected
+    assert [row.rate for row in connected] == sorted((row.rate for row in connected), key=lambda rate: -(rate or 0))
+    apart = [row for row in rows if not row.connected]
+    assert apart
+    assert all(row.words.startswith("not connected: gpu") and row.to_dict()["rate_exact"] is None for row in apart)
+
+
+def test_idle_gpus_join_what_is_apart() -> None:
+    machine = load("dgx1-v100")
+    alone, helped = place(machine, 2), place(machine, 2, relays="idle")
+    assert sum(not row.connected for row in alone) == 12
+    assert all(row.connected and len(row.relays) == 6 for row in helped)
+    named = place(machine, 2, relays=["gpu7"])
+    assert len(named) == 21
+    assert all(row.relays == ("gpu7",) for row in named)
+
+
+def test_symmetry_changes_no_answer() -> None:
+    machine = load("dgx1-v100")
+    swap = tuple((i + 4) % 8 if i < 8 else i for i in range(len(machine.devices)))
+    part = machine.select(links=["nvlink"])
+    symmetric = replace(part, generators=(swap[:8],))
+    with_it = {row.members: row.rate for row in place(symmetric, 3, Collective("allgather"))}
+    without = {row.members: row.rate for row in place(replace(part, generators=()), 3, Collective("allgather"))}
+    assert with_it == without
+    assert max(row.alike for row in place(symmetric, 3)) == 2
+
+
+def test_ranking_is_by_the_bound_of_each_subset() -> None:
+    machine = load("dgx1-p100")
+    collective = Collective("allgather")
+    for row in place(machine, 6, collective):
+        assert row.rate == bound(machine.select(row.members), collective).rate
+    assert {row.members for row in place(machine, 6)} == set(combinations(machine.members, 6))
+
+
+def test_a_box_with_a_switch_has_one_answer() -> None:
+    rows = place(load("dgx-a100"), 4)
+    assert {row.rate for row in rows} == {Fraction(200) * GB}  # 300 GB/s times 4 / (2 x 3)
+
+
+def test_what_cannot_be_ranked() -> None:
+    machine = load("dgx1-v100")
+    with pytest.raises(InputError, match="choose 2 to 8"):
+        place(machine, 9)
+    with pytest.raises(InputError, match="none, idle"):
+        place(machine, 2, relays="all")
+    with pytest.raises(InputError, match="too many to rank"):
+        place(load("dgx-a100", nodes=8), 8)
