@@ -1,11 +1,8 @@
-"""Where the data that people edit lies: topologies, models and schedules.
-
-An installed package carries the three folders as `blinksim/_data`; in a checkout they are at the top level.
-"""
+"""Where the data folders are: inside an installed package, or at the top of a checkout."""
 
 from __future__ import annotations
 
-from importlib import resources
+from importlib.resources import files as package_files
 from pathlib import Path
 
 from blinksim.errors import MissingError
@@ -14,15 +11,17 @@ FOLDERS = ("topologies", "models", "schedules")
 
 
 def folder(name: str) -> Path:
-    """The directory of one of `FOLDERS`; raises `MissingError` if this installation has lost it."""
-    packaged = Path(str(resources.files("blinksim"))) / "_data" / name
-    checkout = Path(__file__).resolve().parents[1] / name
-    for place in (packaged, checkout):
-        if place.is_dir():
-            return place
-    raise MissingError(f"the data folder {name!r} is not where blinksim is installed ({packaged}); install it again")
+    """The folder `name`, one of `FOLDERS`. Raises `MissingError` if the installation lacks it."""
+    package = Path(str(package_files("blinksim")))
+    installed = package / "_data" / name
+    if installed.is_dir():
+        return installed
+    checkout = package.parent
+    if (checkout / "pyproject.toml").is_file() and (checkout / name).is_dir():
+        return checkout / name
+    raise MissingError(f"blinksim's data folder {name!r} is not at {installed}; install blinksim again")
 
 
-def files(name: str, pattern: str) -> list[Path]:
-    """The files of a data folder that match a glob pattern such as ``*.yaml``, by name."""
+def files(name: str, pattern: str = "*.yaml") -> list[Path]:
+    """The files in the data folder `name` that match `pattern`, sorted by name."""
     return sorted(folder(name).glob(pattern))

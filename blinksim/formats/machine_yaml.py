@@ -1,0 +1,283 @@
+"""Machine files: a node, and how nodes are joined, in YAML. docs/machine-file.md describes every key.
+
+Strict: every key is known, every number has its unit, every link class states where its numbers come from, and whatever
+is wrong is a `FileError` with line and column. Numbers of link classes may come in several tables (`nominal`, `seed`
+…), of which a topology uses one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from blinksim.errors import FileError, InputError, unknown
+from blinksim.formats import link_table, text_files, yaml_nodes
+from blinksim.formats.link_table import LinkClass, Outline
+from blinksim.formats.machine_yaml_writer import write as write
+from blinksim.formats.rates_yaml import RateTable
+from blinksim.formats.yaml_nodes import Entry
+from blinksim.topology.cluster import SHAPES, Fabric
+from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
+
+MAX_DEVICES = 100_000
+MAX_LINKS = 1_000_000
+_RANGE = re.compile(r"\[(\d{1,9})-(\d{1,9})\]")
+KEYS = (
+    "name", "title", "source", "rates", "nodes", "devices", "link_classes", "links", "members", "relays",
+    "collective_links", "inter_node_links", "fabric", "symmetries",
+)  # fmt: skip
+DEVICE_KEYS = ("name", "kind", "node", "capacity", "can", "attributes")
+LINK_KEYS = ("between", "from", "to", "class", "lanes", "duplex", "bus", "bandwidth", "latency", "overhead")
+FABRIC_KEYS = (
+    "shape", "ports", "class", "lanes", "planes", "leaf_nodes", "oversubscription", "bandwidth", "latency", "overhead",
+)  # fmt: skip
+_DEVICE = "{name: gpu0, kind: gpu}"
+_LINK = "{between: [gpu0, gpu1], class: nvlink}"
+_FABRIC = '{shape: switch, ports: ["nic[0-3]"], class: ib}'
+
+
+def read(path: str | os.PathLike[str], rates: str | RateTable = "nominal") -> Topology:
+    """The machine in the file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
+    return read_text(text_files.read_text(path, what="machine file"), path, rates)
+
+
+def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = "nominal") -> Topology:
+    """The machine that `text` describes, at the rates called `rates` or those of a table.
+
+    A class without the named rates keeps its nominal ones, and the topology's `rates` says so. Raises `FileError` for
+    anything wrong in the file (`path` stands in its message) and `InputError` for rates that it does not have.
+    """
+    keys, outline = _head(text, path)
+    classes, label = outline.at_rates(rates)
+    return _Body(keys, classes).topology(outline, label)
+
+
+def outline(path: str | os.PathLike[str]) -> Outline:
+    """Name, title, source and link classes of the machine file at `path`."""
+    return _head(text_files.read_text(path, what="machine file"), path)[1]
+
+
+def _head(text: str, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], Outline]:
+    root = yaml_nodes.load(path, text, "machine file")
+    keys = root.mapping(KEYS, ("name", "devices", "link_classes", "links"), example=f"name: box, devices: [{_DEVICE}]")
+    resolved = "rates" in keys
+    classes = {
+        name: link_table.read(name, key, value, resolved)
+        for name, (key, value) in keys["link_classes"].named(example=link_table.EXAMPLE).items()
+    }
+    name = keys["name"].text(80)
+    title, source = (keys[key].text() if key in keys else "" for key in ("title", "source"))
+    label = keys["rates"].text(500) if resolved else "nominal"
+    keys["root"] = root
+    return keys, Outline(name, title or name, source, label, classes)
+
+
+def expand(name: str, limit: int = MAX_DEVICES) -> list[str]:
+    """The names that bracket ranges stand for, the first range varying slowest: ``a[0-1].b[0-1]`` is four names.
+
+    Raises `InputError` for a range that runs backwards and for more than `limit` names.
+    """
+    parts = _RANGE.split(name)
+    if len(parts) == 1:
+        return [name]
+    counts: list[range] = []
+    total = 1
+    for first, last in zip(parts[1::3], parts[2::3], strict=True):
+        if int(last) < int(first):
+            raise InputError(f"{name!r}: the range [{first}-{last}] runs backwards; write [{last}-{first}]")
+        counts.append(range(int(first), int(last) + 1))
+        total *= len(counts[-1])
+        if total > limit:
+            raise InputError(f"{name!r} stands for more than {limit} names, the most that a machine file may have")
+    fixed = parts[0::3]
+    return [
+        fixed[0] + "".join(f"{number}{text}" for number, text in zip(numbers, fixed[1:], strict=True))
+        for numbers in itertools.product(*counts)
+    ]
+
+
+class _Body:
+    """The parts of a machine file below its head, read at the rates of `classes`."""
+
+    def __init__(self, keys: dict[str, Entry], classes: dict[str, LinkClass]) -> None:
+        self.keys, self.classes = keys, classes
+        self.device_lines: dict[str, int] = {}
+        self.link_lines: dict[tuple[str, str, str], int] = {}
+
+    def topology(self, outline: Outline, rates: str) -> Topology:
+        devices = tuple(self._devices())
+        links = tuple(self._links())
+        try:
+            topology = Topology(
+                name=outline.name,
+                devices=devices,
+                links=links,
+                members=self._device_list(self.keys.get("members")),
+                relays=self._device_list(self.keys.get("relays")),
+                collective_links=self._class_list("collective_links"),
+                inter_node_links=self._class_list("inter_node_links"),
+                nodes=self.keys["nodes"].integer(1, MAX_DEVICES) if "nodes" in self.keys else 1,
+                rates=rates,
+                fabric=self._fabric(self.keys["fabric"]) if "fabric" in self.keys else None,
+                source=outline.source,
+            )
+        except FileError:
+            raise
+        except InputError as error:
+            # Devices and links are known to be sound by now; what is left are the roles.
+            blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
+            raise blamed.error(str(error)) from None
+        return self._with_symmetries(topology)
+
+    def _expand(self, entry: Entry) -> list[str]:
+        try:
+            return expand(entry.text(200))
+        except FileError:
+            raise
+        except InputError as error:
+            raise entry.error(str(error)) from None
+
+    def _devices(self) -> Iterator[Device]:
+        for entry in self.keys["devices"].items(example=f"[{_DEVICE}]"):
+            entry.what = "a device"
+            given = entry.mapping(DEVICE_KEYS, ("name", "kind"), example=_DEVICE)
+            kind = given["kind"].choice(DEVICE_KINDS, "device kind")
+            node = given["node"].integer(-1, MAX_DEVICES) if "node" in given else 0
+            capacity = given["capacity"].rate() if "capacity" in given else None
+            abilities = given["can"].items(example="[forward]") if "can" in given else []
+            can = frozenset(ability.choice(ABILITIES, "ability") for ability in abilities)
+            attributes = {}
+            if "attributes" in given:
+                named = given["attributes"].named(example="{sm: 70}")
+                attributes = {key: value.scalar() for key, (_, value) in named.items()}
+            for name in self._expand(given["name"]):
+                if name in self.device_lines:
+                    raise given["name"].error(
+                        f"the device {name} is given twice (first in line {self.device_lines[name]}); remove one"
+                    )
+                self.device_lines[name] = entry.line
+                if len(self.device_lines) > MAX_DEVICES:
+                    raise entry.error(f"more than {MAX_DEVICES} devices; no machine file may have more")
+                try:
+                    yield Device(name, kind, node, capacity, can, attributes)
+                except InputError as error:
+                    raise given["name"].error(str(error)) from None
+
+    def _links(self) -> Iterator[Link]:
+        for entry in self.keys["links"].items(example=f"[{_LINK}]"):
+            entry.what = "a link"
+            given = entry.mapping(LINK_KEYS, ("class",), example=_LINK)
+            link_class = self.classes[given["class"].choice(self.classes, "link class")]
+            kind = link_class.name
+            rate, latency, overhead = self._numbers(link_class, given)
+            lanes = given["lanes"].integer(1, 10**6) if "lanes" in given else 1
+            both, pairs = self._pairs(entry, given)
+            bus = given["bus"].text(200) if "bus" in given else None
+            half = "duplex" in given and given["duplex"].choice(("full", "half"), "duplex") == "half"
+            if half and (bus or not both):
+                raise given["duplex"].error("duplex: half goes with `between`, and without `bus`; drop one of them")
+            for a, b in pairs:
+                shared = f"{a}-{b} ({kind})" if half else bus
+                for src, dst in ((a, b), (b, a)) if both else ((a, b),):
+                    try:
+                        link = Link(src, dst, kind, rate, lanes, latency, overhead, shared)
+                    except InputError as error:
+                        raise entry.error(str(error)) from None
+                    if link.key in self.link_lines:
+                        line = self.link_lines[link.key]
+                        raise entry.error(
+                            f"the link {link.name} is given twice (first in line {line}); "
+                            "remove one, or write parallel links as lanes"
+                        )
+                    self.link_lines[link.key] = entry.line
+                    if len(self.link_lines) > MAX_LINKS:
+                        raise entry.error(f"more than {MAX_LINKS} directed links; no machine file may have more")
+                    yield link
+
+    def _numbers(self, link_class: LinkClass, given: dict[str, Entry]) -> tuple[Fraction, float, float]:
+        """Bandwidth of a lane, latency and overhead: the entry's own where it has them, else the class's."""
+        return (
+            given["bandwidth"].rate() if "bandwidth" in given else link_class.bandwidth["nominal"],
+            given["latency"].time() if "latency" in given else link_class.latency,
+            given["overhead"].time() if "overhead" in given else link_class.overhead,
+        )
+
+    def _pairs(self, entry: Entry, given: dict[str, Entry]) -> tuple[bool, list[tuple[str, str]]]:
+        """Whether the link goes both ways, and the pairs of devices that it joins."""
+        both = "between" in given
+        if both == ("from" in given or "to" in given) or ("from" in given) != ("to" in given):
+            raise entry.error(f"a link needs either `between: [a, b]` or `from: a` and `to: b`, as in {_LINK}")
+        sides = given["between"].items(example="[gpu0, gpu1]") if both else [given["from"], given["to"]]
+        if len(sides) != 2:
+            raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
+        a, b = map(self._known_devices, sides)
+        if len(a) != len(b) and 1 not in (len(a), len(b)):
+            raise entry.error(
+                f"a link joins ranges of equal length or one device with a range; these are {len(a)} and {len(b)} long"
+            )
+        longest = max(len(a), len(b))
+        return both, list(zip(a * (longest if len(a) == 1 else 1), b * (longest if len(b) == 1 else 1), strict=True))
+
+    def _known_devices(self, entry: Entry) -> list[str]:
+        names = self._expand(entry)
+        for name in names:
+            if name not in self.device_lines:
+                raise entry.error(str(unknown("device", name, self.device_lines)))
+        return names
+
+    def _device_list(self, entry: Entry | None) -> tuple[str, ...]:
+        """The devices that a list names, ranges expanded; none if there is no list."""
+        found: list[str] = []
+        for item in entry.items(example='[gpu0, "gpu[2-5]"]') if entry else []:
+            found += self._known_devices(item)
+            if len(found) > MAX_DEVICES:
+                raise item.error(f"more than {MAX_DEVICES} names in one list")
+        return tuple(found)
+
+    def _class_list(self, key: str) -> tuple[str, ...]:
+        items = self.keys[key].items(example="[nvlink]") if key in self.keys else []
+        return tuple(item.choice(self.classes, "link class") for item in items)
+
+    def _fabric(self, entry: Entry) -> Fabric:
+        entry.what = "the fabric"
+        given = entry.mapping(FABRIC_KEYS, ("shape", "ports", "class"), example=_FABRIC)
+        link_class = self.classes[given["class"].choice(self.classes, "link class")]
+        ports = self._device_list(given["ports"])
+        rate, latency, overhead = self._numbers(link_class, given)
+        lanes, planes, leaf_nodes = (
+            given[key].integer(1, 10**6) if key in given else usual
+            for key, usual in (("lanes", 1), ("planes", 1), ("leaf_nodes", 16))
+        )
+        over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
+        shape = given["shape"].choice(SHAPES, "fabric shape")
+        try:
+            if len(set(ports)) < len(ports):
+                raise InputError("the fabric names a port twice; each port has one link")
+            return Fabric(
+                shape, ports, link_class.name, rate, lanes, latency, overhead, planes, leaf_nodes, over
+            )
+        except InputError as error:
+            raise entry.error(str(error)) from None
+
+    def _with_symmetries(self, topology: Topology) -> Topology:
+        if "symmetries" not in self.keys:
+            return topology
+        from blinksim.topology.symmetry import is_automorphism
+
+        generators = []
+        for entry in self.keys["symmetries"].items(example="[{gpu0: gpu1, gpu1: gpu0}]"):
+            entry.what = "a symmetry"
+            moved = list(range(len(topology.devices)))
+            for name, (key, value) in entry.named(example="{gpu0: gpu1, gpu1: gpu0}").items():
+                for end, place in ((name, key), (value.text(80), value)):
+                    if end not in topology.index:
+                        raise place.error(str(unknown("device", end, topology.index)))
+                moved[topology.index[name]] = topology.index[value.text(80)]
+            if not is_automorphism(topology, moved):
+                raise entry.error("this does not map the machine onto itself; compare the links of moved devices")
+            generators.append(tuple(moved))
+        return replace(topology, generators=tuple(generators))

@@ -1,0 +1,118 @@
+"""Tables of link rates in YAML: what ``--rates FILE`` reads and what a calibration writes.
+
+    name: measured-2024-05
+    machine: dgx1-v100            # optional: refuse the table for any other machine
+    source: nccl-tests on our second box
+    classes:
+      nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from blinksim.errors import InputError, unknown
+from blinksim.formats import text_files, yaml_nodes
+from blinksim.formats.yaml_text import dump, rate_text, time_text
+from blinksim.topology.graph import Topology
+
+_EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRates:
+    """What a table says of a link class: bytes/s of a lane and direction, seconds, seconds; None where it is silent."""
+
+    bandwidth: Fraction | None = None
+    latency: float | None = None
+    overhead: float | None = None
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """A named table of rates. machine: name of the only machine that it is for, or empty."""
+
+    name: str
+    classes: Mapping[str, ClassRates]
+    machine: str = ""
+    source: str = ""
+
+    def check_machine(self, name: str) -> None:
+        """Raises `InputError` if the table is for another machine than the one called `name`."""
+        if self.machine and self.machine != name:
+            raise InputError(f"the rates {self.name!r} are for {self.machine}, not for {name}; choose others")
+
+
+def read(path: str | os.PathLike[str]) -> RateTable:
+    """The table in the file at `path`; raises `FileError` with line and column for anything amiss."""
+    root = yaml_nodes.load(path, text_files.read_text(path, what="rates file"), "rates file")
+    keys = root.mapping(("name", "machine", "source", "classes"), ("name", "classes"), example=_EXAMPLE)
+    classes: dict[str, ClassRates] = {}
+    for name, (key, value) in keys["classes"].named(example="{nvlink: {bandwidth: 22.9GB/s}}").items():
+        value.what = f"link class {name}"
+        given = value.mapping(("bandwidth", "latency", "overhead"), example="{bandwidth: 22.9GB/s, latency: 1us}")
+        if not given:
+            raise key.error(f"link class {name} gives no number; leave it out or add its bandwidth")
+        classes[name] = ClassRates(
+            given["bandwidth"].rate() if "bandwidth" in given else None,
+            given["latency"].time() if "latency" in given else None,
+            given["overhead"].time() if "overhead" in given else None,
+        )
+    if not classes:
+        raise keys["classes"].error(f"classes is empty; name at least one link class, as in {_EXAMPLE}")
+    machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
+    return RateTable(keys["name"].text(80), classes, machine, source)
+
+
+def write(table: RateTable) -> str:
+    """YAML text that `read` turns into an equal table."""
+    classes = {}
+    for name, row in table.classes.items():
+        numbers = {
+            "bandwidth": None if row.bandwidth is None else rate_text(row.bandwidth),
+            "latency": None if row.latency is None else time_text(row.latency),
+            "overhead": None if row.overhead is None else time_text(row.overhead),
+        }
+        classes[name] = {key: text for key, text in numbers.items() if text is not None}
+    head = {"name": table.name, "machine": table.machine, "source": table.source}
+    return dump({key: text for key, text in head.items() if text}) + dump({"classes": classes})
+
+
+def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:
+    """The `rates` text of a topology: the table's name, and the classes that it does not have."""
+    return f"{name} ({', '.join(missing)}: {otherwise})" if missing else name
+
+
+def apply(topology: Topology, table: RateTable) -> Topology:
+    """`topology` with the table's numbers for every link of the classes that it names.
+
+    Raises `InputError` for a class that the machine does not have, for a table made for another machine, and for a
+    bandwidth given to a class whose lanes differ on this machine.
+    """
+    table.check_machine(topology.name)
+    fabric = topology.fabric
+    kinds = list(dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])]))
+    for kind, row in table.classes.items():
+        if kind not in kinds:
+            raise unknown(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
+        if row.bandwidth is not None and len({x.lane_bandwidth for x in topology.links if x.kind == kind}) > 1:
+            raise InputError(
+                f"{kind} lanes of {topology.name} have several bandwidths, which the rates {table.name!r} would make "
+                f"equal; write the machine as YAML with a link class for each"
+            )
+
+    def changes(kind: str) -> dict[str, Fraction | float]:
+        row = table.classes.get(kind, ClassRates())
+        new = {"lane_bandwidth": row.bandwidth, "latency": row.latency, "overhead": row.overhead}
+        return {key: value for key, value in new.items() if value is not None}
+
+    by_kind = {kind: changes(kind) for kind in kinds}
+    return replace(
+        topology,
+        links=tuple(replace(x, **by_kind[x.kind]) for x in topology.links),  # type: ignore[arg-type]
+        fabric=replace(fabric, **by_kind[fabric.kind]) if fabric else None,  # type: ignore[arg-type]
+        rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),
+    )

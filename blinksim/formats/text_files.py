@@ -1,0 +1,110 @@
+"""Reading text files with a limit on their size, and writing files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from difflib import get_close_matches
+from pathlib import Path
+
+from blinksim.errors import FileError, InputError
+
+MIB = 2**20
+
+
+def read_bytes(path: str | os.PathLike[str], limit: int, what: str = "file") -> bytes:
+    """The content of `path`, at most `limit` bytes; `what` names the kind of file in messages.
+
+    Raises `FileError` if it is missing (offers the nearest names), a directory, unreadable or larger. Never reads more
+    than `limit` + 1 bytes, so that devices and pipes without end are refused too.
+    """
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        raise FileError(path, f"no such {what}{_near(place)}") from None
+    except IsADirectoryError:
+        raise FileError(path, f"this is a folder; name a {what} in it") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(path, f"cannot read this {what}: {reason}") from None
+    if len(data) > limit:
+        size = f"{limit // MIB} MiB" if limit >= MIB else f"{limit} bytes"
+        raise FileError(path, f"is larger than {size}; that is no {what}")
+    return data
+
+
+def read_text(path: str | os.PathLike[str], limit: int = MIB, what: str = "file") -> str:
+    """The text of the UTF-8 file `path`; raises `FileError` as `read_bytes`, and for anything that is not text."""
+    return decode(path, read_bytes(path, limit, what), what)
+
+
+def decode(path: str | os.PathLike[str], data: bytes, what: str = "file") -> str:
+    """UTF-8 text of `data`, without a byte order mark; raises `FileError` naming line and column of the first fault."""
+    if b"\0" in data:
+        line, column = _place(data, data.index(b"\0"))
+        raise FileError(path, f"is not text (it holds a zero byte), so it is no {what}", line, column)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = _place(data, error.start)
+        raise FileError(path, "is not UTF-8 text; save it in that encoding", line, column) from None
+
+
+def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
+    """Writes `text` as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"), force)
+
+
+def check_target(path: str | os.PathLike[str], force: bool = False) -> Path:
+    """The place that `path` stands for, if a file may be written there; work that takes long asks before it starts.
+
+    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder or in none.
+    """
+    # Through links, so that a link to a file stays one.
+    place = Path(os.path.realpath(path))
+    if place.is_dir():
+        raise FileError(path, "this is a folder; name a file in it")
+    if place.is_file() and not force:
+        raise InputError(f"{path} exists and is not overwritten; add --force, or choose another name")
+    if not place.parent.is_dir():
+        raise FileError(path, f"there is no folder {place.parent}; create it first")
+    return place
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes, force: bool = False) -> None:
+    """Writes `data` to a temporary file beside `path`, then renames it: the file is there whole or not at all.
+
+    Raises `InputError` if `path` exists and `force` is not given, and `FileError` if it cannot be written. Devices
+    and pipes, such as /dev/stdout, are written to directly.
+    """
+    place = check_target(path, force)
+    special = place.exists() and not place.is_file()
+    temporary = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
+    try:
+        if special:
+            place.write_bytes(data)
+            return
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(place)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror or error}") from None
+
+
+def _place(data: bytes, offset: int) -> tuple[int, int]:
+    before = data[:offset]
+    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1
+
+
+def _near(place: Path) -> str:
+    try:
+        names = sorted(entry.name for entry in place.parent.iterdir())
+    except (OSError, ValueError):
+        return f"; there is no folder {place.parent} either" if place.parent != Path(".") else ""
+    near = get_close_matches(place.name, names, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(str(place.with_name(name)) for name in near)}?" if near else ""

@@ -1,0 +1,207 @@
+"""Strict reading of small YAML files: every value knows its line and column, and nothing is guessed.
+
+Plain YAML only: one document, no anchors and aliases, no tags, limited depth, no key twice. Scalars are text until the
+reader asks for a number with a unit, so that ``on``, ``1:30`` or a bus id such as ``04:00.0`` mean what they say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from fractions import Fraction
+
+import yaml
+
+from blinksim.errors import FileError, InputError, unknown
+from blinksim.units import parse_rate, parse_time
+
+MAX_DEPTH = 16
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FRACTION = re.compile(r"\s*(\d{1,40})/(\d{1,40})\s*([A-Za-z]+/s)\s*")
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
+
+
+class Entry:
+    """A value of the file at `path`, with methods that return it as what it should be or raise a `FileError`.
+
+    what: what the value describes, for messages ("link class nvlink").
+    """
+
+    __slots__ = ("node", "path", "what")
+
+    def __init__(self, path: str | os.PathLike[str], node: yaml.Node, what: str) -> None:
+        self.path, self.node, self.what = path, node, what
+
+    def error(self, message: str) -> FileError:
+        """A `FileError` at this value."""
+        mark = self.node.start_mark
+        return FileError(self.path, message, mark.line + 1, mark.column + 1)
+
+    @property
+    def line(self) -> int:
+        return int(self.node.start_mark.line) + 1
+
+    def _found(self) -> str:
+        if isinstance(self.node, yaml.MappingNode):
+            return "a mapping (key: value)"
+        if isinstance(self.node, yaml.SequenceNode):
+            return "a list"
+        text = str(self.node.value)
+        return repr(text if len(text) <= 60 else text[:60] + "…") if text else "nothing"
+
+    def _pairs(self, example: str) -> Iterator[tuple[Entry, str, Entry]]:
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.error(f"{self.what} must be a mapping, as in {example}; found {self._found()}")
+        lines: dict[str, int] = {}
+        for key_node, value_node in self.node.value:
+            key = Entry(self.path, key_node, f"a key of {self.what}")
+            name = key.text()
+            if name in lines:
+                raise key.error(f"{self.what} has the key {name!r} twice (first in line {lines[name]}); keep one")
+            lines[name] = key.line
+            yield key, name, Entry(self.path, value_node, f"{name} of {self.what}")
+
+    def mapping(self, known: Collection[str], required: Collection[str] = (), *, example: str) -> dict[str, Entry]:
+        """The values by key; only keys in `known` may occur and those in `required` must."""
+        values: dict[str, Entry] = {}
+        for key, name, value in self._pairs(example):
+            if name not in known:
+                raise key.error(str(unknown(f"key in {self.what}:", name, known)))
+            values[name] = value
+        for name in required:
+            if name not in values:
+                raise self.error(f"{self.what} has no {name!r}; add it, as in {example}")
+        return values
+
+    def named(self, *, example: str) -> dict[str, tuple[Entry, Entry]]:
+        """The (key, value) entries of a mapping whose keys are free names."""
+        return {name: (key, value) for key, name, value in self._pairs(example)}
+
+    def items(self, *, example: str) -> list[Entry]:
+        """The entries of a list."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            raise self.error(f"{self.what} must be a list, as in {example}; found {self._found()}")
+        return [Entry(self.path, node, f"entry {i} of {self.what}") for i, node in enumerate(self.node.value, start=1)]
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.node, yaml.MappingNode)
+
+    def text(self, limit: int = 2000) -> str:
+        """A text that is not empty, of at most `limit` characters."""
+        if not isinstance(self.node, yaml.ScalarNode) or not self.node.value.strip():
+            raise self.error(f"{self.what} must be a text; found {self._found()}")
+        if len(self.node.value) > limit:
+            raise self.error(f"{self.what} is longer than {limit} characters")
+        return str(self.node.value)
+
+    def choice(self, known: Collection[str], what: str) -> str:
+        """One of the texts in `known`; `what` names such a thing."""
+        text = self.text()
+        if text not in known:
+            raise self.error(str(unknown(what, text, known)))
+        return text
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        text = self.node.value if isinstance(self.node, yaml.ScalarNode) else ""
+        if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
+            raise self.error(f"{self.what} must be a whole number from {low} to {high}; found {self._found()}")
+        return int(text)
+
+    def ratio(self, example: str) -> Fraction:
+        """A positive number without a unit, such as ``2``, ``1.5`` or ``3/2``."""
+        text = self.node.value if isinstance(self.node, yaml.ScalarNode) else ""
+        match = re.fullmatch(r"(\d{1,20})/(\d{1,20})|(\d{1,20}(?:\.\d{1,20})?)", text)
+        if not match or (match[2] and not int(match[2])) or not Fraction(text):
+            raise self.error(f"{self.what} must be a positive number such as {example}; found {self._found()}")
+        return Fraction(text)
+
+    def rate(self) -> Fraction:
+        """Bytes/s from text such as ``25GB/s``, or from a fraction such as ``100/3 GB/s``."""
+        text = self._quantity("25GB/s")
+        match = _FRACTION.fullmatch(text)
+        try:
+            if not match:
+                return parse_rate(text)
+            if not int(match[1]) or not int(match[2]):
+                raise InputError(f"{text!r} is not a positive bandwidth")
+            return Fraction(int(match[1]), int(match[2])) * parse_rate(f"1{match[3]}")
+        except InputError as error:
+            raise self.error(f"{self.what}: {error}") from None
+
+    def time(self) -> float:
+        """Seconds from text such as ``0.6us``."""
+        text = self._quantity("0.6us")
+        try:
+            return parse_time(text)
+        except InputError as error:
+            raise self.error(f"{self.what}: {error}") from None
+
+    def _quantity(self, example: str) -> str:
+        if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
+            raise self.error(f"{self.what} must be a number with its unit, such as {example}; found {self._found()}")
+        return str(self.node.value)
+
+    def scalar(self) -> int | float | bool | str:
+        """A whole number, a decimal number, true or false, or else text (always so in quotes)."""
+        text = self.text()
+        if getattr(self.node, "style", None) in ("'", '"', "|", ">"):
+            return text
+        if text in ("true", "false"):
+            return text == "true"
+        if _WHOLE.fullmatch(text):
+            return int(text)
+        return float(text) if _DECIMAL.fullmatch(text) else text
+
+
+def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
+    """The root value of the YAML document `text`; `path` and `what` ("machine file") are for messages.
+
+    Raises `FileError` with line and column for text that is not YAML, is empty, or uses more of YAML than is allowed.
+    """
+    try:
+        _check_events(path, text, what)
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        problem = " ".join(part for part in (error.problem, error.context) if part)
+        message = f"is not valid YAML: {problem}"
+        raise FileError(path, message, *_place(error.problem_mark or error.context_mark)) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise FileError(path, "holds a control character, which YAML does not allow", line, column) from None
+    except UnicodeEncodeError:
+        raise FileError(path, "holds a lone surrogate, which is not a character") from None
+    if node is None:
+        raise FileError(path, f"is empty; a {what} is expected")
+    return Entry(path, node, f"the {what}")
+
+
+def _place(mark: yaml.Mark | yaml._yaml.Mark | None) -> tuple[int | None, int | None]:
+    return (None, None) if mark is None else (mark.line + 1, mark.column + 1)
+
+
+def _check_events(path: str | os.PathLike[str], text: str, what: str) -> None:
+    """Refuses what a plain file does not need; lazily, before anything recurses into it or grows by it."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        place = _place(event.start_mark)
+        tag = getattr(event, "tag", None)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            message = f"YAML anchors (&) and aliases (*) are not allowed in a {what}; write the value out"
+            raise FileError(path, message, *place)
+        if tag is not None:
+            raise FileError(path, f"YAML tags (here {tag[:60]}) are not allowed in a {what}; remove it", *place)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+        if depth > MAX_DEPTH:
+            raise FileError(path, f"is nested more than {MAX_DEPTH} levels deep; no {what} is", *place)
+        if documents > 1:
+            raise FileError(path, f"holds two YAML documents (---); a {what} is one", *place)

@@ -1,0 +1,169 @@
+"""One door to every machine: a catalogue name, a machine file, an NCCL topology file, or a form such as ``ring:8``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from blinksim import data_files
+from blinksim.errors import FileError, InputError, unknown
+from blinksim.formats import machine_yaml, rates_yaml
+from blinksim.formats.rates_yaml import RateTable
+from blinksim.topology.graph import Topology
+
+ALIASES = {
+    "a100": "dgx-a100",
+    "dgx-1p": "dgx1-p100",
+    "dgx-1v": "dgx1-v100",
+    "dgx1p": "dgx1-p100",
+    "dgx1v": "dgx1-v100",
+    "dgx-h100": "hgx-h100",
+    "dgx-h200": "hgx-h200",
+    "dgxa100": "dgx-a100",
+    "h100": "hgx-h100",
+    "h200": "hgx-h200",
+    "p3": "p3.16xlarge",
+}
+"""Other names that people use for the machines of the catalogue."""
+
+_AMBIGUOUS = {
+    "dgx1": ("dgx1-v100", "dgx1-p100"),
+    "dgx-1": ("dgx1-v100", "dgx1-p100"),
+    "k2200": ("k2200-ntb", "k2200-ethernet"),
+}
+_YAML = (".yaml", ".yml")
+_XML = (".xml",)
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    nodes: int = 1,
+    rates: str | os.PathLike[str] = "nominal",
+    edits: Sequence[str] = (),
+) -> Topology:
+    """The machine called or described by `name_or_path`, as a cluster of `nodes` nodes.
+
+    name_or_path: a name of the catalogue (`names`; case does not matter), a machine file (.yaml, .yml), an NCCL
+    topology file (.xml), or a form such as ``torus:4x4@50GB/s``. rates: the name of a rate table that the machine has,
+    such as ``nominal``, or a rates file. edits: what-ifs such as ``degrade gpu0-gpu3 lanes=1``; one that names devices
+    of the machine file changes every node, one that names a device of the cluster (``n0.gpu0``) only that.
+
+    Raises `InputError` for unknown names and files that cannot be used, and `InfeasibleError` for several nodes of a
+    machine without a fabric.
+    """
+    name = os.fspath(name_or_path).strip()
+    topology = _node(name, os.fspath(rates).strip())
+    later = []
+    for edit in edits:
+        if nodes > 1 and _names_a_node(edit):
+            later.append(edit)
+        else:
+            topology = topology.edit(edit)
+    topology = topology.replicate(nodes)
+    for edit in later:
+        topology = topology.edit(edit)
+    return topology
+
+
+def names() -> list[str]:
+    """The names of the catalogue's machines, sorted."""
+    return [path.stem for path in data_files.files("topologies")]
+
+
+def describe(name: str) -> str:
+    """The title of the catalogue's machine `name`; raises `InputError` for other names."""
+    return machine_yaml.outline(catalogue_file(name)).title
+
+
+def rate_names(name: str) -> list[str]:
+    """Names of the rate tables for the catalogue's machine `name`: its own, `nominal` first, then models/rates.
+
+    Raises `InputError` for other names.
+    """
+    head = machine_yaml.outline(catalogue_file(name))
+    own = head.rate_names()
+    return own + [table for table, found in _tables().items() if found.machine in ("", head.name) and table not in own]
+
+
+def catalogue_file(name: str) -> Path:
+    """The file of the catalogue's machine `name`; raises `InputError` with the nearest names for others."""
+    lowered = name.lower()
+    if lowered in _AMBIGUOUS:
+        raise InputError(f"{name!r} is more than one machine; say {' or '.join(_AMBIGUOUS[lowered])}")
+    known = {path.stem.lower(): path for path in data_files.files("topologies")}
+    wanted = ALIASES.get(lowered, lowered)
+    if wanted not in known:
+        hint = "(blinksim topo list lists them; a file ends in .yaml or .xml; a form is written like ring:8)"
+        raise unknown("machine", name, [*(path.stem for path in known.values()), *ALIASES], hint=hint)
+    return known[wanted]
+
+
+def _names_a_node(edit: str) -> bool:
+    return re.search(r"(?:^|[\s>-])(?:n\d+\.|fabric)", edit) is not None
+
+
+def _node(name: str, rates: str) -> Topology:
+    if not name:
+        raise InputError("no machine given; blinksim topo list lists the known ones")
+    suffix = Path(name).suffix.lower()
+    if suffix in _YAML:
+        return _from_yaml(Path(name), rates)
+    if suffix in _XML:
+        from blinksim.formats import nccl_topo
+
+        table = _rates_file(rates) or _tables().get(rates)
+        return nccl_topo.read(name, rates) if table is None else rates_yaml.apply(nccl_topo.read(name), table)
+    generated = _from_form(name, rates)
+    if generated is not None:
+        return generated
+    try:
+        path = catalogue_file(name)
+    except InputError:
+        if Path(name).exists():
+            raise FileError(name, "a machine is read from files that end in .yaml, .yml or .xml") from None
+        if "/" in name:
+            raise FileError(name, "no such machine file") from None
+        raise
+    return _from_yaml(path, rates)
+
+
+def _from_yaml(path: Path, rates: str) -> Topology:
+    table = _rates_file(rates)
+    if table is not None or rates == "nominal":
+        return machine_yaml.read(path, table or rates)
+    head = machine_yaml.outline(path)
+    # A machine's own table goes before a file of the same name.
+    if rates in head.rate_names():
+        return machine_yaml.read(path, rates)
+    tables = _tables()
+    if rates in tables:
+        return machine_yaml.read(path, tables[rates])
+    known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
+    raise unknown(f"rates for {head.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
+
+
+def _from_form(name: str, rates: str) -> Topology | None:
+    if ":" not in name:
+        return None
+    from blinksim.topology import generators
+
+    topology = generators.from_text(name)
+    if topology is None or rates == topology.rates:
+        return topology
+    table = _rates_file(rates) or _tables().get(rates)
+    if table is None:
+        raise InputError(f"{name} has no rates {rates!r}; write its bandwidth behind @, as in ring:8@25GB/s")
+    return rates_yaml.apply(topology, table)
+
+
+def _rates_file(rates: str) -> RateTable | None:
+    """The table in the file that `rates` names, None if it is the name of a table."""
+    return rates_yaml.read(rates) if rates.lower().endswith(_YAML) or "/" in rates else None
+
+
+def _tables() -> dict[str, RateTable]:
+    """The tables beside the models, by the name of their file."""
+    paths = sorted((data_files.folder("models") / "rates").glob("*.yaml"))
+    return {path.stem: rates_yaml.read(path) for path in paths}

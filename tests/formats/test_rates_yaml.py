@@ -1,0 +1,118 @@
+"""Rate tables: reading, writing, and putting them in force on machines of any origin."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blinksim import machines
+from blinksim.errors import FileError, InputError
+from blinksim.formats import rates_yaml
+from blinksim.formats.rates_yaml import ClassRates, RateTable
+from blinksim.topology.generators import ring
+
+TABLE = """\
+name: ours
+machine: dgx1-v100
+source: our log
+classes:
+  nvlink: {bandwidth: 22.9GB/s, latency: 1us}
+  ib: {overhead: 2us}
+"""
+
+
+def write(folder: Path, text: str = TABLE) -> Path:
+    path = folder / "ours.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_table_overrides_the_classes_that_it_names(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    plain, box = machines.load("dgx1-v100"), machines.load("dgx1-v100", rates=str(path))
+    assert box.rates == "ours (pcie, qpi: nominal)"
+    for before, after in zip(plain.links, box.links, strict=True):
+        if before.kind == "nvlink":
+            assert after.lane_bandwidth == Fraction(229 * 10**8)
+            assert (after.latency, after.overhead) == (1e-6, before.overhead)
+        else:
+            assert after == before
+    assert plain.fabric
+    assert box.fabric
+    assert (box.fabric.lane_bandwidth, box.fabric.overhead) == (plain.fabric.lane_bandwidth, 2e-6)
+    # The same table on the finished topology gives the same machine.
+    assert rates_yaml.apply(plain, rates_yaml.read(path)) == box
+
+
+def test_a_table_is_for_its_machine_only(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    with pytest.raises(InputError, match="the rates 'ours' are for dgx1-v100, not for dgx1-p100"):
+        machines.load("dgx1-p100", rates=path)
+
+
+def test_classes_that_the_machine_does_not_have(tmp_path: Path) -> None:
+    path = write(tmp_path, "name: x\nclasses: {nvlnk: {bandwidth: 1GB/s}}\n")
+    with pytest.raises(InputError, match=r"'nvlnk': did you mean 'nvlink'"):
+        machines.load("dgx1-v100", rates=path)
+    with pytest.raises(InputError, match="'nvlnk'"):
+        machines.load("ring:4", rates=path)
+
+
+def test_forms_and_topology_files_take_tables(tmp_path: Path) -> None:
+    path = write(tmp_path, "name: x\nclasses: {link: {bandwidth: 1GB/s}}\n")
+    box = machines.load("ring:4", rates=path)
+    assert {link.bandwidth for link in box.links} == {10**9}
+    assert box.rates == "x"
+    xml = Path(__file__).parents[1] / "data" / "captures" / "h200x8" / "topo.xml"
+    path = write(tmp_path, "name: x\nclasses: {nvlink: {bandwidth: 21GB/s}}\n")
+    assert {x.lane_bandwidth for x in machines.load(xml, rates=path).links if x.kind == "nvlink"} == {21 * 10**9}
+
+
+def test_a_bandwidth_for_a_class_of_unequal_lanes_is_refused() -> None:
+    uneven = ring(4).degrade("gpu0-gpu1", bandwidth="1GB/s")
+    with pytest.raises(InputError, match="several bandwidths"):
+        rates_yaml.apply(uneven, RateTable("x", {"link": ClassRates(Fraction(10**9))}))
+    assert rates_yaml.apply(uneven, RateTable("x", {"link": ClassRates(latency=2e-6)})).links[0].latency == 2e-6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("classes:", "class:", r":4:1: unknown key in the rates file: 'class': did you mean 'classes'"),
+        ("latency: 1us", "latency: 1", r":5:42: latency of link class nvlink: '1' has no unit"),
+        ("{overhead: 2us}", "{}", r":6:3: link class ib gives no number"),
+        ("{overhead: 2us}", "2us", r":6:7: link class ib must be a mapping"),
+        ("name: ours\n", "", r":1:1: the rates file has no 'name'"),
+    ],
+)
+def test_faults_are_named_with_their_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        rates_yaml.read(write(tmp_path, TABLE.replace(old, new)))
+
+
+_NUMBERS = st.floats(0, 3600, allow_subnormal=False).filter(lambda time: time == 0 or time > 1e-15)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["nvlink", "xe", "12", "a.b"]),
+        st.builds(
+            ClassRates,
+            st.fractions(1, 10**12, max_denominator=10**6),
+            st.none() | _NUMBERS,
+            st.none() | _NUMBERS,
+        ),
+        min_size=1,
+    )
+)
+def test_writing_and_reading_are_inverse(
+    tmp_path_factory: pytest.TempPathFactory, classes: dict[str, ClassRates]
+) -> None:
+    table = RateTable("drawn", classes, source="a # b: c")
+    path = tmp_path_factory.getbasetemp() / "rates.yaml"
+    path.write_text(rates_yaml.write(table), encoding="utf-8")
+    assert rates_yaml.read(path) == table
