@@ -13,10 +13,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from blinksim.bounds.alike import Alike
 from blinksim.bounds.linear import Program
 from blinksim.bounds.maxflow import Flow
 from blinksim.bounds.network import Network
-from blinksim.bounds.resources import Resource, Solution, capacity_rows
+from blinksim.bounds.resources import Resource, Solution, capacity_rows, resource_duals
 from blinksim.topology.graph import Topology
 
 # Variables (sources times arcs) up to which the program is solved; beyond it takes minutes.
@@ -27,20 +28,34 @@ _SUBSETS = 8
 _TIGHTEST = 16
 
 
-def concurrent_flow(net: Network, resources: list[Resource]) -> Solution | None:
-    """The greatest algbw of an alltoall in units of `net`, with link lengths; None if the program is too large."""
-    sources, arcs = len(net.members), len(net.tail)
-    if sources * arcs > LIMIT:
+def concurrent_flow(net: Network, shared: list[Resource], same: Alike) -> Solution | None:
+    """The greatest algbw of an alltoall in units of `net`, with link lengths; None if the program is too large.
+
+    same: sources that are alike are represented by one, whose flow the symmetries turn into theirs.
+    """
+    arcs = len(net.tail)
+    if len(same.first) * arcs > LIMIT:
         return None
     program = Program()
     rate = program.variables(1)[0]
-    flows = [program.variables(arcs) for _ in range(sources)]
+    flows = [program.variables(arcs) for _ in same.first]
     scale = float(net.capacity.max())
-    rows = capacity_rows(program, resources, [flow.start for flow in flows], scale)
+    groups: list[list[int]] = [[] for _ in range(same.arcs)]
+    for arc, orbit in enumerate(same.arc.tolist()):
+        groups[orbit].append(arc)
+
+    def load(arc: int) -> list[tuple[int, float]]:
+        # All copies of a source's flow together load the arcs of an orbit equally.
+        group = groups[int(same.arc[arc])]
+        return [
+            (flow[other], count / len(group)) for flow, count in zip(flows, same.count, strict=True) for other in group
+        ]
+
+    rows = capacity_rows(program, shared, same, load, scale)
     wants = np.zeros(net.vertices, dtype=bool)
     wants[net.members] = True
     tail, head = net.tail.tolist(), net.head.tolist()
-    for source, flow in zip(net.members.tolist(), flows, strict=True):
+    for source, flow in zip(same.first, flows, strict=True):
         terms: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
         for arc, variable in enumerate(flow):
             terms[head[arc]].append((variable, 1.0))
@@ -48,8 +63,8 @@ def concurrent_flow(net: Network, resources: list[Resource]) -> Solution | None:
         for vertex, entry in enumerate(terms):
             if vertex != source:
                 program.row([*entry, (rate, -1.0)] if wants[vertex] else entry, at_least=0.0, at_most=0.0)
-    value = program.solve([rate])
-    return Solution(value * scale * sources, [float(program.duals[row]) for row in rows])
+    value = program.solve([(rate, 1.0)])
+    return Solution(value * scale * len(net.members), resource_duals(program, rows))
 
 
 def tight_cut(topology: Topology, net: Network) -> tuple[list[str], list[str]]:

@@ -25,6 +25,8 @@ NOTHING = "nothing: it holds for every schedule"
 NO_CODING = "no coding: every message is one element or a reduction of such"
 ONLY_TREES = "every element is gathered and spread along trees, and devices without a rank only forward"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
+# Ranks up to which lengths are given beside a cut that is attained already.
+_LENGTHS = 64
 _SHARED = frozenset({"allgather", "reducescatter", "gather", "scatter"})
 _DUAL = {"reducescatter": "allgather", "reduce": "broadcast", "scatter": "gather"}
 
@@ -172,19 +174,26 @@ class _Question:
 
     def alltoall(self) -> list[Bound]:
         """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
+        from blinksim.bounds.alike import alike
         from blinksim.bounds.alltoall import concurrent_flow, tight_cut
-        from blinksim.bounds.resources import certify, resources
+        from blinksim.bounds.resources import agree, certify, resources
 
         side, limits = tight_cut(self.topology, self.net)
         cut = Cut.of(self.topology, self.collective, side, limits)
         bounds = [Bound("cut", cut.rate, cut, NOTHING, False)]
         shared = resources(self.topology, self.net)
-        solution = concurrent_flow(self.net, shared)
-        found = solution and certify(self.topology, self.collective, self.net, shared, solution)
+        solution = concurrent_flow(self.net, shared, alike(self.topology, self.net))
+        if solution is None:
+            return bounds
+        if agree(cut.rate, solution.value * float(self.net.unit)):
+            bounds[0] = replace(bounds[0], exact=True)
+            if self.topology.ranks > _LENGTHS:
+                return bounds
+        found = certify(self.topology, self.collective, self.net, shared, solution)
         if found:
             lengths, exact = found
             bounds.append(Bound("lengths", lengths.rate, lengths, NOTHING, exact))
-            bounds[0] = replace(bounds[0], exact=exact and cut.rate <= lengths.rate)
+            bounds[0] = replace(bounds[0], exact=bounds[0].exact or (exact and cut.rate <= lengths.rate))
         return sorted(bounds, key=_order)
 
     # --- partitions and trees -----------------------------------------------------------------------------------
@@ -211,6 +220,7 @@ class _Question:
         return sorted(bounds, key=_order)
 
     def _trees(self, reached: Fraction | None) -> tuple[Lengths, bool] | None:
+        from blinksim.bounds.alike import alike, nothing_alike
         from blinksim.bounds.resources import certify, guessed_lengths, resources
         from blinksim.bounds.trees import best_trees
 
@@ -220,7 +230,10 @@ class _Question:
             if guess is not None and guess.rate == reached:
                 return guess, True
         shared = resources(self.topology, self.net)
-        solution = best_trees(self.net, self.collective, shared, self.shares)
+        # A root or unequal shares tell ranks apart that the machine does not.
+        plain = not self.collective.rooted and not self.shares
+        same = alike(self.topology, self.net) if plain else nothing_alike(self.net)
+        solution = best_trees(self.net, self.collective, shared, same, self.shares)
         found = solution and certify(self.topology, self.collective, self.net, shared, solution, self.shares)
         if found:
             return found

@@ -45,10 +45,10 @@ class Program:
             self._model.safe_add_term_to_constraint(number, variable, factor)
         return number
 
-    def solve(self, objective: Sequence[int]) -> float:
-        """The greatest sum of the variables `objective`; raises `InfeasibleError` if GLOP finds no optimum."""
-        for variable in objective:
-            self._model.set_var_objective_coefficient(variable, 1.0)
+    def solve(self, objective: Sequence[tuple[int, float]]) -> float:
+        """The greatest sum of factor times variable; raises `InfeasibleError` if GLOP finds no optimum."""
+        for variable, factor in objective:
+            self._model.set_var_objective_coefficient(variable, factor)
         self._model.set_maximize(True)
         solver = ModelSolverHelper("glop")
         solver.solve(self._model)

@@ -35,3 +35,7 @@ class Flow:
         inside[self._solver.get_source_side_min_cut()] = True
         return inside
 
+
+    def carried(self) -> Array:
+        """What every arc carries, in the order in which the arcs were given."""
+        return np.asarray(self._solver.flows(np.arange(self._solver.num_arcs())), dtype=np.int64)

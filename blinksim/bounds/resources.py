@@ -6,12 +6,13 @@ the solver's arithmetic did (Neumaier and Shcherbina 2004, safe bounds in linear
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from blinksim.bounds.alike import Alike
 from blinksim.bounds.lengths import Lengths
 from blinksim.bounds.linear import Program
 from blinksim.bounds.network import Network
@@ -59,15 +60,35 @@ def resources(topology: Topology, net: Network) -> list[Resource]:
     return alone
 
 
-def capacity_rows(program: Program, shared: Sequence[Resource], firsts: Sequence[int], scale: float) -> list[int]:
-    """A row per resource over flows whose arc variables begin at `firsts`; capacities are divided by `scale`."""
-    return [
-        program.row(
-            [(first + arc, part) for first in firsts for arc, part in resource.uses],
-            at_most=resource.capacity / scale,
-        )
-        for resource in shared
-    ]
+def capacity_rows(
+    program: Program, shared: Sequence[Resource], same: Alike, load: Callable[[int], list[tuple[int, float]]],
+    scale: float,
+) -> list[list[int]]:
+    """One row per orbit of resources: what `load` gives for an arc, summed over its uses, fits the capacity.
+
+    Capacities are divided by `scale`. Returns (row, size of its orbit) per resource.
+    """
+    orbit: dict[tuple[int, ...], list[int]] = {}
+    for number, resource in enumerate(shared):
+        orbit.setdefault(tuple(sorted(int(same.arc[arc]) for arc, _ in resource.uses)), []).append(number)
+    rows: list[list[int]] = [[]] * len(shared)
+    for group in orbit.values():
+        resource = shared[group[0]]
+        terms = [(variable, factor * part) for arc, part in resource.uses for variable, factor in load(arc)]
+        row = program.row(terms, at_most=resource.capacity / scale)
+        for number in group:
+            rows[number] = [row, len(group)]
+    return rows
+
+
+def resource_duals(program: Program, rows: Sequence[Sequence[int]]) -> list[float]:
+    """The dual of every resource: its row's, shared by the orbit."""
+    return [float(program.duals[row]) / size for row, size in rows]
+
+
+def agree(rate: Fraction, value: float) -> bool:
+    """Whether an exact rate and a program's value are the same up to the solver's arithmetic."""
+    return abs(float(rate) - value) <= AGREE * value
 
 
 def certify(
@@ -88,6 +109,7 @@ def certify(
     names = [link.name for link in topology.links] + list(net.limits)
     target = solution.value * float(net.unit)
     best: Lengths | None = None
+    tried: list[dict[str, Fraction]] = []
     # Scaled to the smallest length, or to the largest, the lengths of a vertex are short fractions.
     smallest = float(dual[dual > 1e-7 * largest].min())
     for scale in (smallest, largest):
@@ -97,13 +119,16 @@ def certify(
                 for name, value in zip(names, dual.tolist(), strict=True)
                 if value > 1e-9 * largest
             }
+            if rounded in tried:
+                continue
+            tried.append(rounded)
             try:
                 found = Lengths.of(topology, collective, rounded, shares)
             except InputError:
                 continue
             if best is None or found.rate < best.rate:
                 best = found
-            if abs(float(best.rate) - target) <= AGREE * target:
+            if agree(best.rate, target):
                 return best, True
     return (best, False) if best else None
 

@@ -13,7 +13,7 @@ from golden_machines import GB, GOLDEN, a100, aurora, dgx1p, dgx1v, pair, ring
 from blinksim.bounds import BoundResult, bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.topology.graph import Device, Topology
+from blinksim.topology.graph import Device, Link, Topology
 
 
 def rate(topology: Topology, name: str, root: int = 0) -> Fraction:
@@ -225,3 +225,18 @@ def test_bandwidths_without_a_common_unit_are_refused() -> None:
     odd = Topology("odd", (Device("a", "gpu"), Device("b", "gpu")), tuple(links))
     with pytest.raises(InputError, match="round them"):
         bound(odd, Collective("allgather"))
+
+
+def test_a_switch_with_more_ways_out_than_in() -> None:
+    # 3 GB/s enter the switch, three times 3 leave it: only a switch that multicasts could reach the cut.
+    names = ["gpu0", "gpu1", "gpu2", "gpu3"]
+    up = [Link("gpu0", "switch", "nvlink", Fraction(3 * GB))]
+    down = [Link("switch", name, "nvlink", Fraction(3 * GB)) for name in names[1:]]
+    back = [Link(name, "gpu0", "nvlink", Fraction(3 * GB)) for name in names[1:]]
+    for can, scope, expected, exact in (("forward", "tree-optimum", 1, True), ("forward,multicast", "cut", 3, False)):
+        switch = Device("switch", "switch", can=frozenset(can.split(",")))
+        machine = Topology("fan", (*(Device(name, "gpu") for name in names), switch), (*up, *down, *back))
+        result = checked(bound(machine, Collective("broadcast")))
+        assert (result.scope, result.rate, result.headline.exact) == (scope, expected * GB, exact)
+        # Towards the root nothing is in the way: the switch takes no part.
+        assert checked(bound(machine, Collective("gather"))).headline.exact

@@ -227,3 +227,17 @@ def test_slow_links_in_a_cluster_are_found(data: st.DataObject) -> None:
         assert [entry.rate for entry in piecewise.bounds if entry.scope == "cut"] == [
             entry.rate for entry in at_once.bounds if entry.scope == "cut"
         ]
+
+
+@pytest.mark.parametrize("rates", [{}, {"pcie": "12GB/s"}, {"nvlink": "40GB/s"}, {"nvlink": "30GB/s", "ib": "100GB/s"}])
+def test_programs_over_orbits_give_the_same_rates(rates: dict[str, str]) -> None:
+    whole = a100(3)
+    for kind, rate in rates.items():
+        whole = whole.replace(kind, bandwidth=rate)
+    assert whole.generators
+    for name in ("allreduce", "alltoall"):
+        symmetric = bound(whole, Collective(name))
+        plain = bound(replace(whole, generators=()), Collective(name))
+        expected = [(entry.scope, entry.rate, entry.exact) for entry in plain.bounds]
+        assert [(entry.scope, entry.rate, entry.exact) for entry in symmetric.bounds] == expected
+        assert symmetric.headline.exact
