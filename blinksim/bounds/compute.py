@@ -15,7 +15,7 @@ from blinksim.bounds.certificate import Cut, Partition, Phases
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.bounds.results import Bound, BoundResult
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -182,7 +182,11 @@ class _Question:
         cut = Cut.of(self.topology, self.collective, side, limits)
         bounds = [Bound("cut", cut.rate, cut, NOTHING, False)]
         shared = resources(self.topology, self.net)
-        solution = concurrent_flow(self.net, shared, alike(self.topology, self.net))
+        try:
+            solution = concurrent_flow(self.net, shared, alike(self.topology, self.net))
+        except InfeasibleError:
+            # The solver gave up; the cut stands, as an upper bound.
+            solution = None
         if solution is None:
             return bounds
         if agree(cut.rate, solution.value * float(self.net.unit)):
@@ -233,7 +237,11 @@ class _Question:
         # A root or unequal shares tell ranks apart that the machine does not.
         plain = not self.collective.rooted and not self.shares
         same = alike(self.topology, self.net) if plain else nothing_alike(self.net)
-        solution = best_trees(self.net, self.collective, shared, same, self.shares)
+        try:
+            solution = best_trees(self.net, self.collective, shared, same, self.shares)
+        except InfeasibleError:
+            # The solver gave up; the other bounds stand, as upper bounds.
+            solution = None
         found = solution and certify(self.topology, self.collective, self.net, shared, solution, self.shares)
         if found:
             return found
