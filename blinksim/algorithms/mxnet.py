@@ -1,0 +1,224 @@
+"""Balanced binary trees of greatest weight, one per GPU, that avoid each other's links: MXNet's multi-tree allreduce.
+
+A balanced tree has the least latency, a heavy one the widest links, and a penalty on links that earlier trees use
+spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`). `blinksim.packing.balanced` finds
+the trees.
+
+MXNet's variables, with their defaults: MXNET_KVSTORE_USETREE (0) turns trees on; MXNET_KVSTORE_TREE_ARRAY_BOUND
+(10,000,000 elements) is `ARRAY_BOUND`; MXNET_KVSTORE_TREE_BACKTRACK (0) and MXNET_KVSTORE_TREE_LINK_USAGE_PENALTY
+(0.7) are the arguments `backtrack` and `penalty`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.algorithms.plan import Plan, Postal, pipelined
+from blinksim.algorithms.trees import height
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.packing import balanced
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.graph import Topology
+
+ARRAY_BOUND = 10_000_000
+"""Elements above which an array is sliced, and every GPU roots a tree with one slice."""
+PENALTY = 0.7
+COLLECTIVES = ("allreduce", "broadcast", "reduce")
+PCIE, SINGLE, DOUBLE = 1, 2, 3
+"""Values of the link matrix: a way over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
+TREES = ("auto", "single", "multi")
+MOST_RANKS = 64
+"""The trees are made for the GPUs of one machine; halving many more takes long, and gains nothing over its fabric."""
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class BalancedTree:
+    """leaves: the tree as `blinksim.packing.balanced` writes it. searched: whether halving got stuck, so that all
+    trees were compared (or that was asked for)."""
+
+    leaves: tuple[int, ...]
+    searched: bool
+
+    @property
+    def root(self) -> int:
+        return self.leaves[0]
+
+    @property
+    def depth(self) -> int:
+        return balanced.depth_of(len(self.leaves))
+
+    @property
+    def sends(self) -> list[tuple[int, int, int]]:
+        """(round, from, to) of every send of a reduction; a broadcast runs them backwards."""
+        return balanced.sends(self.leaves)
+
+
+# --- the link matrix ------------------------------------------------------------------------------------------------
+
+
+def link_matrix(topology: Topology) -> Matrix:
+    """The class of the way between every two ranks: 0 itself, `PCIE`, `SINGLE` or `DOUBLE`; shape (n, n).
+
+    A way through switches alone counts like a link with the lanes of its narrowest part.
+    """
+    index = [topology.index[name] for name in topology.members]
+    matrix = np.zeros((len(index), len(index)), dtype=np.float32)
+    for a, one in enumerate(index):
+        for b, other in enumerate(index):
+            if one != other:
+                links = [topology.links[i] for i in topology.router.route(one, other)]
+                passed = {topology.device(link.dst).kind for link in links[:-1]}
+                lanes = min(link.lanes for link in links)
+                matrix[a, b] = PCIE if passed - {"switch"} else SINGLE if lanes == 1 else DOUBLE
+    return matrix
+
+
+def corrected(matrix: Matrix, peers: npt.NDArray[np.bool_]) -> Matrix:
+    """The matrix that a driver reports, unless it calls a pair PCIe that can access each other's memory (`peers`).
+
+    Such a matrix is not believed (seen with CUDA 9.2 on a p3.16xlarge): then peers count as one lane, others as PCIe.
+    """
+    apart = ~np.eye(len(matrix), dtype=np.bool_)
+    if not ((matrix == PCIE) & peers & apart).any():
+        return matrix
+    return np.where(apart, np.where(peers, SINGLE, PCIE), 0).astype(np.float32)
+
+
+def connected(matrix: Matrix) -> bool:
+    """Whether links better than PCIe alone connect all GPUs."""
+    reached, level = {0}, [0]
+    while level:
+        level = [b for a in level for b in np.flatnonzero(matrix[a] > PCIE).tolist() if b not in reached]
+        level = list(dict.fromkeys(level))
+        reached.update(level)
+    return len(reached) == len(matrix)
+
+
+def weighted(matrix: Matrix) -> Matrix:
+    """The weights that trees are made from: PCIe gets 0 where NVLink connects all GPUs, else 1/n (it is shared)."""
+    pcie = np.float32(0 if connected(matrix) else 1 / len(matrix))
+    return np.where(matrix == PCIE, pcie, matrix).astype(np.float32)
+
+
+# --- the trees ------------------------------------------------------------------------------------------------------
+
+
+def grow(
+    weights: Matrix,
+    roots: Sequence[int],
+    *,
+    penalty: float = PENALTY,
+    backtrack: bool = False,
+    seed: int = 0,
+) -> list[BalancedTree]:
+    """One tree from each of `roots`, in that order, each avoiding the links of those before it.
+
+    penalty: what every use of a link multiplies its weight with, both ways. backtrack: compare all trees instead of
+    halving. Raises `InputError` for a penalty outside 0 to 1, `InfeasibleError` if no balanced tree spans the GPUs.
+    """
+    if not 0 < penalty <= 1:
+        raise InputError(f"penalty {penalty}: a use of a link multiplies its weight by more than 0 and at most 1")
+    random = Random(seed)
+    weights = weights.astype(np.float32)
+    trees = []
+    for root in roots:
+        leaves = None if backtrack else balanced.halved(weights, root, random)
+        searched = leaves is None
+        if leaves is None:
+            leaves = balanced.search(weights, root)
+        if leaves is None:
+            depth = balanced.depth_of(len(weights))
+            raise InfeasibleError(
+                f"mxnet: no tree of {depth} rounds from rank {root} reaches {len(weights)} ranks over these links; "
+                "take chain or packed"
+            )
+        trees.append(BalancedTree(tuple(leaves), searched))
+        weights = penalised(weights, trees[-1], penalty)
+    return trees
+
+
+def penalised(weights: Matrix, tree: BalancedTree, penalty: float) -> Matrix:
+    """The weights after one more use of each link of the tree."""
+    weights = weights.copy()
+    for _, a, b in tree.sends:
+        weights[a, b] *= np.float32(penalty)
+        weights[b, a] *= np.float32(penalty)
+    return weights
+
+
+def time(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """Seconds with the best number of pieces where all links are alike; loads are counted on the trees."""
+    roots = range(ranks if collective == "allreduce" else 1)
+    alike = np.full((ranks, ranks), SINGLE, dtype=np.float32) * ~np.eye(ranks, dtype=np.bool_)
+    up, down = collective != "broadcast", collective != "reduce"
+    out, into, received = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
+    tall = 0
+    for tree in grow(alike, roots):
+        for _, child, parent in tree.sends:
+            out += up * (np.arange(ranks) == child) + down * (np.arange(ranks) == parent)
+            into += up * (np.arange(ranks) == parent) + down * (np.arange(ranks) == child)
+            received[parent] += up
+        tall = max(tall, height({child: parent for _, child, parent in tree.sends}, tree.root))
+    part = size / len(roots)
+    return pipelined(tall * (up + down), part, part * max(*out, *into), model, part * max(received))
+
+
+def slices(rows: int, ranks: int) -> list[range]:
+    """The rows of an array that each tree carries: rows // ranks, and the rest on the last."""
+    part = rows // ranks
+    return [range(rank * part, (rank + 1) * part if rank < ranks - 1 else rows) for rank in range(ranks)]
+
+
+def sliced(elements: int, rows: int, ranks: int, bound: int = ARRAY_BOUND) -> bool:
+    """Whether MXNet slices an array over all trees: more elements than the bound, and two rows for every GPU."""
+    return elements > bound and rows >= 2 * ranks
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    trees: str = "auto",
+    elements: int | None = None,
+    penalty: float = PENALTY,
+    backtrack: bool = False,
+    seed: int = 0,
+) -> Schedule:
+    """The schedule, level by level: leaves to root for a reduction, back for a broadcast, both for allreduce.
+
+    trees: ``single`` (from the root, or rank 0), ``multi`` (from every rank, with an equal slice each; allreduce only)
+    or ``auto``: what MXNet takes for `elements`, and without that multi where it exists. Raises `InputError` for other
+    words and `InfeasibleError` if no balanced tree spans the ranks.
+    """
+    if topology.ranks > MOST_RANKS:
+        raise InfeasibleError(f"mxnet makes trees for {MOST_RANKS} ranks at most, not {topology.ranks}; take packed")
+    if trees not in TREES:
+        raise unknown("number of trees", trees, TREES)
+    if trees == "multi" and collective.rooted:
+        raise InputError(f"mxnet: a {collective.name} runs on the tree of its root; trees=multi is for allreduce")
+    if trees == "auto":
+        many = not collective.rooted and (elements is None or sliced(elements, elements, topology.ranks))
+    else:
+        many = trees == "multi"
+    plan = Plan(topology, collective, "mxnet", "forest")
+    roots = range(plan.n) if many else [collective.root]
+    weights = weighted(link_matrix(topology))
+    for channel, tree in enumerate(grow(weights, roots, penalty=penalty, backtrack=backtrack, seed=seed)):
+        chunk = plan.add_chunk(Fraction(1, len(roots)))
+        level, src, dst = (list(column) for column in zip(*tree.sends, strict=True)) if tree.sends else ([], [], [])
+        up = tree.depth if collective.reduces else 0
+        if up and level:
+            plan.send(src, dst, chunk=chunk, op=REDUCE, step=level, channel=channel)
+        if collective.name != "reduce" and level:
+            down = [up + tree.depth - 1 - round_ for round_ in level]
+            plan.send(dst, src, chunk=chunk, op=COPY, step=down, channel=channel)
+    return plan.finish()
