@@ -9,14 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from blinksim.bounds import bound as bound
     from blinksim.choose import Contest as Contest
     from blinksim.choose import Projection as Projection
     from blinksim.choose import contest as contest
     from blinksim.choose import project as project
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
+    from blinksim.execute import execute as execute
+    from blinksim.formats.schedule_json import read_schedule as read_schedule
+    from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import load as load
+    from blinksim.schedule.verify import verify as verify
     from blinksim.study.compare import compare as compare
+    from blinksim.study.place import place as place
+    from blinksim.synthesize import synthesize as synthesize
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
@@ -33,9 +40,16 @@ _HOME = {
     "Topology": "topology.graph",
     "compare": "study.compare",
     "contest": "choose",
+    "bound": "bounds",
+    "execute": "execute",
     "load": "machines",
+    "place": "study.place",
     "plot": "study.plots",
     "project": "choose",
+    "read_schedule": "formats.schedule_json",
+    "synthesize": "synthesize",
+    "verify": "schedule.verify",
+    "write_schedule": "formats.schedule_json",
 }
 __all__ = sorted(_HOME)
 

@@ -20,6 +20,7 @@ _RATE = {f"{unit}/s": Fraction(scale) for unit, scale in _SIZE.items()}
 _RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerate(("", "k", "M", "G", "T"))}
 _TIME = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
 _TIME["µs"] = _TIME["us"]
+_EXACT = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*)?")
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ/]*)\s*")
 
 
@@ -69,6 +70,17 @@ def parse_time(text: str) -> float:
     if not 0 <= time <= 3600:
         raise InputError(f"{text!r} is not a latency (0 to 3600 s)")
     return float(time)
+
+
+def parse_exact(text: object) -> Fraction:
+    """A number written as ``p`` or ``p/q`` in digits, as in ``1200/7``; raises `InputError` for anything else.
+
+    Decimal points and exponents are not taken: ``1e999999999`` would cost an age to make exact.
+    """
+    if not isinstance(text, str) or len(text) > 400 or not _EXACT.fullmatch(text):
+        shown = repr(text) if len(repr(text)) <= 60 else f"{repr(text)[:57]}…"
+        raise InputError(f"{shown} is not an exact number such as '1200/7'")
+    return Fraction(text)
 
 
 def format_size(size: float) -> str:

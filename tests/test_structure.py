@@ -31,6 +31,7 @@ ROWS = (
     ("formats",),
     ("machines",),
     ("choose",),
+    ("synthesize",),
     ("execute", "study"),
     ("cli", "__main__"),
 )

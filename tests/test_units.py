@@ -8,7 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from blinksim.errors import InputError
-from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_rate, parse_size, parse_time
+from blinksim.units import (
+    exact_GBps,
+    format_rate,
+    format_size,
+    format_time,
+    parse_exact,
+    parse_rate,
+    parse_size,
+    parse_time,
+)
 
 
 @pytest.mark.parametrize(
@@ -199,3 +208,14 @@ def test_times_survive_printing_to_four_digits(seconds):
 def test_exact_rates_are_fractions_of_gigabytes():
     assert exact_GBps(Fraction(240 * 10**9, 7)) == "240/7"
     assert exact_GBps(Fraction(25 * 10**9)) == "25"
+
+
+@pytest.mark.parametrize("text", ["1e99999999", "0x10", "1.5", "1/0", "", "3/", "/3", " 3", "9" * 500, None, 7, "１"])
+def test_exact_numbers_are_digits_only(text: object) -> None:
+    with pytest.raises(InputError, match="not an exact number"):
+        parse_exact(text)
+
+
+def test_exact_numbers() -> None:
+    assert parse_exact("1200/7") == Fraction(1200, 7)
+    assert parse_exact("-3") == -3

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from blinksim.bounds.certificate import Certificate, Cut, Partition, Phases
 from blinksim.bounds.lengths import Lengths
 from blinksim.errors import InputError, unknown
+from blinksim.units import parse_exact
 
 _Kind = TypeVar("_Kind", Cut, Partition, Phases, Lengths)
 KINDS = ("cut", "partition", "phases", "lengths")
@@ -16,11 +17,9 @@ KINDS = ("cut", "partition", "phases", "lengths")
 
 def _exact(value: object, what: str, times: int = 1) -> Fraction:
     try:
-        if not isinstance(value, str) or len(value) > 400:
-            raise ValueError
-        return Fraction(value) * times
-    except (ValueError, ZeroDivisionError):
-        raise InputError(f"certificate: {what} is not an exact number such as \"1200/7\"") from None
+        return parse_exact(value) * times
+    except InputError as error:
+        raise InputError(f"certificate: {what}: {error}") from None
 
 
 def _names(value: object, what: str) -> tuple[str, ...]:

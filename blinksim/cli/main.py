@@ -17,6 +17,11 @@ COMMANDS = {
     "topo": ("blinksim.cli.topo", "List, show, check, import and export machines."),
     "project": ("blinksim.cli.project", "How long will a collective take, and what takes the time?"),
     "compare": ("blinksim.cli.compare", "Which algorithm is best at which size?"),
+    "bound": ("blinksim.cli.bound", "How fast can a collective be at best, and why?"),
+    "synth": ("blinksim.cli.synth", "Build a schedule, prove it, and say how far it is from the best."),
+    "verify": ("blinksim.cli.verify", "Is this schedule, or this bound, right?"),
+    "run": ("blinksim.cli.run", "Run a schedule for real, on the CPU or on GPUs, and check the data."),
+    "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
 }
 
 _EPILOG = """\b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -112,20 +113,48 @@ class Setting:
             if self.ranks_per_node is not None:
                 raise InputError("--members and --ranks-per-node both say who takes part; give one of them")
             members = _devices(whole, self.members, "--members")
+        return whole.select(members, self.relay_names(whole, members), self.link_classes(whole))
+
+    def relay_names(self, whole: Any, members: tuple[str, ...]) -> tuple[str, ...]:
+        """The devices that --relays names; ``idle`` is every GPU that is no member."""
         if self.relays == "none":
-            relays: tuple[str, ...] = ()
-        elif self.relays == "idle":
-            relays = tuple(d.name for d in whole.devices if d.holds and d.name not in members)
-        else:
-            relays = _devices(whole, self.relays, "--relays")
+            return ()
+        if self.relays == "idle":
+            return tuple(d.name for d in whole.devices if d.holds and d.name not in members)
+        return _devices(whole, self.relays, "--relays")
+
+    def link_classes(self, whole: Any) -> tuple[str, ...] | None:
+        """The classes that --links names, None for the machine's default."""
         if self.links is None:
-            links = None
-        else:
-            given = [kind.strip() for kind in self.links.split(",") if kind.strip()]
-            links = whole.link_classes if given == ["all"] else given
-            if not links:
-                raise InputError("--links names no link class; leave it out for the machine's default, or say all")
-        return whole.select(members, relays, links)
+            return None
+        given = tuple(kind.strip() for kind in self.links.split(",") if kind.strip())
+        if not given:
+            raise InputError("--links names no link class; leave it out for the machine's default, or say all")
+        return tuple(whole.link_classes) if given == ("all",) else given
+
+    def command_line(self) -> str:
+        """The machine and its options as they would be typed again."""
+        words = [self.machine]
+        for key, default in (("nodes", 1), ("ranks_per_node", None), ("members", None), ("relays", "none"),
+                             ("links", None), ("rates", "nominal")):  # fmt: skip
+            value = getattr(self, key)
+            if value != default:
+                words += [f"--{key.replace('_', '-')}", shlex.quote(str(value))]
+        return " ".join([*words, *(f"--edit {shlex.quote(edit)}" for edit in self.edits)])
+
+    def described(self, topology: Any) -> dict[str, Any]:
+        """What an answer in JSON says about the machine, so that it can be checked again."""
+        return {
+            "machine": topology.name,
+            "source": self.machine,
+            "nodes": self.nodes,
+            "edits": list(self.edits),
+            "members": list(topology.members),
+            "relays": list(topology.relays),
+            "links": list(topology.default_links()),
+            "rates": topology.rates,
+            "rates_source": self.rates,
+        }
 
 
 def _devices(whole: Any, text: str, option: str) -> tuple[str, ...]:

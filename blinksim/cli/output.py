@@ -6,19 +6,21 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, indent: str = "  ") -> str:
-    """Columns under their headings; the first `left` columns flush left, the others, numbers, flush right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), indent: str = "  "
+) -> str:
+    """Columns under their headings; those numbered in `left` are text, flush left, the others numbers, flush right."""
     lines = [list(header), *(list(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 
     def cell(text: str, column: int) -> str:
-        return text.ljust(widths[column]) if column < left else text.rjust(widths[column])
+        return text.ljust(widths[column]) if column in left else text.rjust(widths[column])
 
     return "\n".join(indent + "  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
 

@@ -137,7 +137,7 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
         click.echo(f"  algorithm   {best.algorithm}{others}")
     if best.details.get("pieces", 1) > 1:
         click.echo(f"  pieces      {best.details['pieces']} per chunk, {best.details['steps']} hops deep")
-    click.echo(f"next: blinksim compare {setting.machine} {best.collective.name} --plot sizes.png")
+    click.echo(f"next: blinksim compare {setting.command_line()} {best.collective.name} --plot sizes.png")
 
 
 command.help = f"{command.help}\n\n{MACHINE_HELP}"

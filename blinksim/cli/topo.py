@@ -32,8 +32,8 @@ def list_machines(as_json: bool) -> None:
         rows = [{"name": name, "title": title} for name, title in titles.items()]
         print_json({"command": "topo list", "rows": rows, "shapes": dict(generators.FORMS)})
         return
-    click.echo(table(("machine", "what it is"), titles.items(), left=2))
-    click.echo("\n" + table(("shape", "for example"), generators.FORMS.items(), left=2))
+    click.echo(table(("machine", "what it is"), titles.items(), left=(0, 1)))
+    click.echo("\n" + table(("shape", "for example"), generators.FORMS.items(), left=(0, 1)))
     click.echo("\nnext: blinksim topo show dgx1-v100")
 
 
@@ -156,7 +156,7 @@ def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
     from blinksim.topology import rules
 
     if list_rules:
-        click.echo(table(("rule", "what it looks for"), [(r.name, r.doc) for r in rules.RULES.values()], left=2))
+        click.echo(table(("rule", "what it looks for"), [(r.name, r.doc) for r in rules.RULES.values()], left=(0, 1)))
         return
     if machine is None:
         raise InputError("name a machine to check, or list the rules with --rules")

@@ -1,0 +1,121 @@
+"""blinksim bound: the best rate that is possible, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.output import csv_text, names, print_json, table
+from blinksim.units import exact_GBps, format_rate
+
+
+@click.command(
+    "bound",
+    epilog="""\b
+Examples:
+  blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
+  blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
+  blinksim bound p3.16xlarge allreduce --losses""",
+)
+@click.argument("machine")
+@click.argument("collective")
+@machine_options
+@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
+@click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
+@output_options(table=True)
+def command(machine: str, collective: str, **options: Any) -> None:
+    """How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
+
+    Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify` re-adds the
+    sums of what --json prints.
+    """
+    from blinksim.bounds import bound, sensitivity
+    from blinksim.collective import Collective
+
+    setting = Setting.of(machine, options)
+    wanted = Collective.parse(collective, options["root"])
+    topology = setting.select()
+    found = bound(topology, wanted)
+    losses = sensitivity.link_losses(topology, wanted) if options["losses"] else []
+    gains = sensitivity.lane_gains(topology, wanted) if options["gains"] else []
+    nic = sensitivity.nic_gain(topology, wanted) if options["gains"] else None
+    gains = [*([nic] if nic else []), *gains]
+    if options["as_csv"]:
+        changes = losses or gains
+        rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes] or [_flat(b) for b in found.bounds]
+        click.echo(csv_text(rows), nl=False)
+    elif options["as_json"]:
+        answer = {"command": "bound", **setting.described(topology), **found.to_dict()}
+        answer["trees_per_root"] = trees_per_root(found)
+        if options["losses"]:
+            answer["losses"] = [change.to_dict() for change in losses]
+        if options["gains"]:
+            answer["gains"] = [change.to_dict() for change in gains]
+        print_json(answer)
+    else:
+        _show(found, losses, gains, setting)
+
+
+def trees_per_root(found: Any) -> int | None:
+    """The least number of equal trees that every root needs to attain an allgather's or a reduce-scatter's cut bound.
+
+    With 1/x = p/q in lowest terms, x the rate of one shard, it is q / gcd(q, all bandwidths) (ForestColl, section 4).
+    """
+    from fractions import Fraction
+    from math import gcd, lcm
+
+    if found.collective.name not in ("allgather", "reducescatter") or not found.headline.exact:
+        return None
+    rates = {link.bandwidth for link in found.topology.links}
+    unit = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
+    per_shard = found.rate / found.topology.ranks / unit
+    return int(per_shard.numerator)
+
+
+def _flat(entry: Any) -> dict[str, Any]:
+    return {
+        "scope": entry.scope,
+        "rate_exact": exact_GBps(entry.rate),
+        "algbw_GBps": float(entry.rate) / 1e9,
+        "kind": entry.kind,
+        "assumes": entry.assumes,
+    }
+
+
+def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> None:
+    from blinksim.collective import busbw_factor
+
+    topology, best = found.topology, found.headline
+    factor = busbw_factor(found.collective.name, topology.ranks)
+    exact = exact_GBps(found.rate)
+    rounded = f"{format_rate(found.rate)}, " if "/" in exact else ""
+    reach = "which a schedule attains" if best.exact else "an upper bound that may not be attained"
+    click.echo(
+        f"{found.collective} on {topology.name}: at most {exact} GB/s algbw "
+        f"({rounded}busbw {format_rate(found.rate * factor)}), {reach}"
+    )
+    click.echo(f"  {best.certificate.words(topology)}\n")
+    rows = [
+        (entry.scope, exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
+        for entry in found.bounds
+    ]
+    click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "holds for"), rows, left=(0, 3, 4)))
+    for title, changes in (("after losing one link", losses), ("with one more", gains)):
+        if changes:
+            click.echo(f"\n  {title}, GB/s algbw")
+            cells = [
+                (c.what, f"{float(c.after) / 1e9:.4g}", f"{100 * (c.ratio - 1):+.1f} %", str(len(c.pairs)))
+                for c in changes
+            ]
+            click.echo(table(("change", "bound", "change by", "alike"), cells))
+    click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
+    if topology.relays:
+        click.echo(f"  relays {names(topology.relays)}")
+    click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
+    click.echo(f"next: blinksim bound {setting.command_line()} {found.collective.name} --losses")
+
+
+command.help = f"{command.help}\n\n{MACHINE_HELP}"

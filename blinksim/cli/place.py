@@ -1,0 +1,66 @@
+"""blinksim place: which GPUs should I ask for?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.output import csv_text, print_json, table
+
+
+@click.command("place", epilog="\b\nExample:\n  blinksim place dgx1-v100 4")
+@click.argument("machine")
+@click.argument("count", type=click.IntRange(2))
+@machine_options
+@click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Rows to print as text.")
+@output_options(table=True)
+def command(machine: str, count: int, **options: Any) -> None:
+    """Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them."""
+    from blinksim.collective import Collective
+    from blinksim.errors import InputError
+    from blinksim.study.place import place
+
+    setting = Setting.of(machine, options)
+    if setting.members is not None or setting.ranks_per_node is not None:
+        raise InputError("place chooses the members itself; leave --members and --ranks-per-node out")
+    whole = setting.load()
+    links = setting.link_classes(whole)
+    relays = setting.relays if setting.relays in ("none", "idle") else setting.relay_names(whole, ())
+    found = place(whole, count, Collective.parse(options["collective"]), links=links, relays=relays)
+    rows = [placement.to_dict() for placement in found]
+    if options["as_csv"]:
+        flat = [row | {"members": " ".join(row["members"]), "relays": " ".join(row["relays"])} for row in rows]
+        click.echo(csv_text(flat), nl=False)
+        return
+    if options["as_json"]:
+        described = setting.described(whole)
+        print_json({"command": "place", **described, "collective": options["collective"], "count": count, "rows": rows})
+        return
+    best, connected = found[0], sum(p.connected for p in found)
+    if best.rate is None:
+        click.echo(f"no {count} GPUs of {whole.name} are connected by the chosen links")
+        click.get_current_context().exit(1)
+    click.echo(
+        f"{count} of {whole.name}'s {whole.ranks} GPUs for {options['collective']}: ask for {', '.join(best.members)}, "
+        f"up to {float(best.rate) / 1e9:.4g} GB/s algbw; {connected} of {len(found)} choices are connected\n"
+    )
+    cells = [
+        (
+            " ".join(row["members"]),
+            row["rate_exact"] or "-",
+            f"{row['algbw_GBps']:.4g}" if row["connected"] else "not connected",
+            f"{row['algbw_GBps'] / rows[0]['algbw_GBps']:.0%}" if row["connected"] else "",
+        )
+        for row in rows[: options["top"]]
+    ]
+    click.echo(table(("GPUs", "GB/s, exact", "GB/s", "of the best"), cells))
+    if len(rows) > options["top"]:
+        click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
+    chosen = ",".join(best.members)
+    click.echo(f"next: blinksim bound {setting.machine} {options['collective']} --members {chosen}")
+
+
+command.help = f"{command.help}\n\n{MACHINE_HELP}"

@@ -1,0 +1,85 @@
+"""blinksim run: a schedule run for real, its data checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from blinksim.cli.output import print_json
+from blinksim.errors import InputError
+from blinksim.units import format_rate, format_size, format_time, parse_size
+
+
+@click.command(
+    "run",
+    epilog="""\b
+Examples:
+  blinksim run schedule.json 1000003 --executor numpy --op prod --dtype int32 --check
+  blinksim run schedule.json 1GiB --executor cupy
+  blinksim run --pairs""",
+)
+@click.argument("schedule", required=False)
+@click.argument("size", required=False)
+@click.option("--executor", type=click.Choice(["numpy", "cupy"]), default="numpy", show_default=True)
+@click.option("--op", default="sum", show_default=True, help="sum, prod, min or max.")
+@click.option("--dtype", default="float32", show_default=True, help="Such as float32, bfloat16, int32.")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compare every rank's data afterwards.")
+@click.option("--in-place", is_flag=True, help="Use one buffer for input and output.")
+@click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
+@click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")
+@click.option("--seed", type=int, help="Order in which NumPy runs the blocks.  [default: in turn]")
+@click.option("--pairs", is_flag=True, help="Measure every pair of GPUs instead of running a schedule.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, **options: Any) -> None:
+    """Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
+
+    NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
+    """
+    if pairs:
+        _pairs(schedule, as_json)
+        return
+    if schedule is None or size is None:
+        raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
+    from blinksim.execute import execute
+    from blinksim.formats.schedule_json import read_schedule
+
+    found = execute(read_schedule(schedule), parse_size(size), **options)
+    if as_json:
+        print_json({"command": "run", "schedule": schedule, **found.to_dict()})
+    else:
+        _show(found)
+    if not found.ok:
+        click.get_current_context().exit(1)
+
+
+def _show(found: Any) -> None:
+    what = f"{found.algorithm} {found.collective} of {format_size(found.used_bytes)} on {len(found.members)} ranks"
+    if found.wrong is None:
+        state = "not checked"
+    else:
+        state = "correct" if found.ok else f"WRONG: {found.wrong} elements differ"
+    click.echo(f"{what}, {found.executor}, {found.dtype}{' ' + found.op if found.collective.reduces else ''}: {state}")
+    if found.rounding:
+        click.echo(f"  {found.rounding}")
+    if found.wrong is not None:
+        click.echo(f"  largest error {found.max_error:g} (tolerance: {found.tolerance})")
+    if found.time_s is not None:
+        click.echo(
+            f"  median of {len(found.times_s)}: {format_time(found.time_s)}, algbw {format_rate(found.algbw)}, "
+            f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
+        )
+        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}")
+
+
+def _pairs(schedule: str | None, as_json: bool) -> None:
+    if schedule is not None:
+        raise InputError("--pairs measures the links between GPUs; leave the schedule out")
+    from blinksim.execute.measure import measure_pairs
+
+    found = measure_pairs()
+    if as_json:
+        print_json({"command": "run", **found})
+        return
+    for key, value in found.items():
+        click.echo(f"{key}: {value}")

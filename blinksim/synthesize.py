@@ -1,0 +1,119 @@
+"""From a question to a schedule that is verified and knows how far it is from the best that is possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blinksim.algorithms.registry import algorithm as registered
+from blinksim.choose import build
+from blinksim.collective import Collective, busbw_factor
+from blinksim.schedule.loads import rate
+from blinksim.schedule.verify import Verdict, verify
+from blinksim.units import exact_GBps
+
+if TYPE_CHECKING:
+    from blinksim.bounds.results import BoundResult
+    from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """A schedule, its proof, and the bounds beside it.
+
+    seconds: what building took, without the bounds and the proof. rate: algbw in bytes/s that the loads allow, exact.
+    """
+
+    schedule: Schedule
+    verdict: Verdict
+    bounds: BoundResult
+    seconds: float
+
+    @property
+    def rate(self) -> Fraction:
+        return rate(self.schedule) or Fraction(0)
+
+    @property
+    def gap(self) -> Fraction:
+        """1 - rate / bound, exact; 0 where the schedule is provably the best."""
+        return 1 - self.rate / self.bounds.rate
+
+    @property
+    def height(self) -> int:
+        """Sends on the longest way from where a chunk starts (or is complete) to where it is needed."""
+        return max(depth(self.schedule), default=0)
+
+    @property
+    def hops(self) -> int:
+        """Links on the longest route of a single send."""
+        return int(np.diff(self.schedule.route_start).max(initial=0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``bound --json``, and those of the schedule."""
+        bound = self.bounds.to_dict()
+        factor = busbw_factor(self.schedule.collective.name, self.schedule.topology.ranks)
+        return {
+            **bound,
+            "bound_exact": bound["rate_exact"],
+            "rate_exact": exact_GBps(self.rate),
+            "algbw_GBps": float(self.rate) / 1e9,
+            "busbw_GBps": float(self.rate * factor) / 1e9,
+            "algorithm": self.schedule.algorithm,
+            "trees": self.schedule.chunks,
+            "height": self.height,
+            "hops": self.hops,
+            "steps": self.schedule.steps,
+            "sends": self.schedule.sends,
+            "gap_exact": str(self.gap),
+            "synthesis_s": self.seconds,
+            "verified": self.verdict.ok,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Synthesis {exact_GBps(self.rate)} GB/s, gap {self.gap}, verified {self.verdict.ok}\n  {self.schedule!r}>"
+        )
+
+
+def depth(schedule: Schedule) -> list[int]:
+    """For each chunk the most sends in a row, on its way together (reductions) or apart (copies), whichever is more."""
+    devices = len(schedule.topology.devices)
+    deepest = np.zeros(schedule.chunks, dtype=np.int64)
+    for op in (0, 1):
+        reached = np.zeros(schedule.chunks * devices, dtype=np.int64)
+        chosen = np.flatnonzero(schedule.op == op)
+        keys = schedule.chunk[chosen].astype(np.int64) * devices
+        bounds = np.append(np.flatnonzero(np.diff(schedule.step[chosen], prepend=-1)), len(chosen))
+        for first, end in pairwise(bounds):
+            now = slice(int(first), int(end))
+            long = reached[keys[now] + schedule.src[chosen[now]]] + 1
+            np.maximum.at(reached, keys[now] + schedule.dst[chosen[now]], long)
+            np.maximum.at(deepest, schedule.chunk[chosen[now]], long)
+    return [int(value) for value in deepest]
+
+
+def synthesize(
+    topology: Topology, collective: Collective | str, algorithm: str = "packed", **options: Any
+) -> Synthesis:
+    """A verified schedule of `collective` on a selected topology, with its bounds.
+
+    options: what the algorithm's ``build`` takes beyond these (time_limit, seed …). Raises `InputError` for unknown
+    names and `InfeasibleError` where the algorithm does not exist.
+    """
+    from blinksim.bounds import bound
+
+    wanted = Collective.parse(collective) if isinstance(collective, str) else collective
+    part = topology.select()
+    start = perf_counter()
+    schedule = build(part, wanted, registered(algorithm), **options)
+    seconds = perf_counter() - start
+    bounds = bound(part, wanted)
+    if not schedule.bound:
+        schedule = schedule.with_bound(bounds.headline.to_dict(part, wanted))
+    return Synthesis(schedule, verify(schedule), bounds, seconds)
