@@ -1,1 +1,126 @@
-"""Schedules run for real: NumPy and GPUs."""
+"""Schedules run for real: one program, interpreted by NumPy and by GPUs, and checked against the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blinksim.errors import InputError, unknown
+from blinksim.execute.compile import compile_schedule
+from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
+from blinksim.execute.fit import fit
+from blinksim.execute.program import ExecutionError, Program
+from blinksim.execute.reference import Reference
+from blinksim.execute.results import Execution
+from blinksim.schedule.model import Schedule
+
+EXECUTORS = ("numpy", "cupy")
+# What the CPU pretends to have: enough for slices to matter, few enough to stay quick.
+_CPU_BLOCKS = 8
+_CPU_PIECE = 1 << 20
+
+
+def execute(
+    schedule: Schedule,
+    size_bytes: int,
+    *,
+    executor: str = "numpy",
+    op: str = "sum",
+    dtype: str = "float32",
+    in_place: bool = False,
+    check: bool = True,
+    slices: int | None = None,
+    piece_bytes: int | None = None,
+    seed: int | None = None,
+    gpus: Sequence[int] | None = None,
+    warmup: int = 5,
+    iterations: int = 20,
+    timeout_s: float = 5.0,
+) -> Execution:
+    """Runs a schedule on pseudo-random data, and compares every rank's output with the collective's definition.
+
+    size_bytes: rounded down to whole elements; `Execution.rounding` says so. executor: "numpy" runs the program once
+    on the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of `ELEMENT_TYPES`. slices, piece_bytes:
+    how the program is cut (default: chosen by `blinksim.execute.fit`). seed: for NumPy, a random order of the blocks.
+    gpus: CUDA devices in rank order. timeout_s: how long a GPU waits for another before the run ends with an error.
+
+    Raises `InputError` for bad arguments, `ExecutionError` if the program gets stuck, and for "cupy" `MissingError`
+    without CuPy, GPUs or peer access. A wrong result is no error: look at `Execution.wrong`.
+    """
+    if executor not in EXECUTORS:
+        raise unknown("executor", executor, EXECUTORS)
+    kind = element_type(dtype)
+    check_reduction(op)
+    count = size_bytes // kind.itemsize
+    if count < 1:
+        raise InputError(f"{size_bytes} bytes hold no element of {kind.name}, which has {kind.itemsize}")
+    if warmup < 0 or iterations < 1:
+        raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
+    program = compile_schedule(schedule, count, kind, in_place=in_place)
+    reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
+    times: tuple[float, ...] = ()
+    hardware: tuple[str, ...] = ()
+    wrong: int | None = None
+    worst: float | None = None
+    if executor == "numpy":
+        from blinksim.execute.numpy_executor import interpret
+
+        program = fit(
+            program, _CPU_BLOCKS, 1 if slices is None else slices, _CPU_PIECE if piece_bytes is None else piece_bytes
+        )
+        outputs = interpret(program, [reference.inputs(rank) for rank in range(reference.ranks)], op, seed)
+        if check:
+            results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
+            wrong, worst = sum(bad for bad, _ in results), max((error for _, error in results), default=0.0)
+    else:
+        from blinksim.execute.gpu_run import run_on_gpus
+
+        done = run_on_gpus(
+            program,
+            schedule.topology,
+            reference,
+            gpus=gpus,
+            slices=slices,
+            piece_bytes=piece_bytes,
+            warmup=warmup,
+            iterations=iterations,
+            timeout_s=timeout_s,
+            check=check,
+        )
+        program, times, hardware, wrong, worst = done
+    topology = schedule.topology
+    return Execution(
+        machine=topology.name,
+        collective=schedule.collective,
+        algorithm=schedule.algorithm,
+        members=topology.members,
+        relays=topology.relays,
+        links=topology.default_links(),
+        rates=topology.rates,
+        executor=executor,
+        op=op,
+        dtype=kind.name,
+        size_bytes=size_bytes,
+        count=count,
+        itemsize=kind.itemsize,
+        in_place=in_place,
+        ops=program.ops,
+        slices=program.slices,
+        piece_bytes=program.piece_units * program.unit * kind.itemsize,
+        wrong=wrong,
+        max_error=worst,
+        tolerance=reference.tolerance,
+        times_s=times,
+        hardware=hardware,
+    )
+
+
+__all__ = [
+    "ELEMENT_TYPES",
+    "EXECUTORS",
+    "REDUCTIONS",
+    "Execution",
+    "ExecutionError",
+    "Program",
+    "compile_schedule",
+    "execute",
+]

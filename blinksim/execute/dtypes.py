@@ -1,0 +1,120 @@
+"""Element types and reductions, with the arithmetic that both executors use.
+
+Integers wrap around. float16 and bfloat16 are widened to float32, folded in the order of the sources, and rounded
+once, to nearest even, when stored. bfloat16 is the upper half of a float32; NumPy has no such type, so it is kept as
+uint16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InputError, unknown
+
+Array = npt.NDArray[Any]
+# Every byte of memory that nobody has written: NaN for the floating types, -1 or the largest value for integers.
+POISON_BYTE = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """name: as on the command line. storage: NumPy type of the bits. fraction_bits: of a floating type, else 0."""
+
+    name: str
+    storage: str
+    fraction_bits: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.storage).itemsize
+
+    @property
+    def floating(self) -> bool:
+        return self.fraction_bits > 0
+
+    @property
+    def epsilon(self) -> float:
+        """Distance from 1 to the next larger value; 0 for integers."""
+        return 2.0**-self.fraction_bits if self.floating else 0.0
+
+
+ELEMENT_TYPES = {
+    entry.name: entry
+    for entry in (
+        *(ElementType(name, name) for name in ("int8", "uint8", "int32", "uint32", "int64", "uint64")),
+        ElementType("float16", "float16", 10),
+        ElementType("bfloat16", "uint16", 7),
+        ElementType("float32", "float32", 23),
+        ElementType("float64", "float64", 52),
+    )
+}
+_SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32"}
+_SHORT |= {"double": "float64", "fp64": "float64", "int": "int32"}
+REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def element_type(name: str) -> ElementType:
+    """The type called `name` (also half, bf16, float …); raises `InputError` with the nearest names."""
+    key = _SHORT.get(name.lower(), name.lower())
+    if key not in ELEMENT_TYPES:
+        raise unknown("element type", name, ELEMENT_TYPES)
+    return ELEMENT_TYPES[key]
+
+
+def check_reduction(op: str) -> str:
+    """The name itself, if it is one of `REDUCTIONS`; raises `InputError` otherwise."""
+    if op not in REDUCTIONS:
+        raise unknown("reduction", op, REDUCTIONS)
+    return op
+
+
+def widen(values: Array, kind: ElementType) -> Array:
+    """Storage to what is computed with: float32 for the 16-bit types, anything else as it is."""
+    if kind.name == "float16":
+        return values.astype(np.float32)
+    if kind.name == "bfloat16":
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values
+
+
+def narrow(values: Array, kind: ElementType) -> Array:
+    """What was computed with, back to storage, rounded to nearest even."""
+    if kind.name == "float16":
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16)
+    if kind.name == "bfloat16":
+        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        # Rounding up the bits of a NaN could carry into the sign and make it a number.
+        return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
+    return values
+
+
+def fold(sources: Sequence[Array], op: str, kind: ElementType) -> Array:
+    """The sources reduced from first to last, in storage form; a single source comes back as it is."""
+    if not sources:
+        raise InputError("nothing to reduce")
+    if len(sources) == 1:
+        return sources[0]
+    combine = REDUCTIONS[op]
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = combine(widen(sources[0], kind), widen(sources[1], kind))
+        for source in sources[2:]:
+            total = combine(total, widen(source, kind))
+        return narrow(total, kind)
+
+
+def poison(count: int, kind: ElementType) -> Array:
+    """`count` elements that nobody has written."""
+    return np.full(count * kind.itemsize, POISON_BYTE, dtype=np.uint8).view(kind.storage)

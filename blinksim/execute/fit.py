@@ -1,0 +1,77 @@
+"""Cuts a program to the size of the machine: how many slices, how large the pieces, which queues share a block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from blinksim.errors import InputError
+from blinksim.execute.program import BY_KEY, Longs, Program
+
+# Chosen from a scan on four H200 (validate/results/tuning-4gpu.json).
+MOST_SLICES = 64
+# Below this a further block costs more in flags than it gains in bandwidth.
+SLICE_BYTES = 16 << 10
+# One block moves a small piece in 3 us, a large one in 12; smaller ones spend their time on flags, and in pipelines
+# larger ones make the next device wait.
+SMALL_PIECE, LARGE_PIECE = 128 << 10, 512 << 10
+
+
+def merge_queues(program: Program, most: int) -> Program:
+    """The same ops in at most `most` queues a device.
+
+    Ops keep their order by key, along which every program can run, so merging never makes a program get stuck.
+    """
+    if most < 1:
+        raise InputError("a device needs room for at least one queue")
+    sizes = [len(program.queues_of(device)) for device in range(len(program.devices))]
+    if max(sizes, default=0) <= most:
+        return program
+    place = np.concatenate([np.arange(size, dtype=np.int64) % most for size in sizes])
+    label = program.queue_device * most + place
+    op_label = np.repeat(label, np.diff(program.queue_start))
+    order = np.lexsort((np.arange(program.ops), program.key, op_label))
+    labels, counts = np.unique(op_label[order], return_counts=True)
+    names = {int(x): "; ".join(np.array(program.queue_name)[label == x].tolist()) for x in labels}
+    changes: dict[str, object] = {}
+    for table in ("source", "destination", "wait", "signal"):
+        start: Longs = getattr(program, f"{table}_start")
+        rows: Longs = getattr(program, f"{table}s")
+        lengths = np.diff(start)[order]
+        which = np.concatenate([np.arange(start[op], start[op + 1]) for op in order] or [np.zeros(0, np.int64)])
+        changes[f"{table}_start"] = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        changes[f"{table}s"] = rows[which.astype(np.int64)]
+    return replace(
+        program,
+        queue_device=labels // most,
+        queue_start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        queue_name=tuple(names[int(x)] for x in labels),
+        key=program.key[order],
+        chunk=program.chunk[order],
+        length=program.length[order],
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: int | None = None) -> Program:
+    """The program cut for devices that hold `blocks` thread blocks at once.
+
+    slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 64, as long as
+    each still gets 16 KiB of the longest chunk; pieces of 128 KiB, and where nothing is pipelined an eighth of a slice
+    up to 512 KiB. Raises `InputError` if the slices asked for do not fit.
+    """
+    longest = int(program.length.max(initial=0)) * program.kind.itemsize
+    queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
+    if slices is None:
+        room = max(1, min(MOST_SLICES, blocks // max(1, queues), longest // SLICE_BYTES))
+        slices = 1 << room.bit_length() - 1
+    elif slices < 1:
+        raise InputError("slices must be at least 1")
+    elif slices > blocks:
+        raise InputError(f"{slices} slices need {slices} thread blocks on every GPU, and only {blocks} run at once")
+    program = merge_queues(program, max(1, blocks // slices))
+    if piece_bytes is None:
+        largest = LARGE_PIECE if program.order == BY_KEY else SMALL_PIECE
+        piece_bytes = min(max(SMALL_PIECE, longest // slices // 8), largest)
+    return program.cut(slices, piece_bytes)

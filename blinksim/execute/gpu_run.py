@@ -1,0 +1,51 @@
+"""One measured and checked run on GPUs: fit, load, time, load again where that is needed, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices
+from blinksim.execute.fit import fit
+from blinksim.execute.measure import Stopwatch
+from blinksim.execute.program import Program
+from blinksim.execute.reference import Reference
+from blinksim.topology.graph import Topology
+
+Outcome = tuple[Program, tuple[float, ...], tuple[str, ...], int | None, float | None]
+
+
+def run_on_gpus(
+    program: Program,
+    topology: Topology,
+    reference: Reference,
+    *,
+    gpus: Sequence[int] | None = None,
+    slices: int | None = None,
+    piece_bytes: int | None = None,
+    warmup: int = 5,
+    iterations: int = 20,
+    timeout_s: float = 5.0,
+    check: bool = True,
+) -> Outcome:
+    """(the fitted program, seconds of each iteration, names of the GPUs, wrong elements, largest error).
+
+    The arguments and errors are those of `blinksim.execute.execute`. The outputs compared are those of the last timed
+    iteration; in place, where every iteration changes its own input, those of a further one on fresh data.
+    """
+    chosen = map_devices(program, topology, gpus)
+    kernels = Kernels(program, reference.op, chosen)
+    program = fit(program, kernels.blocks, slices, piece_bytes)
+    runner = Runner(program, kernels, chosen, timeout_s)
+    runner.load(reference)
+    watch = Stopwatch(runner.gpus, runner.streams)
+    times = watch.time(runner.launch, runner.synchronize, warmup, iterations)
+    wrong: int | None = None
+    worst: float | None = None
+    if check:
+        if program.layout.in_place:
+            runner.load(reference)
+            runner.launch()
+            runner.synchronize()
+        wrong, worst = runner.compare(reference)
+    properties = kernels.cupy.cuda.runtime.getDeviceProperties
+    return program, tuple(times), tuple(properties(gpu)["name"].decode() for gpu in chosen), wrong, worst

@@ -1,0 +1,288 @@
+// Interprets the tables of blinksim/execute/tables.py: one launch per GPU and collective, one thread block per queue and
+// slice. Needs no headers. The compiler is told ELEMENT (the stored type), WIDE (what is computed with), CONVERT
+// (0 none, 1 IEEE half, 2 bfloat16, both kept as unsigned short) and REDUCE (0 sum, 1 prod, 2 min, 3 max).
+// All blocks of all GPUs must be resident at once; the host checks that. A wait that takes too long is recorded in
+// `error`, and then every block of that GPU leaves at its next wait, so that no launch runs for ever.
+
+typedef unsigned long long u64;
+typedef long long i64;
+
+#ifndef BLINKSIM_HOST  // a host build brings these along, with threads for blocks
+#define DEVICE static __device__ __forceinline__
+#define SHARED __shared__
+#define KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
+
+struct alignas(16) Line { unsigned int w[4]; };
+
+// The data is written by other GPUs while the kernel runs: the read-only path and L1 must not be used for it.
+DEVICE Line load_line(const void* p) {
+  Line v;
+  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+  return v;
+}
+DEVICE void store_line(void* p, Line v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};"
+               :: "l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
+}
+DEVICE u64 load_acquire(const u64* p) {
+  u64 v;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+// Releases what the whole block wrote before its last barrier, not only this thread (PTX ISA, causality order).
+DEVICE void store_release(u64* p, u64 v) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory");
+}
+DEVICE u64 nanoseconds() {
+  u64 t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+DEVICE float from_half(unsigned short h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+DEVICE unsigned short to_half(float f) {
+  unsigned short h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+DEVICE float from_bits(unsigned int b) { return __uint_as_float(b); }
+DEVICE unsigned int to_bits(float f) { return __float_as_uint(f); }
+#endif
+
+#if CONVERT == 1
+DEVICE float widen(unsigned short v) { return from_half(v); }
+DEVICE unsigned short narrow(float v) { return to_half(v); }
+#elif CONVERT == 2
+DEVICE float widen(unsigned short v) { return from_bits((unsigned int)v << 16); }
+DEVICE unsigned short narrow(float v) {
+  unsigned int b = to_bits(v);
+  return v != v ? 0x7fff : (unsigned short)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
+}
+#else
+DEVICE WIDE widen(ELEMENT v) { return (WIDE)v; }
+DEVICE ELEMENT narrow(WIDE v) { return (ELEMENT)v; }
+#endif
+
+DEVICE WIDE combine(WIDE a, WIDE b) {
+#if REDUCE == 0
+  return a + b;
+#elif REDUCE == 1
+  return a * b;
+#elif REDUCE == 2
+  return b < a ? b : a;
+#else
+  return a < b ? b : a;
+#endif
+}
+
+constexpr int MOST_SOURCES = 8, MOST_TARGETS = 32;
+constexpr int PER_LINE = 16 / sizeof(ELEMENT);
+union Pack { Line line; ELEMENT e[PER_LINE]; };
+
+// Reduces `lines` lines of N sources and stores them to every target; U lines of each source are in flight per thread.
+template <int N, int U>
+DEVICE void move_lines(char* const* source, char* const* target, int targets, i64 lines) {
+  const i64 stride = blockDim.x;
+  i64 at = threadIdx.x;
+  for (; at + (U - 1) * stride < lines; at += U * stride) {
+    Pack v[N][U];
+#pragma unroll
+    for (int s = 0; s < N; ++s)
+#pragma unroll
+      for (int u = 0; u < U; ++u) v[s][u].line = load_line(source[s] + 16 * (at + u * stride));
+    if (N > 1) {
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+#pragma unroll
+        for (int e = 0; e < PER_LINE; ++e) {
+          WIDE total = widen(v[0][u].e[e]);
+#pragma unroll
+          for (int s = 1; s < N; ++s) total = combine(total, widen(v[s][u].e[e]));
+          v[0][u].e[e] = narrow(total);
+        }
+    }
+    for (int t = 0; t < targets; ++t)
+#pragma unroll
+      for (int u = 0; u < U; ++u) store_line(target[t] + 16 * (at + u * stride), v[0][u].line);
+  }
+  if (U > 1) {
+    for (; at < lines; at += stride) {
+      Pack v[N];
+#pragma unroll
+      for (int s = 0; s < N; ++s) v[s].line = load_line(source[s] + 16 * at);
+      if (N > 1) {
+#pragma unroll
+        for (int e = 0; e < PER_LINE; ++e) {
+          WIDE total = widen(v[0].e[e]);
+#pragma unroll
+          for (int s = 1; s < N; ++s) total = combine(total, widen(v[s].e[e]));
+          v[0].e[e] = narrow(total);
+        }
+      }
+      for (int t = 0; t < targets; ++t) store_line(target[t] + 16 * at, v[0].line);
+    }
+  }
+}
+
+// The same, element by element: what is left over, and places that differ in their distance from a 16-byte boundary.
+DEVICE void move_elements(char* const* source, int sources, char* const* target, int targets, i64 begin, i64 end) {
+  for (i64 at = begin + threadIdx.x; at < end; at += blockDim.x) {
+    ELEMENT out = ((const volatile ELEMENT*)source[0])[at];
+    if (sources > 1) {
+      WIDE total = widen(out);
+      for (int s = 1; s < sources; ++s) total = combine(total, widen(((const volatile ELEMENT*)source[s])[at]));
+      out = narrow(total);
+    }
+    for (int t = 0; t < targets; ++t) ((volatile ELEMENT*)target[t])[at] = out;
+  }
+}
+
+DEVICE void poison(char* const* target, int targets, i64 bytes) {
+  for (int t = 0; t < targets; ++t)
+    for (i64 at = threadIdx.x; at < bytes; at += blockDim.x) ((volatile unsigned char*)target[t])[at] = 0xff;
+}
+
+DEVICE void move(char* const* source, int sources, char* const* target, int targets, i64 count) {
+  if (sources == 0) return poison(target, targets, count * (i64)sizeof(ELEMENT));
+  const u64 phase = (u64)source[0] % 16;
+  bool alike = phase % sizeof(ELEMENT) == 0;
+  for (int s = 1; s < sources; ++s) alike = alike && (u64)source[s] % 16 == phase;
+  for (int t = 0; t < targets; ++t) alike = alike && (u64)target[t] % 16 == phase;
+  if (!alike) return move_elements(source, sources, target, targets, 0, count);
+  i64 head = phase ? (i64)((16 - phase) / sizeof(ELEMENT)) : 0;
+  if (head > count) head = count;
+  const i64 lines = (count - head) / PER_LINE;
+  if (head) move_elements(source, sources, target, targets, 0, head);
+  if (head + lines * PER_LINE < count) move_elements(source, sources, target, targets, head + lines * PER_LINE, count);
+  char* from[MOST_SOURCES];
+  SHARED char* to[MOST_TARGETS];
+#pragma unroll
+  for (int s = 0; s < MOST_SOURCES; ++s) from[s] = s < sources ? source[s] + head * (i64)sizeof(ELEMENT) : nullptr;
+  for (int t = threadIdx.x; t < targets; t += blockDim.x) to[t] = target[t] + head * (i64)sizeof(ELEMENT);
+  __syncthreads();
+  switch (sources) {
+    case 1: return move_lines<1, 8>(from, to, targets, lines);
+    case 2: return move_lines<2, 4>(from, to, targets, lines);
+    case 3: return move_lines<3, 4>(from, to, targets, lines);
+    case 4: return move_lines<4, 4>(from, to, targets, lines);
+    case 5: return move_lines<5, 2>(from, to, targets, lines);
+    case 6: return move_lines<6, 2>(from, to, targets, lines);
+    case 7: return move_lines<7, 2>(from, to, targets, lines);
+    case 8: return move_lines<8, 2>(from, to, targets, lines);
+  }
+}
+
+// Waits until *flag reaches `least`. False once this GPU has given up; `op` and `piece` say where, for the message.
+DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op, i64 piece) {
+  u64 begin = 0, seen;
+  for (int turn = 1; (seen = load_acquire(flag)) < least; ++turn) {
+    if (turn % 64) continue;
+    const u64 now = nanoseconds();
+    if (!begin) begin = now;
+    if (*(volatile u64*)error) return false;
+    if (now - begin > timeout) {
+      if (atomicCAS(error, 0ULL, 1ULL) == 0) {
+        error[1] = op, error[2] = piece, error[3] = blockIdx.x, error[4] = least, error[5] = seen;
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
+// Words of the table's head and of one op; tables.py writes them.
+enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, HERALD_AT, HEAD_WORDS };
+enum { LENGTH, KEY, NUMBER, SOURCES_AT, TARGETS_AT, WAITS_AT, SIGNALS_AT, OP_WORDS };
+
+// A queue up to this size is copied into shared memory: reading it piece by piece would cost a round trip each time.
+constexpr int CACHE_WORDS = 2048;
+
+// queue: the ops of one queue and, behind them, the addresses that they name by position.
+struct Run { const i64* queue; i64 unit, piece_units; u64 base, timeout; u64* error; };
+
+// The units of a chunk that a slice works on.
+struct Part { i64 first, last; };
+
+DEVICE Part part_of(const i64* op, i64 unit, i64 slice, i64 slices) {
+  const i64 units = (op[LENGTH] + unit - 1) / unit;
+  return {units * slice / slices, units * (slice + 1) / slices};
+}
+DEVICE i64 pieces_of(Part part, i64 piece_units) { return (part.last - part.first + piece_units - 1) / piece_units; }
+DEVICE bool stores(const i64* op) { return op[OP_WORDS + TARGETS_AT] > op[TARGETS_AT]; }
+
+// One piece of one op, by the whole block. False if the block must leave.
+DEVICE bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part part) {
+  SHARED char* source[MOST_SOURCES];
+  SHARED char* target[MOST_TARGETS];
+  const i64 *queue = run.queue, *next = op + OP_WORDS;
+  const int sources = (int)(next[SOURCES_AT] - op[SOURCES_AT]), targets = (int)(next[TARGETS_AT] - op[TARGETS_AT]);
+  const int waits = (int)(next[WAITS_AT] - op[WAITS_AT]), signals = (int)(next[SIGNALS_AT] - op[SIGNALS_AT]);
+  const i64 low = part.first + piece * run.piece_units;
+  const i64 high = low + run.piece_units < part.last ? low + run.piece_units : part.last;
+  const i64 begin = low * run.unit, end = high * run.unit < op[LENGTH] ? high * run.unit : op[LENGTH];
+  const u64 count = run.base + (u64)piece + 1;
+  int fine = 1;
+  for (int i = threadIdx.x; i < waits; i += blockDim.x)
+    fine &= wait_for((const u64*)queue[op[WAITS_AT] + i] + slice, count, run.timeout, run.error, op[NUMBER], piece);
+  for (int i = threadIdx.x; i < sources; i += blockDim.x)
+    source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
+  for (int i = threadIdx.x; i < targets; i += blockDim.x)
+    target[i] = (char*)queue[op[TARGETS_AT] + i] + begin * (i64)sizeof(ELEMENT);
+  if (!__syncthreads_and(fine)) return false;
+  if (targets) move(source, sources, target, targets, end - begin);
+  __syncthreads();
+  for (int i = threadIdx.x; i < signals; i += blockDim.x)
+    store_release((u64*)queue[op[SIGNALS_AT] + i] + slice, count);
+  return true;
+}
+
+// epoch: 1 for the first launch over these tables, one more for each further one. timeout: nanoseconds.
+KERNEL run_program(const i64* table, u64 epoch, u64 timeout, u64* error) {
+  const i64 queues = table[QUEUES], slices = table[SLICES], unit = table[UNIT], piece_units = table[PIECE_UNITS];
+  // Scratch and outputs of the previous launch may be overwritten once their owner has begun this one: every GPU
+  // announces itself to those that store to it, and waits for those that it stores to.
+  const i64 *herald = table + table[HERALD_AT], told = table[TOLD], awaited = table[AWAITED];
+  if (blockIdx.x == 0)
+    for (int i = threadIdx.x; i < told; i += blockDim.x) store_release((u64*)herald[i], epoch);
+  // While the others answer: this block's queue. A GPU without ops may still be stored to, and only announces itself.
+  const i64 number = queues ? blockIdx.x % queues : 0, slice = queues ? blockIdx.x / queues : 0;
+  const i64 begin = queues ? table[HEAD_WORDS + number] : 0, words = queues ? table[HEAD_WORDS + number + 1] - begin : 0;
+  SHARED i64 cache[CACHE_WORDS];
+  const bool cached = words <= CACHE_WORDS;
+  if (cached)
+    for (i64 i = threadIdx.x; i < words; i += blockDim.x) cache[i] = table[begin + i];
+  int fine = 1;
+  for (int i = threadIdx.x; i < awaited; i += blockDim.x)
+    fine &= wait_for((const u64*)herald[told + i], epoch, timeout, error, -1, 0);
+  if (!__syncthreads_and(fine) || queues == 0) return;
+  const Run run = {cached ? cache : table + begin, unit, piece_units, epoch << 32, timeout, error};
+  // The first word is the number of ops.
+  const i64 *first_op = run.queue + 1, *end = first_op + OP_WORDS * run.queue[0];
+  // By key: one wave in which every op runs all its pieces. In waves: piece `wave - key` of every op.
+  for (i64 wave = 0, more = 1; more; ++wave) {
+    more = 0;
+    for (const i64* op = first_op; op < end; op += OP_WORDS) {
+      if (!stores(op)) continue;
+      const Part part = part_of(op, unit, slice, slices);
+      const i64 pieces = pieces_of(part, piece_units);
+      if (table[ORDER] == 0) {
+        for (i64 piece = 0; piece < pieces; ++piece)
+          if (!run_piece(run, op, slice, piece, part)) return;
+        continue;
+      }
+      const i64 piece = wave - op[KEY];
+      more |= piece + 1 < pieces;
+      if (0 <= piece && piece < pieces && !run_piece(run, op, slice, piece, part)) return;
+    }
+  }
+  // Nothing follows the ops that only wait: the last piece is enough.
+  for (const i64* op = first_op; op < end; op += OP_WORDS) {
+    const Part part = part_of(op, unit, slice, slices);
+    const i64 pieces = pieces_of(part, piece_units);
+    if (!stores(op) && pieces && !run_piece(run, op, slice, pieces - 1, part)) return;
+  }
+}

@@ -1,0 +1,169 @@
+"""Timing on the GPUs as nccl-tests does it: warm-up launches, then timed ones, measured by events on every GPU.
+
+Before the timed launches every stream is kept busy for a while, so that all of them are queued when the first one
+starts and the host's launch overhead stays out of the figures; iteration i lasts from the end of iteration i - 1 to its
+own end, averaged over the GPUs (nccl-tests' default). NCCL is timed by the same function.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from blinksim.errors import MissingError
+from blinksim.execute.cupy_p2p import enable_peer, load_kernel, require_cupy
+from blinksim.execute.dtypes import ElementType
+
+WARMUP, ITERATIONS = 5, 20
+_HOLD = """
+extern "C" __global__ void hold(unsigned long long duration) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  } while (now - begin < duration);
+}
+"""
+_NCCL_TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6}
+_NCCL_TYPES |= {"float32": 7, "float64": 8, "bfloat16": 9}
+_NCCL_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
+
+
+class Stopwatch:
+    """Times launches on some GPUs' streams."""
+
+    def __init__(self, gpus: Sequence[int], streams: Sequence[Any]) -> None:
+        self.cupy = require_cupy()
+        self.gpus, self.streams = list(gpus), list(streams)
+        self.hold = {gpu: load_kernel(gpu, _HOLD, "hold") for gpu in dict.fromkeys(self.gpus)}
+
+    def _mark(self) -> list[Any]:
+        marks = []
+        for gpu, stream in zip(self.gpus, self.streams, strict=True):
+            with self.cupy.cuda.Device(gpu):
+                event = self.cupy.cuda.Event()
+                event.record(stream)
+                marks.append(event)
+        return marks
+
+    def time(
+        self,
+        launch: Callable[[], None],
+        finish: Callable[[], None],
+        warmup: int = WARMUP,
+        iterations: int = ITERATIONS,
+    ) -> list[float]:
+        """Seconds of each timed iteration.
+
+        launch: queues one run on every stream. finish: waits for all of them and raises if one failed.
+        """
+        for _ in range(warmup):
+            launch()
+        finish()
+        begin = time.perf_counter()
+        launch()
+        self._mark()
+        each = time.perf_counter() - begin
+        finish()
+        busy = np.uint64(int((2 * iterations * each + 1e-3) * 1e9))
+        for gpu, stream in zip(self.gpus, self.streams, strict=True):
+            with self.cupy.cuda.Device(gpu), stream:
+                self.hold[gpu]((1,), (1,), (busy,))
+        marks = [self._mark()]
+        for _ in range(iterations):
+            launch()
+            marks.append(self._mark())
+        finish()
+        elapsed = self.cupy.cuda.get_elapsed_time
+        table = [[elapsed(a, b) for a, b in zip(before, after, strict=True)] for before, after in pairwise(marks)]
+        return [float(sum(row) / len(row)) * 1e-3 for row in table]
+
+
+class NcclAllreduce:
+    """NCCL's allreduce on the same GPUs from the same process, for comparison.
+
+    Set NCCL_NVLS_ENABLE and the like before the first one is made. Raises `MissingError` without NCCL in CuPy.
+    """
+
+    def __init__(self, gpus: Sequence[int]) -> None:
+        self.cupy = require_cupy()
+        from cupy.cuda import nccl
+
+        if not hasattr(nccl, "NcclCommunicator"):
+            raise MissingError("CuPy found no NCCL library: pip install nvidia-nccl-cu12 (or -cu13 for CUDA 13)")
+        self.nccl, self.gpus = nccl, list(gpus)
+        self.communicators = nccl.NcclCommunicator.initAll(self.gpus)
+        self.streams = []
+        for gpu in self.gpus:
+            with self.cupy.cuda.Device(gpu):
+                self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
+
+    @property
+    def version(self) -> str:
+        """Such as 2.28.9."""
+        number = int(self.nccl.get_version())
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def launch(self, inputs: Sequence[Any], outputs: Sequence[Any], count: int, kind: ElementType, op: str) -> None:
+        """Queues one allreduce of `count` elements on every GPU."""
+        self.nccl.groupStart()
+        for gpu, comm, stream, sent, got in zip(
+            self.gpus, self.communicators, self.streams, inputs, outputs, strict=True
+        ):
+            with self.cupy.cuda.Device(gpu):
+                comm.allReduce(sent.data.ptr, got.data.ptr, count, _NCCL_TYPES[kind.name], _NCCL_OPS[op], stream.ptr)
+        self.nccl.groupEnd()
+
+    def finish(self) -> None:
+        for stream in self.streams:
+            stream.synchronize()
+
+    def close(self) -> None:
+        for communicator in self.communicators:
+            communicator.destroy()
+
+
+def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> dict[str, Any]:
+    """Copies between every ordered pair of GPUs by their copy engines, one pair at a time.
+
+    Returns {gpus, size_bytes, GBps, latency_s}: matrices by (from, to), None on the diagonal and where there is no
+    peer access; rates from the median of `repeats` copies of `size_bytes`, latencies from copies of 4 bytes.
+    """
+    cupy = require_cupy()
+    runtime = cupy.cuda.runtime
+    chosen = list(range(runtime.getDeviceCount())) if gpus is None else list(gpus)
+    buffers = {}
+    for gpu in chosen:
+        with cupy.cuda.Device(gpu):
+            buffers[gpu] = cupy.cuda.Memory(size_bytes)
+    rates: list[list[float | None]] = [[None] * len(chosen) for _ in chosen]
+    latencies: list[list[float | None]] = [[None] * len(chosen) for _ in chosen]
+    for i, src in enumerate(chosen):
+        for j, dst in enumerate(chosen):
+            if src == dst or not runtime.deviceCanAccessPeer(src, dst):
+                continue
+            enable_peer(cupy, src, dst)
+            for size, table in ((size_bytes, rates), (4, latencies)):
+                samples = _copy_times(cupy, buffers, src, dst, size, repeats)
+                middle = float(np.median(samples))
+                table[i][j] = size / middle / 1e9 if size > 4 else middle
+    names = [runtime.getDeviceProperties(gpu)["name"].decode() for gpu in chosen]
+    return {"gpus": names, "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
+
+
+def _copy_times(cupy: Any, buffers: dict[int, Any], src: int, dst: int, size: int, repeats: int) -> list[float]:
+    with cupy.cuda.Device(src):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
+        for mark in marks:
+            # Several small copies in a row: the time of one is close to what events can tell apart.
+            for _ in range(1 if size > 4 else 20):
+                cupy.cuda.runtime.memcpyPeerAsync(buffers[dst].ptr, dst, buffers[src].ptr, src, size, stream.ptr)
+            mark.record(stream)
+        stream.synchronize()
+        each = 1e-3 / (1 if size > 4 else 20)
+        return [cupy.cuda.get_elapsed_time(a, b) * each for a, b in pairwise(marks[1:])]

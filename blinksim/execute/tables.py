@@ -1,0 +1,116 @@
+"""Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
+
+The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, and the
+position of the heralds. Behind it, the positions of the queues (queues + 1 words), then the queues themselves, then
+the heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
+listen at.
+
+A queue is the number of its ops, 7 words for each op, and the addresses: length, key, number, and the positions,
+counted from the beginning of the queue, of the op's source, target, wait and signal addresses, which end where those
+of the next op begin (so there is one op more than counted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+
+import numpy as np
+
+from blinksim.execute.dtypes import REDUCTIONS, ElementType
+from blinksim.execute.program import Longs, Program
+
+HEAD_WORDS, OP_WORDS = 8, 7
+# Words that the kernel leaves behind when a wait takes too long.
+ERROR_WORDS = 6
+
+
+def receivers(program: Program) -> list[list[int]]:
+    """For each device, the other devices that it stores to."""
+    found: list[set[int]] = [set() for _ in program.devices]
+    source = np.repeat(program.op_device, np.diff(program.destination_start))
+    for device, target in zip(source.tolist(), program.destinations[:, 0].tolist(), strict=True):
+        if device != target:
+            found[device].add(target)
+    return [sorted(targets) for targets in found]
+
+
+def pack(
+    program: Program, buffers: Sequence[Sequence[int]], flags: Sequence[int], heralds: Sequence[int]
+) -> list[Longs]:
+    """The table of each device, as int64.
+
+    buffers (device, buffer): addresses of the INPUT, OUTPUT and SCRATCH buffers. flags: addresses of each device's
+    flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds: addresses of one 8-byte word
+    per device.
+    """
+    base = np.array(buffers, dtype=np.int64).reshape(-1, 3)
+    flag_base = np.array(flags, dtype=np.int64)
+    item, stride = program.kind.itemsize, 8 * program.slices
+    op_device = program.op_device
+    here = np.repeat(op_device, np.diff(program.source_start))
+    sources = base[here, program.sources[:, 0]] + item * program.sources[:, 1]
+    rows = program.destinations
+    targets = base[rows[:, 0], rows[:, 1]] + item * rows[:, 2]
+    here = np.repeat(op_device, np.diff(program.wait_start))
+    waits = flag_base[here] + stride * program.waits[:, 0]
+    signals = flag_base[program.signals[:, 0]] + stride * program.signals[:, 1]
+    lists = (
+        (program.source_start, sources),
+        (program.destination_start, targets),
+        (program.wait_start, waits),
+        (program.signal_start, signals),
+    )
+    sends_to = receivers(program)
+    tables = []
+    for device in range(len(program.devices)):
+        queues = [_pack_queue(program, int(queue), lists) for queue in program.queues_of(device)]
+        told = [heralds[other] + 8 * device for other, targets_of in enumerate(sends_to) if device in targets_of]
+        awaited = [heralds[device] + 8 * other for other in sends_to[device]]
+        at = HEAD_WORDS + len(queues) + 1
+        positions = at + np.cumsum([0, *(len(queue) for queue in queues)])
+        head = [len(queues), program.slices, program.order, program.unit, program.piece_units]
+        head += [len(told), len(awaited), int(positions[-1])]
+        parts = [np.array(head), positions, *queues, np.array([*told, *awaited], dtype=np.int64)]
+        tables.append(np.concatenate(parts).astype(np.int64))
+    return tables
+
+
+def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], ...]) -> Longs:
+    first, last = int(program.queue_start[queue]), int(program.queue_start[queue + 1])
+    ops = np.zeros((last - first + 1, OP_WORDS), dtype=np.int64)
+    ops[:-1, 0] = program.length[first:last]
+    ops[:-1, 1] = program.key[first:last]
+    ops[:-1, 2] = np.arange(first, last)
+    addresses: list[Longs] = []
+    at = 1 + ops.size
+    for column, (start, values) in enumerate(lists, start=3):
+        ops[:, column] = at + start[first : last + 1] - start[first]
+        addresses.append(values[start[first] : start[last]])
+        at += len(addresses[-1])
+    return np.concatenate([np.array([last - first], dtype=np.int64), ops.ravel(), *addresses])
+
+
+def kernel_source(kind: ElementType, op: str) -> str:
+    """kernels.cu for an element type and a reduction: with the definitions that it asks for in front."""
+    element, wide, convert = _C_TYPES[kind.name]
+    if op in ("sum", "prod") and kind.name.startswith("int"):
+        # Overflow of signed integers is undefined in C++; unsigned arithmetic gives the same bits.
+        element, wide, _ = _C_TYPES[f"u{kind.name}"]
+    names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
+    head = "".join(f"#define {name} {value}\n" for name, value in names.items())
+    return head + files("blinksim.execute").joinpath("kernels.cu").read_text(encoding="utf-8")
+
+
+_C_TYPES = {
+    "int8": ("signed char", "int", 0),
+    "uint8": ("unsigned char", "unsigned int", 0),
+    "int32": ("int", "int", 0),
+    "uint32": ("unsigned int", "unsigned int", 0),
+    "int64": ("long long", "long long", 0),
+    "uint64": ("unsigned long long", "unsigned long long", 0),
+    "float16": ("unsigned short", "float", 1),
+    "bfloat16": ("unsigned short", "float", 2),
+    "float32": ("float", "float", 0),
+    "float64": ("double", "double", 0),
+}

@@ -1,0 +1,182 @@
+"""As much of CuPy as the GPU executor uses, on NumPy arrays and threads; kernels.cu is built for the CPU.
+
+Every launch is a thread of its own, as on GPUs, so the flags between "GPUs" are really exercised. Timing is the host's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+HOST = Path(__file__).with_name("kernel_host.cpp")
+COMPILER = shutil.which("g++") or shutil.which("c++")
+
+
+def build(source: str, folder: Path) -> ctypes.CDLL:
+    """The kernel source as a shared library for the CPU, built once per source."""
+    path = folder / f"kernel-{abs(hash(source))}.so"
+    if not path.exists():
+        kernel = path.with_suffix(".cu")
+        kernel.write_text(source)
+        options = ["-std=c++17", "-O1", "-fPIC", "-shared", "-pthread", "-w", f'-DKERNELS="{kernel}"']
+        subprocess.run([str(COMPILER), *options, "-o", str(path), str(HOST)], check=True)
+    return ctypes.CDLL(str(path))
+
+
+class CUDARuntimeError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"error {status}")
+        self.status = status
+
+
+class Array(np.ndarray):  # type: ignore[type-arg]
+    """NumPy's array with CuPy's way to ask for the address."""
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class Memory:
+    """Memory on a 256-byte boundary."""
+
+    def __init__(self, size: int) -> None:
+        self.raw = np.zeros(size + 256, dtype=np.uint8)
+        self.ptr = self.raw.ctypes.data + -self.raw.ctypes.data % 256
+
+
+class Device:
+    current: ClassVar[list[int]] = [0]
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.attributes = {"MultiProcessorCount": 6}
+
+    def __enter__(self) -> Device:
+        Device.current.append(self.number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Device.current.pop()
+
+    def synchronize(self) -> None:
+        pass
+
+
+class Stream:
+    current: ClassVar[list[Stream]] = []
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        self.last: threading.Thread | None = None
+
+    def __enter__(self) -> Stream:
+        Stream.current.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Stream.current.pop()
+
+    def queue(self, work: Any) -> None:
+        before = self.last
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            work()
+
+        self.last = threading.Thread(target=run)
+        self.last.start()
+
+    def synchronize(self) -> None:
+        if self.last is not None:
+            self.last.join()
+            self.last = None
+
+
+class Event:
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def record(self, stream: Stream) -> None:
+        stream.queue(self._mark)
+
+    def _mark(self) -> None:
+        self.at = time.perf_counter()
+
+
+class Function:
+    num_regs = 64
+
+    def __init__(self, code: str, name: str, folder: Path) -> None:
+        self.name = name
+        self.kernel = SimpleNamespace(ptr=1)
+        self.library = build(code, folder) if name == "run_program" else None
+
+    def __call__(self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any]) -> None:
+        library = self.library
+        if library is None:
+            Stream.current[-1].queue(lambda: time.sleep(int(arguments[0]) * 1e-9))
+            return
+        table, epoch, timeout, error = arguments
+        assert grid[0] == max(1, int(table[0]) * int(table[1]))
+        assert isinstance(epoch, np.uint64)
+        assert isinstance(timeout, np.uint64)
+        tables, errors = (ctypes.c_void_p * 1)(table.ctypes.data), (ctypes.c_void_p * 1)(error.ctypes.data)
+        Stream.current[-1].queue(
+            lambda: library.launch(1, tables, ctypes.c_uint64(int(epoch)), ctypes.c_uint64(int(timeout)), errors)
+        )
+
+
+def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
+    """A module to put into sys.modules as ``cupy``; `folder` keeps the built kernels."""
+    fake = ModuleType("cupy")
+    enabled: set[tuple[int, int]] = set()
+
+    def enable(peer: int) -> None:
+        pair = (Device.current[-1], peer)
+        if pair in enabled:
+            raise CUDARuntimeError(704)
+        enabled.add(pair)
+
+    def array(shape: tuple[int], dtype: str, memptr: Any) -> Any:
+        memory, _ = memptr
+        offset = memory.ptr - memory.raw.ctypes.data
+        return np.ndarray(shape, dtype, buffer=memory.raw, offset=offset).view(Array)
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError,
+        getDeviceCount=lambda: gpus,
+        deviceCanAccessPeer=lambda a, b: int(peers),
+        deviceEnablePeerAccess=enable,
+        getDeviceProperties=lambda gpu: {"name": b"Fake GPU"},
+    )
+    contents = {
+        "cuda": SimpleNamespace(
+            runtime=runtime,
+            driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=lambda function, threads, shared: 1),
+            Device=Device,
+            Stream=Stream,
+            Event=Event,
+            Memory=Memory,
+            MemoryPointer=lambda memory, offset: (memory, offset),
+            get_elapsed_time=lambda a, b: (b.at - a.at) * 1e3,
+        ),
+        "ndarray": array,
+        "asarray": lambda values: np.array(values).view(Array),
+        "asnumpy": np.array,
+        "RawModule": lambda code, options: SimpleNamespace(get_function=lambda name: Function(code, name, folder)),
+        **{name: getattr(np, name) for name in ("arange", "abs", "float32", "float64", "uint32")},
+        "enabled": enabled,
+    }
+    for name, value in contents.items():
+        setattr(fake, name, value)
+    return fake

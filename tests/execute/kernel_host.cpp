@@ -1,0 +1,44 @@
+// Builds kernels.cu for the CPU: a thread for every block, one lane per block.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+#define BLINKSIM_HOST
+#define DEVICE static inline
+#define SHARED static thread_local
+#define KERNEL extern "C" void
+struct Dim { unsigned x; };
+static thread_local Dim blockIdx, threadIdx = {0};
+static const Dim blockDim = {1};
+static inline void __syncthreads() {}
+static inline int __syncthreads_and(int v) { return v; }
+struct alignas(16) Line { unsigned int w[4]; };
+static inline Line load_line(const void* p) { Line v; std::memcpy(&v, p, 16); return v; }
+static inline void store_line(void* p, Line v) { std::memcpy(p, &v, 16); }
+static inline unsigned long long load_acquire(const unsigned long long* p) {
+  auto v = reinterpret_cast<const std::atomic<unsigned long long>*>(p)->load(std::memory_order_acquire);
+  static thread_local int n; if (++n % 16 == 0) std::this_thread::yield();
+  return v;
+}
+static inline void store_release(unsigned long long* p, unsigned long long v) {
+  reinterpret_cast<std::atomic<unsigned long long>*>(p)->store(v, std::memory_order_release);
+}
+static inline unsigned long long nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+static inline unsigned long long atomicCAS(unsigned long long* p, unsigned long long a, unsigned long long b) {
+  reinterpret_cast<std::atomic<unsigned long long>*>(p)->compare_exchange_strong(a, b); return a;
+}
+static inline float from_bits(unsigned int b) { float f; std::memcpy(&f, &b, 4); return f; }
+static inline unsigned int to_bits(float f) { unsigned int b; std::memcpy(&b, &f, 4); return b; }
+static inline float from_half(unsigned short h) { _Float16 x; std::memcpy(&x, &h, 2); return x; }
+static inline unsigned short to_half(float f) { _Float16 x = f; unsigned short h; std::memcpy(&h, &x, 2); return h; }
+#include KERNELS
+extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 timeout, u64* const* errors) {
+  std::vector<std::thread> blocks;
+  for (int d = 0; d < devices; ++d)
+    for (unsigned b = 0; b == 0 || b < tables[d][0] * tables[d][1]; ++b)
+      blocks.emplace_back([=] { blockIdx.x = b; run_program(tables[d], epoch, timeout, errors[d]); });
+  for (auto& t : blocks) t.join();
+}

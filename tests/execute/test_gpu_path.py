@@ -1,0 +1,291 @@
+"""The GPU executor without GPUs: the tables it packs, and all of it on a stand-in for CuPy.
+
+Where there is a C++ compiler, the stand-in runs kernels.cu itself: built for the CPU, a thread for every block, with
+real flags between the "GPUs". That leaves the launch and the hardware's memory model to the tests on GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+
+import fake_cupy
+import numpy as np
+import pytest
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError, MissingError
+from blinksim.execute import compile_schedule, cupy_p2p, execute
+from blinksim.execute.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
+from blinksim.execute.dtypes import ELEMENT_TYPES
+from blinksim.execute.fit import fit
+from blinksim.execute.measure import Stopwatch
+from blinksim.execute.program import ExecutionError, Program
+from blinksim.execute.reference import Reference
+from blinksim.execute.tables import ERROR_WORDS, HEAD_WORDS, OP_WORDS, kernel_source, pack, receivers
+from blinksim.schedule.model import Schedule
+from blinksim.topology.generators import fully_connected, one_switch
+
+INT32 = ELEMENT_TYPES["int32"]
+SOURCE = files("blinksim.execute").joinpath("kernels.cu").read_text()
+
+
+def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4, root: int = 0) -> Schedule:
+    return REGISTRY[name].build(fully_connected(ranks).select(), Collective(collective, root))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "collective"), [("ring", "allreduce"), ("binary", "reduce"), ("direct", "alltoall")])
+def test_tables_say_what_the_program_says(name: str, collective: str) -> None:
+    program = fit(compile_schedule(build(name, collective, 5), 3000, INT32), 6, slices=2)
+    buffers = [[(device + 1) * 10**9 + buffer * 10**8 for buffer in range(3)] for device in range(5)]
+    flags = [(device + 1) * 10**12 for device in range(5)]
+    heralds = [(device + 1) * 10**15 for device in range(5)]
+    tables = pack(program, buffers, flags, heralds)
+    for device, table in enumerate(tables):
+        queues = program.queues_of(device)
+        assert table[:5].tolist() == [len(queues), 2, program.order, 4, program.piece_units]
+        positions = table[HEAD_WORDS : HEAD_WORDS + len(queues) + 1]
+        told, awaited, herald_at = table[5:8].tolist()
+        assert herald_at == positions[-1]
+        assert len(table) == herald_at + told + awaited
+        senders = [other for other, targets in enumerate(receivers(program)) if device in targets]
+        assert table[herald_at : herald_at + told].tolist() == [heralds[x] + 8 * device for x in senders]
+        expected = [heralds[device] + 8 * x for x in receivers(program)[device]]
+        assert table[herald_at + told :].tolist() == expected
+        for queue, begin, end in zip(queues, positions, positions[1:], strict=False):
+            check_queue(program, int(queue), table[begin:end], device, buffers, flags)
+
+
+def check_queue(
+    program: Program, queue: int, words: np.ndarray, device: int, buffers: list[list[int]], flags: list[int]
+) -> None:
+    first, last = program.queue_start[queue : queue + 2].tolist()
+    assert words[0] == last - first
+    ops = words[1 : 1 + OP_WORDS * (last - first + 1)].reshape(-1, OP_WORDS)
+    for number in range(first, last):
+        row, after = ops[number - first], ops[number - first + 1]
+        assert row[:3].tolist() == [program.length[number], program.key[number], number]
+        sources, targets, waits, signals = (words[row[i] : after[i]].tolist() for i in range(3, 7))
+        assert sources == [buffers[device][b] + 4 * o for b, o in program.rows("sources", number)]
+        assert targets == [buffers[d][b] + 4 * o for d, b, o in program.rows("destinations", number)]
+        assert waits == [flags[device] + 16 * flag for (flag,) in program.rows("waits", number)]
+        assert signals == [flags[d] + 16 * flag for d, flag in program.rows("signals", number)]
+    assert ops[-1, 6] == len(words)
+
+
+def test_the_kernel_agrees_with_the_tables() -> None:
+    head = re.search(r"enum \{ (QUEUES, .*?) \};", SOURCE)
+    op = re.search(r"enum \{ (LENGTH, .*?) \};", SOURCE)
+    assert head is not None
+    assert op is not None
+    assert head[1].split(", ").index("HEAD_WORDS") == HEAD_WORDS
+    assert op[1].split(", ").index("OP_WORDS") == OP_WORDS
+    assert len(re.findall(r"error\[\d\] =", SOURCE)) == ERROR_WORDS - 1
+    assert int(re.findall(r"MOST_SOURCES = (\d+)", SOURCE)[0]) == 8
+    assert f"__launch_bounds__({cupy_p2p.THREADS}, 1)" in SOURCE
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "head"),
+    [
+        ("int32", "sum", ["unsigned int", "unsigned int", "0", "0"]),
+        ("int32", "min", ["int", "int", "0", "2"]),
+        ("int8", "prod", ["unsigned char", "unsigned int", "0", "1"]),
+        ("bfloat16", "max", ["unsigned short", "float", "2", "3"]),
+        ("float64", "sum", ["double", "double", "0", "0"]),
+    ],
+)
+def test_kernel_source_defines_its_types(name: str, op: str, head: list[str]) -> None:
+    source = kernel_source(ELEMENT_TYPES[name], op)
+    assert [line.split(" ", 2)[2] for line in source.splitlines()[:4]] == head
+    assert source.endswith(SOURCE)
+
+
+def test_a_timeout_is_told_with_the_op() -> None:
+    program = compile_schedule(build(), 100, INT32)
+    report = [1, 5, 2, 0, (1 << 32) + 3, (1 << 32) + 2]
+    text = explain_timeout(program, 1, report, 500_000_000)
+    assert text.startswith(
+        "gpu1 gave up after 0.5 s of waiting for piece 2 (flag at 0x100000002, needs 0x100000003) in op 5"
+    )
+    text = explain_timeout(program, 0, [1, 2**64 - 1, 0, 0, 1, 0], 5_000_000_000)
+    assert text == "gpu0 gave up after 5 s of waiting for the other GPUs to begin"
+
+
+# --- the whole path on a stand-in -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture
+def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    module = fake_cupy.module(built)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    cupy_p2p.load_kernel.cache_clear()
+    yield module
+    cupy_p2p.load_kernel.cache_clear()
+
+
+needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
+
+CASES = [
+    ("ring", "allreduce", 0, "int32", "prod"),
+    ("two_shot", "allreduce", 0, "bfloat16", "sum"),
+    ("double_binary", "allreduce", 0, "float16", "sum"),
+    ("direct", "alltoall", 0, "uint8", "sum"),
+    ("direct", "scatter", 3, "int32", "prod"),
+    ("chain", "reduce", 2, "bfloat16", "sum"),
+    ("ring", "reducescatter", 0, "float16", "sum"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "collective", "root", "dtype", "op"), CASES)
+def test_kernels_are_right(fake: object, name: str, collective: str, root: int, dtype: str, op: str) -> None:
+    schedule = build(name, collective, 4, root)
+    size = ELEMENT_TYPES[dtype].itemsize
+    for count in (3, 5001):
+        for in_place in (False, True)[: 1 if collective == "alltoall" else 2]:
+            for slices, piece in ((None, None), (1, 512), (3, 512)):
+                run = execute(
+                    schedule,
+                    count * size,
+                    executor="cupy",
+                    dtype=dtype,
+                    op=op,
+                    in_place=in_place,
+                    slices=slices,
+                    piece_bytes=piece,
+                    warmup=1,
+                    iterations=2,
+                )
+                assert run.wrong == 0
+                assert len(run.times_s) == 2
+                assert run.hardware == ("Fake GPU",) * 4
+
+
+@needs_compiler
+def test_kernel_and_numpy_agree_to_the_bit(fake: object) -> None:
+    from blinksim.execute.numpy_executor import interpret
+
+    schedule = build("ring")
+    kind = ELEMENT_TYPES["bfloat16"]
+    program = fit(compile_schedule(schedule, 999, kind), 6, slices=2, piece_bytes=64)
+    reference = Reference(schedule.collective, 4, 999, kind)
+    chosen = map_devices(program, schedule.topology)
+    runner = Runner(program, Kernels(program, "sum", chosen), chosen)
+    runner.load(reference)
+    runner.launch()
+    runner.synchronize()
+    expected = interpret(program, [reference.inputs(rank) for rank in range(4)])
+    for got, wanted in zip(runner.outputs(), expected, strict=True):
+        assert np.array_equal(got, wanted)
+
+
+@needs_compiler
+def test_a_program_that_cannot_finish_ends_in_an_error_and_the_next_one_runs(fake: object) -> None:
+    schedule = build("chain", "broadcast")
+    program = compile_schedule(schedule, 400, INT32)
+    chosen = map_devices(program, schedule.topology)
+    kernels = Kernels(program, "prod", chosen)
+    signals, flags = program.signals.copy(), program.flags + 1
+    signals[0, 1] = program.flags[signals[0, 0]]
+    runner = Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.2)
+    reference = Reference(schedule.collective, 4, 400, INT32)
+    runner.load(reference)
+    runner.launch()
+    with pytest.raises(ExecutionError, match=r"gpu1 gave up after 0.2 s of waiting for piece 0 .* in op \d+ on gpu1"):
+        runner.synchronize()
+    runner = Runner(program, kernels, chosen)
+    runner.load(reference)
+    for _ in range(3):
+        runner.launch()
+    runner.synchronize()
+    assert runner.compare(reference) == (0, 0.0)
+
+
+@needs_compiler
+def test_iterations_are_timed_between_marks(fake: object) -> None:
+    program = compile_schedule(build("ring", ranks=2), 10, INT32)
+    chosen = map_devices(program, fully_connected(2).select())
+    runner = Runner(program, Kernels(program, "prod", chosen), chosen)
+    launches = []
+
+    def launch() -> None:
+        launches.append(1)
+        for stream in runner.streams:
+            stream.queue(lambda: __import__("time").sleep(0.003))
+
+    times = Stopwatch(chosen, runner.streams).time(launch, runner.synchronize, warmup=2, iterations=4)
+    assert len(launches) == 2 + 1 + 4
+    assert len(times) == 4
+    assert all(0.003 <= time < 0.1 for time in times)
+
+
+def test_missing_hardware_is_named(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = build()
+    program = compile_schedule(schedule, 10, INT32)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, gpus=2))
+    with pytest.raises(MissingError, match="runs on 4 GPUs, and this machine has 2"):
+        map_devices(program, schedule.topology)
+    with pytest.raises(MissingError, match="there is no GPU 2: this machine has 2"):
+        map_devices(program, schedule.topology, [0, 1, 2, 0])
+    with pytest.raises(InputError, match="4 GPUs, and 2 are named"):
+        map_devices(program, schedule.topology, [0, 1])
+    assert map_devices(program, schedule.topology, [0, 0, 1, 1]) == [0, 0, 1, 1]
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, gpus=0))
+    with pytest.raises(MissingError, match="this machine has none"):
+        map_devices(program, schedule.topology)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, peers=False))
+    with pytest.raises(MissingError, match="cannot access the memory of GPU"):
+        map_devices(program, schedule.topology)
+
+
+def test_peer_access_is_enabled_for_neighbours_only(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = fake_cupy.module(built)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    schedule = build("chain")
+    program = compile_schedule(schedule, 10, INT32)
+    for _ in range(2):  # enabled already the second time
+        map_devices(program, schedule.topology)
+    sends = {(a, b) for a, others in enumerate(receivers(program)) for b in others}
+    assert module.enabled == sends | {(b, a) for a, b in sends}
+    assert len(module.enabled) == 6
+
+
+def test_too_many_blocks_are_refused(fake: object) -> None:
+    schedule = build("direct", "alltoall")
+    program = compile_schedule(schedule, 1000, INT32).cut(4, 512)
+    chosen = map_devices(program, schedule.topology)
+    kernels = Kernels.__new__(Kernels)
+    kernels.cupy, kernels.run, kernels.blocks = fake, {}, 6
+    with pytest.raises(InputError, match="needs 16 thread blocks on a GPU, and only 6 run at once"):
+        Runner(program, kernels, chosen)
+
+
+def test_a_switch_cannot_run_ops() -> None:
+    from blinksim.schedule.model import COPY, Builder
+
+    topology = one_switch(2, bandwidth=Fraction(10**9)).select()
+    index = {device.name: number for number, device in enumerate(topology.devices)}
+    switch = next(device.name for device in topology.devices if device.kind == "switch")
+    builder = Builder(topology, Collective("broadcast"), "through", "steps")
+    builder.add_chunk(Fraction(1))
+    for step, (a, b) in enumerate([(topology.members[0], switch), (switch, topology.members[1])]):
+        link = next(i for i, link in enumerate(topology.links) if (link.src, link.dst) == (a, b))
+        builder.add_sends(chunk=0, src=index[a], dst=index[b], op=COPY, step=step, route=builder.add_route([link]))
+    schedule = builder.finish()
+    assert execute(schedule, 4096).ok
+    with pytest.raises(InfeasibleError, match="only GPUs can run"):
+        map_devices(compile_schedule(schedule, 10, INT32), topology)
