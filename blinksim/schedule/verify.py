@@ -9,6 +9,7 @@ each chunk.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -28,6 +29,7 @@ from blinksim.units import format_rate
 
 MOST_REASONS = 20
 _GB = 10**9
+_FRACTION = re.compile(r"[0-9]{1,1000}(/0{0,1000}[1-9][0-9]{0,1000})?")
 Sends = npt.NDArray[np.int64]
 
 
@@ -230,13 +232,7 @@ def _facts(schedule: Schedule, slots: int, in_place: bool) -> Facts:
 def _claim(schedule: Schedule, key: str) -> Fraction | None:
     """A fraction that the schedule's bound states; None without one, or with one that `wrong_claims` refuses."""
     text = schedule.bound.get(key)
-    if not isinstance(text, str) or len(text) > 1000:
-        return None
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        return None
-    return value if value >= 0 else None
+    return Fraction(text) if isinstance(text, str) and _FRACTION.fullmatch(text) else None
 
 
 def wrong_claims(schedule: Schedule, facts: Facts) -> Iterator[str]:

@@ -57,7 +57,7 @@ def redirected(schedule: Schedule, send: int, **ends: int) -> Schedule:
 def mutants(schedule: Schedule, numbers: random.Random) -> Iterator[tuple[str, Schedule]]:
     everything = list(range(schedule.sends))
     devices = [int(d) for d in schedule.device_of]
-    picked = numbers.sample(everything, min(6, len(everything)))
+    picked = numbers.sample(everything, min(4, len(everything)))
     for send in picked:
         rest = [i for i in everything if i != send]
         yield "drop", rearranged(schedule, rest)

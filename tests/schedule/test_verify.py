@@ -360,6 +360,8 @@ def test_in_place_alltoall_with_unequal_pieces() -> None:
         ({"rate_exact": "fast"}, "not a fraction"),
         ({"rate_exact": 6.67}, "not a fraction"),
         ({"rate_exact": "1/0"}, "not a fraction"),
+        ({"rate_exact": "1e999999999"}, "not a fraction"),
+        ({"rate_exact": "-10"}, "not a fraction"),
     ],
 )
 def test_claims_must_agree_with_the_loads(bound: dict[str, object], says: str) -> None:

@@ -1,0 +1,94 @@
+"""The machine inside a schedule file: every device and link with exact rates, so that the file needs nothing else.
+
+Bandwidths and capacities are bytes/s as exact text, latencies and overheads seconds. What only helps to make further
+machines (symmetries, the fabric that joined the nodes) is left out; the links that it made are there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blinksim.errors import InputError
+from blinksim.formats.strict_json import Entry
+from blinksim.topology.graph import ABILITIES, Device, Link, Topology
+
+_MOST = 2**31 - 1
+
+
+def machine_to_json(topology: Topology) -> dict[str, Any]:
+    """The JSON object of a topology; raises `InputError` if a device's attributes are not JSON."""
+    return {
+        "name": topology.name,
+        "source": topology.source,
+        "rates": topology.rates,
+        "nodes": topology.nodes,
+        "members": list(topology.members),
+        "relays": list(topology.relays),
+        "collective_links": list(topology.collective_links),
+        "inter_node_links": list(topology.inter_node_links),
+        "devices": [_device(device) for device in topology.devices],
+        "links": [_link(link) for link in topology.links],
+    }
+
+
+def _device(device: Device) -> dict[str, Any]:
+    result: dict[str, Any] = {"name": device.name, "kind": device.kind, "node": device.node}
+    result["can"] = [ability for ability in ABILITIES if ability in device.can]
+    if device.capacity is not None:
+        result["capacity_Bps"] = str(device.capacity)
+    if device.attributes:
+        result["attributes"] = dict(device.attributes)
+    return result
+
+
+def _link(link: Link) -> dict[str, Any]:
+    result: dict[str, Any] = {"src": link.src, "dst": link.dst, "kind": link.kind}
+    result |= {"lane_bandwidth_Bps": str(link.lane_bandwidth), "lanes": link.lanes}
+    result |= {"latency_s": link.latency, "overhead_s": link.overhead}
+    if link.bus is not None:
+        result["bus"] = link.bus
+    return result
+
+
+def machine_from_json(entry: Entry) -> Topology:
+    """The topology of a JSON object; raises `FileError` naming the key that is wrong."""
+    keys = ("name", "source", "rates", "nodes", "members", "relays", "collective_links", "inter_node_links")
+    fields = entry.fields((*keys, "devices", "links"))
+    name, source, rates = (fields[key].text(10_000) for key in ("name", "source", "rates"))
+    lists = {key: tuple(item.text() for item in fields[key].items()) for key in keys[4:]}
+    if not lists["members"]:
+        raise fields["members"].wrong("names no device; at least one must hold a rank")
+    devices = tuple(_read_device(item) for item in fields["devices"].items())
+    links = tuple(_read_link(item) for item in fields["links"].items())
+    nodes = fields["nodes"].whole(1, _MOST)
+    try:
+        return Topology(name, devices, links, nodes=nodes, rates=rates, source=source, **lists)
+    except InputError as error:
+        raise entry.wrong(str(error)) from None
+
+
+def _read_device(entry: Entry) -> Device:
+    fields = entry.fields(("name", "kind", "node", "can"), {"capacity_Bps": None, "attributes": {}})
+    name, kind, node = fields["name"].text(), fields["kind"].text(), fields["node"].whole(-1, _MOST)
+    capacity = None if fields["capacity_Bps"].value is None else fields["capacity_Bps"].fraction()
+    can = frozenset(item.text() for item in fields["can"].items())
+    attributes = fields["attributes"].a(dict, "an object {…}")
+    if not can:
+        raise fields["can"].wrong(f"is empty; a device can do some of {', '.join(ABILITIES)}")
+    try:
+        return Device(name, kind, node, capacity, can, attributes)
+    except InputError as error:
+        raise entry.wrong(str(error)) from None
+
+
+def _read_link(entry: Entry) -> Link:
+    keys = ("src", "dst", "kind", "lane_bandwidth_Bps", "lanes", "latency_s", "overhead_s")
+    fields = entry.fields(keys, {"bus": None})
+    bus = None if fields["bus"].value is None else fields["bus"].text()
+    src, dst, kind = (fields[key].text(80) for key in keys[:3])
+    rate, lanes = fields["lane_bandwidth_Bps"].fraction(), fields["lanes"].whole(1, _MOST)
+    latency, overhead = (fields[key].number(0, 3600) for key in keys[5:])
+    try:
+        return Link(src, dst, kind, rate, lanes, latency, overhead, bus)
+    except InputError as error:
+        raise entry.wrong(str(error)) from None

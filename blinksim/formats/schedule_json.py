@@ -1,0 +1,160 @@
+"""Schedule files: one JSON object with the machine, the collective, the arrays, the bound and its certificate.
+
+docs/schedule-file.md describes every key. Arrays are plain lists while they are short; longer ones are base64 of their
+little-endian bytes, so that a million sends take a minute rather than an hour of reading digits.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.errors import InputError, unknown
+from blinksim.formats.machine_json import machine_from_json, machine_to_json
+from blinksim.formats.strict_json import Entry, pack, parse, unpack
+from blinksim.formats.text_files import MIB, read_bytes, write_bytes
+from blinksim.schedule.model import FORMS, Schedule
+
+FORMAT, VERSION = "blinksim-schedule", 1
+MOST_BYTES = 256 * MIB
+LONGEST_LIST = 4096
+_MOST_DENOMINATOR = 2**40
+_DTYPES = {"share_num": "int64", "op": "uint8"}
+_ARRAYS = (
+    *("share_num", "origin", "target"),
+    *("chunk", "src", "dst", "op", "step", "route", "channel"),
+    *("route_start", "route_links"),
+)
+_KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *_ARRAYS, "bound")
+
+
+def write_schedule(schedule: Schedule, path: str | os.PathLike[str], force: bool = False) -> None:
+    """Writes `schedule` to `path`, compressed if that ends in ``.gz``.
+
+    Raises `InputError` if the file exists and `force` is not given, or if its bound or a device's attributes hold
+    something that JSON has no word for, and `FileError` if it cannot be written.
+    """
+    text = to_text(schedule)
+    write_bytes(path, pack(text) if os.fspath(path).endswith(".gz") else text.encode("utf-8"), force)
+
+
+def read_schedule(path: str | os.PathLike[str]) -> Schedule:
+    """The schedule in the file `path`, compressed or not.
+
+    Raises `FileError` that names the key if anything is not as `write_schedule` writes it. What the schedule does is
+    not checked here: `blinksim.schedule.verify` does that.
+    """
+    data = unpack(path, read_bytes(path, MOST_BYTES, "schedule"), MOST_BYTES, "schedule")
+    return from_document(path, parse(path, data, "schedule"))
+
+
+def to_text(schedule: Schedule) -> str:
+    """The JSON text of a schedule."""
+    collective: dict[str, Any] = {"name": schedule.collective.name}
+    if schedule.collective.rooted:
+        collective["root"] = schedule.collective.root
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "algorithm": schedule.algorithm,
+        "form": schedule.form,
+        "collective": collective,
+        "machine": machine_to_json(schedule.topology),
+        "share_den": schedule.share_den,
+    }
+    document = head | {name: _encode(getattr(schedule, name)) for name in _ARRAYS} | {"bound": dict(schedule.bound)}
+    try:
+        # One key a line, so that people find their way about.
+        lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in document.items()]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{schedule.algorithm}: this schedule cannot be written as JSON: {error}") from None
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _dump(value: Any) -> str:
+    if not isinstance(value, dict) or "base64" in value:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    rows = []
+    for key, inner in value.items():
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            text = "[\n    " + ",\n    ".join(json.dumps(item, allow_nan=False) for item in inner) + "\n  ]"
+        else:
+            text = json.dumps(inner, allow_nan=False)
+        rows.append(f"{json.dumps(key)}: {text}")
+    return "{\n  " + ",\n  ".join(rows) + "\n}" if rows else "{}"
+
+
+def _encode(array: npt.NDArray[Any]) -> Any:
+    if len(array) <= LONGEST_LIST:
+        return array.tolist()
+    data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+    text = base64.b64encode(data).decode("ascii")
+    return {"dtype": array.dtype.name, "length": len(array), "base64": text}
+
+
+def from_document(path: str | os.PathLike[str], document: Any) -> Schedule:
+    """The schedule of a parsed JSON document; `path` is for messages only."""
+    whole = Entry(path, "", document)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise whole.wrong(f'is no schedule: it must be an object with "format": "{FORMAT}"')
+    if type(document.get("version")) is not int or document["version"] != VERSION:
+        raise whole.wrong(f"has version {str(document.get('version'))[:20]}; this blinksim reads version {VERSION}")
+    fields = whole.fields(_KEYS)
+    form = fields["form"].text()
+    if form not in FORMS:
+        raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
+    arrays = {name: _decode(fields[name], _DTYPES.get(name, "int32")) for name in _ARRAYS}
+    topology, collective = machine_from_json(fields["machine"]), _collective(fields["collective"])
+    algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, _MOST_DENOMINATOR)
+    bound = fields["bound"].a(dict, "an object {…}")
+    try:
+        return Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays)
+    except InputError as error:
+        raise whole.wrong(str(error)) from None
+
+
+def _collective(entry: Entry) -> Collective:
+    fields = entry.fields(("name",), {"root": None})
+    name = fields["name"].text()
+    if name not in COLLECTIVES:
+        raise fields["name"].wrong(str(unknown("collective", name[:80], COLLECTIVES)))
+    collective = Collective(name)
+    if not collective.rooted:
+        if fields["root"].value is not None:
+            raise fields["root"].wrong(f"{name} has no root; leave it out")
+        return collective
+    return Collective(name, fields["root"].whole(0, 2**31 - 1))
+
+
+def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:
+    if isinstance(entry.value, list):
+        return _from_list(entry, dtype)
+    if not isinstance(entry.value, dict):
+        raise entry.wrong("must be a list of whole numbers, or an object with dtype, length and base64")
+    fields = entry.fields(("dtype", "length", "base64"))
+    if fields["dtype"].text() != dtype:
+        raise fields["dtype"].wrong(f"must be {dtype!r}")
+    length = fields["length"].whole(0, 2**31 - 1)
+    try:
+        data = base64.b64decode(fields["base64"].text(MOST_BYTES), validate=True)
+    except (binascii.Error, ValueError):
+        raise fields["base64"].wrong("is not base64") from None
+    kind = np.dtype(dtype)
+    if len(data) != length * kind.itemsize:
+        raise entry.wrong(f"has {len(data)} bytes, but {length} {dtype} need {length * kind.itemsize}")
+    return np.frombuffer(data, dtype=kind.newbyteorder("<")).astype(kind)
+
+
+def _from_list(entry: Entry, dtype: str) -> npt.NDArray[Any]:
+    limits = np.iinfo(dtype)
+    for number, value in enumerate(entry.value):
+        if type(value) is not int or not limits.min <= value <= limits.max:
+            Entry(entry.path, f"{entry.place}[{number}]", value).whole(int(limits.min), int(limits.max))
+    return np.array(entry.value, dtype=dtype)

@@ -1,0 +1,179 @@
+"""JSON read without surprises: no key twice, no NaN, no number beyond a double, a limit on size and on nesting.
+
+The grammar is RFC 8259; what it leaves to readers (repeated keys, large numbers, depth) is refused here with the place.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from blinksim.errors import FileError, unknown
+from blinksim.formats.text_files import MIB, decode
+
+_GZIP = b"\x1f\x8b"
+# Each separator can cost about 100 bytes as a Python object.
+MOST_ENTRIES = 8_000_000
+# A UTF-16 surrogate, escaped, without the other half of its pair: Python accepts it and then cannot print it.
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH.replace('{2}', '[0-9a-fA-F]')}){_LOW}")
+_LONGEST_NUMBER = 40
+_LONGEST_FRACTION = 200
+# Exponents are left out: the digits of 1e999999999 would fill the memory.
+_FRACTION = re.compile(r"0*[1-9][0-9]*(/0*[1-9][0-9]*)?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this module
+    """Something that the grammar allows and a reader here does not."""
+
+
+def unpack(path: str | os.PathLike[str], data: bytes, limit: int, what: str = "file") -> bytes:
+    """`data`, decompressed if it is gzip.
+
+    Raises `FileError` if that is damaged, cut short, or unpacks to more than `limit` bytes.
+    """
+    if not data.startswith(_GZIP):
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise FileError(path, f"is damaged: it starts like gzip but does not unpack ({error})") from None
+    if len(plain) > limit:
+        raise FileError(path, f"unpacks to more than {limit // MIB} MiB; that is no {what}")
+    if not unpacker.eof:
+        raise FileError(path, "is cut short: the gzip data ends too early")
+    if unpacker.unused_data:
+        raise FileError(path, "has something after the end of its gzip data")
+    return plain
+
+
+def pack(text: str) -> bytes:
+    """`text` as gzip, the same bytes for the same text."""
+    return gzip.compress(text.encode("utf-8"), compresslevel=6, mtime=0)
+
+
+def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
+    """The value of the JSON document `data`; raises `FileError`, with line and column where the grammar is broken."""
+    text = decode(path, data, what)
+    if text.count(",") + text.count("[") + text.count("{") > MOST_ENTRIES:
+        raise FileError(path, f"has more than {MOST_ENTRIES:,} entries; that is no {what}")
+    half = _HALF.search(text) if "\\u" in text else None
+    if half:
+        raise FileError(path, f"holds {half.group()}, which is half a character")
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int)
+    except json.JSONDecodeError as error:
+        raise FileError(path, f"is not JSON: {error.msg}", error.lineno, error.colno) from None
+    except _Refused as fault:
+        raise FileError(path, str(fault)) from None
+    except RecursionError:
+        raise FileError(path, f"is nested too deeply; that is no {what}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        doubled = next(key for position, key in enumerate(keys) if key in keys[:position])
+        raise _Refused(f"has the key {doubled[:60]!r} twice in one object")
+    return result
+
+
+def _constant(text: str) -> NoReturn:
+    raise _Refused(f"holds {text}, which is not a number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _Refused(f"holds {text[:40]}, which is too large for a number")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > _LONGEST_NUMBER:
+        raise _Refused(f"holds {text[:20]}…, a number of {len(text)} digits; at most {_LONGEST_NUMBER} make sense")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value of a document together with its place, such as ``machine.links[3].lanes``, for messages."""
+
+    path: str | os.PathLike[str]
+    place: str
+    value: Any
+
+    def wrong(self, message: str) -> FileError:
+        """The error that says what is wrong at this place."""
+        return FileError(self.path, f"{self.place}: {message}" if self.place else message)
+
+    def fields(self, required: Iterable[str], optional: Mapping[str, Any] | None = None) -> dict[str, Entry]:
+        """The entries of an object with these keys and no others; keys of `optional` have defaults."""
+        given = self.a(dict, "an object {…}")
+        needed, known = tuple(required), {**dict.fromkeys(required), **(optional or {})}
+        for key in given:
+            if key not in known:
+                raise self.wrong(str(unknown("key", key[:80], known)))
+        for key in needed:
+            if key not in given:
+                raise self.wrong(f"the key {key!r} is missing")
+        inside = f"{self.place}." if self.place else ""
+        return {key: Entry(self.path, f"{inside}{key}", given.get(key, default)) for key, default in known.items()}
+
+    def items(self) -> Iterator[Entry]:
+        """The entries of a list."""
+        for number, value in enumerate(self.a(list, "a list […]")):
+            yield Entry(self.path, f"{self.place}[{number}]", value)
+
+    def a(self, kind: type | tuple[type, ...], words: str) -> Any:
+        """The value, which must be of a type; true and false are not numbers."""
+        if not isinstance(self.value, kind) or (isinstance(self.value, bool) and kind is not bool):
+            raise self.wrong(f"must be {words}, not {_shown(self.value)}")
+        return self.value
+
+    def text(self, longest: int = 1000) -> str:
+        """A string of at most `longest` characters, none of which controls a terminal."""
+        value: str = self.a(str, "text in quotes")
+        if len(value) > longest:
+            raise self.wrong(f"is longer than {longest} characters")
+        if _CONTROL.search(value):
+            raise self.wrong("holds a control character")
+        return value
+
+    def whole(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`."""
+        value: int = self.a(int, "a whole number")
+        if not low <= value <= high:
+            raise self.wrong(f"must lie between {low} and {high}, not {value}")
+        return value
+
+    def number(self, low: float, high: float) -> float:
+        """A number from `low` to `high`."""
+        value = self.a((int, float), "a number")
+        if not low <= value <= high:
+            raise self.wrong(f"must lie between {low} and {high}, not {value}")
+        return float(value)
+
+    def fraction(self) -> Fraction:
+        """An exact positive number, written as text like ``"25000000000"`` or ``"82/3"``."""
+        text = self.text(_LONGEST_FRACTION)
+        if not _FRACTION.fullmatch(text):
+            raise self.wrong(f'must be a positive fraction like "25000000000" or "82/3", not {_shown(text)}')
+        return Fraction(text)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, str | int | float) or value is None else type(value).__name__
+    names = {"dict": "an object", "list": "a list"}
+    return names.get(text, text if len(text) <= 60 else f"{text[:57]}…")

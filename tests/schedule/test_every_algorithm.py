@@ -1,0 +1,47 @@
+"""Every algorithm of the registry, every collective it has, on several machines: the schedules keep their promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import independent_check
+import pytest
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.pipeline import cut
+from blinksim.schedule.verify import verify
+from blinksim.topology.generators import from_text
+
+MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
+SMALL = ("full:4", "rails:2x4")
+
+
+def schedules(name: str, collective: str) -> Iterator[Schedule]:
+    algorithm = REGISTRY[name]
+    for machine in SMALL if algorithm.solver else MACHINES:
+        topology = from_text(machine).select()
+        for root in {0, topology.ranks - 1} if Collective(collective).rooted else {0}:
+            try:
+                yield algorithm.build(topology, Collective(collective, root))
+            except BlinksimError:
+                continue
+
+
+@pytest.mark.parametrize(
+    ("name", "collective"), [(name, c) for name, algorithm in REGISTRY.items() for c in algorithm.collectives]
+)
+def test_it_verifies_whole_and_in_pieces(name: str, collective: str) -> None:
+    built = list(schedules(name, collective))
+    assert built, f"{name} was built on none of the machines"
+    for schedule in built:
+        verdict = verify(schedule)
+        assert verdict.ok, verdict
+        assert independent_check.check(schedule) == []
+        assert verdict.facts.rate == independent_check.rate(schedule)
+        # With the slots that the facts state nothing ever waits for a slot inside a step.
+        assert verify(schedule, slots=max(1, verdict.facts.in_flight)).ok
+        if schedule.sends <= 500:
+            assert verify(cut(schedule, 3)).ok
