@@ -97,6 +97,7 @@ class _Builder:
         self.ranks: dict[int, int] = {}
         self.numbers: dict[str, int] = {}
         self.nets: list[tuple[str, Fraction, float]] = []
+        self.lost_lanes = 0
 
     def build(self, root: Element) -> Topology:
         integer(self.path, root, "version", low=1, high=1)
@@ -131,6 +132,7 @@ class _Builder:
         members = ranked or list(self.gpus.values())
         members.sort(key=lambda gpu: (gpu.rank if gpu.rank is not None else 0, gpu.host, gpu.dev))
         present = {link.kind for link in links}
+        lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
         machine = Topology(
             name=Path(self.path).stem,
             devices=tuple(self.devices),
@@ -138,7 +140,7 @@ class _Builder:
             members=tuple(gpu.name for gpu in members),
             nodes=hosts,
             rates=self.rates.name,
-            source=f"NCCL topology file {Path(self.path).name}",
+            source=f"NCCL topology file {Path(self.path).name}{lost}",
         )
         inside = tuple(kind for kind in ("nvlink", "pcie", "cpu", "c2c") if kind in present)
         nvlink = machine.with_links(link for link in links if link.kind == "nvlink")
@@ -310,8 +312,9 @@ class _Builder:
         kind = word(self.path, entry, "tclass", _SWITCH if hidden else _GPU).lower()
         if kind.startswith(_GPU):
             if peer is None:
-                cure = "dump the topology from a job on all GPUs, or remove the element"
-                raise fault(self.path, entry, f"target={target!r} is no GPU of this file; {cure}")
+                # A dump of a job on some of a machine's GPUs: the links to the others stand in it, and lead nowhere.
+                self.lost_lanes += lanes
+                return
             if peer is gpu:
                 raise fault(self.path, entry, f"target={target!r} is the GPU itself")
             self.add_link(gpu.name, peer.name, "nvlink", lane, lanes)
