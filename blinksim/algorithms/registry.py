@@ -54,6 +54,7 @@ REGISTRY = {
         Algorithm("chain_tree", ("allreduce",), "chains inside the nodes, a double binary tree between them"),
         Algorithm("parameter_server", ("allreduce",), "all to one rank and back"),
         Algorithm("mxnet", _REDUCE_AND_SPREAD, "a balanced binary tree per GPU, avoiding each other's links (MXNet)"),
+        Algorithm("packed", COLLECTIVES, "trees or paths packed up to the exact bound", solver=True),
     )
 }
 

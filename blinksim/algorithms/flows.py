@@ -1,0 +1,112 @@
+"""Gather, scatter and alltoall along the paths of best flows; every block is cut up among its paths.
+
+Where everybody's shortest route already meets the bound, these routes are the schedule; otherwise the flows of
+`blinksim.packing.flows` are. Data rests at every member on its way, so a path of several members is several sends.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from blinksim.algorithms.forests import Edge, ForestPlan
+from blinksim.bounds import BoundResult
+from blinksim.bounds.network import Network
+from blinksim.bounds.resources import Resource
+from blinksim.collective import Collective
+from blinksim.packing.flows import Commodity, PathShare, route_flows
+from blinksim.schedule.loads import resources
+from blinksim.topology.graph import Topology
+from blinksim.topology.routes import Router
+
+# Pairs of ranks up to which the shortest routes are tried before anything is solved.
+_PAIRS = 1 << 21
+
+
+def add_paths(
+    plan: ForestPlan, topology: Topology, collective: Collective, net: Network, shared: list[Resource],
+    bound: BoundResult,
+) -> None:
+    """The chunks and sends of `collective` (gather, scatter or alltoall) at the best rate found."""
+    n = topology.ranks
+    members = net.members.tolist()
+    root = members[collective.root]
+    if collective.name == "alltoall":
+        pairs = [(a, b) for a in members for b in members if a != b]
+    elif collective.name == "scatter":
+        pairs = [(root, vertex) for vertex in members if vertex != root]
+    else:
+        pairs = [(vertex, root) for vertex in members if vertex != root]
+    rank = {vertex: number for number, vertex in enumerate(members)}
+    block = Fraction(1, n)
+
+    def chunk(start: int, end: int, share: Fraction) -> int:
+        origin = -1 if collective.name == "scatter" else rank[start]
+        target = -1 if collective.name == "gather" else rank[end]
+        return plan.add_chunk(share, origin, target)
+
+    for vertex in members if collective.name == "alltoall" else (root,):
+        chunk(vertex, vertex, block)
+    straight = _shortest(topology, pairs) if len(pairs) <= _PAIRS else {}
+    direct = _rate(topology, straight, block)
+    # A gather is a scatter in the network turned round.
+    turned = collective.name == "gather"
+    found = None
+    if direct < bound.rate:
+        work = net.reversed() if turned else net
+        if collective.name == "alltoall":
+            commodities = [Commodity(a, {b: 1 for b in members if b != a}) for a in members]
+        else:
+            commodities = [Commodity(root, {vertex: 1 for vertex in members if vertex != root})]
+        found = route_flows(work, shared, commodities, bound.rate / net.unit / n)
+    if found is None or found[0] * net.unit * n <= direct:
+        for start, end in pairs:
+            plan.add_chain(chunk(start, end, block), _rests(topology, straight[start, end], set(members)))
+        return
+    rate, paths = found
+    for path in _merged(paths):
+        ends = (commodities[path.commodity].source, path.sink)
+        links = tuple(arc for arc in path.arcs if arc < net.links)
+        if turned:
+            ends, links = (ends[1], ends[0]), tuple(reversed(links))
+        plan.add_chain(chunk(*ends, path.rate / rate * block), _rests(topology, links, set(members)))
+
+
+def _shortest(topology: Topology, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, ...]]:
+    router = Router(topology)
+    return {pair: router.route(*pair) for pair in pairs}
+
+
+def _rate(topology: Topology, routes: dict[tuple[int, int], tuple[int, ...]], block: Fraction) -> Fraction:
+    """algbw (bytes/s) if every pair sends one block over its route."""
+    shared = resources(topology)
+    blocks = [0] * len(shared.names)
+    starts, members = shared.starts.tolist(), shared.members.tolist()
+    for links in routes.values():
+        for link in links:
+            for resource in members[starts[link] : starts[link + 1]]:
+                blocks[resource] += 1
+    return min((rate / (count * block) for rate, count in zip(shared.rate, blocks, strict=True) if count),
+               default=Fraction(0))
+
+
+def _rests(topology: Topology, links: tuple[int, ...], members: set[int]) -> list[Edge]:
+    """The sends along a route: one for every part of it between members."""
+    index, edges = topology.index, list[Edge]()
+    start = index[topology.links[links[0]].src]
+    part: list[int] = []
+    for link in links:
+        part.append(link)
+        end = index[topology.links[link].dst]
+        if end in members:
+            edges.append((start, end, tuple(part)))
+            start, part = end, []
+    return edges
+
+
+def _merged(paths: list[PathShare]) -> list[PathShare]:
+    """Equal paths as one."""
+    total: dict[tuple[int, int, tuple[int, ...]], Fraction] = {}
+    for path in paths:
+        key = (path.commodity, path.sink, path.arcs)
+        total[key] = total.get(key, Fraction(0)) + path.rate
+    return [PathShare(*key, rate) for key, rate in total.items()]

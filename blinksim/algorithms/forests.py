@@ -1,0 +1,108 @@
+"""Trees with paths to a schedule in forest form: one chunk per tree, up for a reduction, down for a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, REDUCE, Builder
+from blinksim.topology.graph import Topology
+
+Route = tuple[int, ...]
+Edge = tuple[int, int, Route]
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """A tree of devices with a share: edges (parent, child, links), parents before their children.
+
+    The links of `down` lead from the parent to the child, those of `up` from the child to the parent.
+    """
+
+    root: int
+    share: Fraction
+    down: tuple[Edge, ...] = ()
+    up: tuple[Edge, ...] = ()
+
+
+class ForestPlan(Builder):
+    """A `Builder` that takes trees."""
+
+    def __init__(self, topology: Topology, collective: Collective, algorithm: str) -> None:
+        super().__init__(topology, collective, algorithm, "forest")
+        self._rank = {topology.index[name]: rank for rank, name in enumerate(topology.members)}
+        self._busy: dict[tuple[int, int], int] = {}
+
+    def add_trees(self, trees: Iterable[Branches]) -> None:
+        """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
+
+        Channels: a tree takes the first channel that no tree before it uses between any two of its devices, so that
+        trees which share nothing share channels, and no chunk waits behind another's.
+        """
+        name = self.collective.name
+        for tree in trees:
+            rank = self._rank.get(tree.root, -1)
+            down, up = self._pruned(tree.down), self._pruned(tree.up)
+            chunk = self.add_chunk(
+                tree.share,
+                origin=rank if name == "allgather" else -1,
+                target=rank if name == "reducescatter" else -1,
+            )
+            edges = [(b, a) for a, b, _ in up] + [(a, b) for a, b, _ in down]
+            channel = self._channel(edges)
+            after = 0
+            if up:
+                # A device sends up once everything from below has arrived.
+                ready: dict[int, int] = {}
+                steps = []
+                for parent, child, _ in reversed(up):
+                    step = ready.get(child, 0)
+                    steps.append(step)
+                    ready[parent] = max(ready.get(parent, 0), step + 1)
+                after = ready[tree.root]
+                turned = list(reversed(up))
+                self._add(chunk, [(b, a, links) for a, b, links in turned], REDUCE, steps, channel)
+            if down:
+                depth = {tree.root: after}
+                for parent, child, _ in down:
+                    depth[child] = depth[parent] + 1
+                self._add(chunk, down, COPY, [depth[child] - 1 for _, child, _ in down], channel)
+
+    def add_chain(self, chunk: int, edges: Sequence[Edge]) -> None:
+        """Copies of one chunk from device to device, one after another."""
+        channel = self._channel([(a, b) for a, b, _ in edges])
+        self._add(chunk, edges, COPY, range(len(edges)), channel)
+
+    def _add(self, chunk: int, edges: Sequence[Edge], op: int, steps: Sequence[int], channel: int) -> None:
+        self.add_sends(
+            chunk=chunk,
+            src=[a for a, _, _ in edges],
+            dst=[b for _, b, _ in edges],
+            op=op,
+            step=list(steps),
+            route=[self.add_route(links) for _, _, links in edges],
+            channel=channel,
+        )
+
+    def _channel(self, edges: Sequence[tuple[int, int]]) -> int:
+        taken = 0
+        for edge in edges:
+            taken |= self._busy.get(edge, 0)
+        free = ~taken & (taken + 1)
+        for edge in edges:
+            self._busy[edge] = self._busy.get(edge, 0) | free
+        return free.bit_length() - 1
+
+    def _pruned(self, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+        """Without the devices that hold no rank and have nothing below them: nobody needs what they get."""
+        if all(child in self._rank for _, child, _ in edges):
+            return edges
+        needed: set[int] = set()
+        kept = []
+        for edge in reversed(edges):
+            if edge[1] in self._rank or edge[1] in needed:
+                needed.add(edge[0])
+                kept.append(edge)
+        return tuple(reversed(kept))

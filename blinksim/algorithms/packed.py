@@ -1,0 +1,334 @@
+"""Schedules that attain the exact bounds: trees packed into the link graph, with the rates that a certificate proves.
+
+Out-trees attain the cut bound for allgather and broadcast (Edmonds 1973; switches split off: ForestColl, Zhao et al.
+2024), in-trees for reducescatter and reduce. Allreduce uses undirected spanning trees at the partition bound on direct
+graphs (Blink, Wang et al. 2020, made exact by Nash-Williams and Tutte 1961), the best trees with free roots where
+switches or unequal links are in the way, or reducescatter and then allgather where that is as good. Gather, scatter and
+alltoall are flows, cut into paths.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from blinksim.algorithms.forests import Branches, ForestPlan, Route
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as find_bound
+from blinksim.bounds.network import Network, network
+from blinksim.bounds.resources import Resource, resources
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.packing.forest import Forest, pack_forest, pack_shares
+from blinksim.packing.scaling import Arcs
+from blinksim.schedule.loads import rate
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.packing.frozen import Frozen
+
+TURNED = ("reducescatter", "reduce")
+# Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
+_UNDIRECTED = 64
+
+Progress = Callable[[int, int], None]
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    bound: BoundResult | None = None,
+    trees: int | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Schedule:
+    """A schedule in forest form at the best rate found, carrying the bound that it is measured against.
+
+    bound: what `blinksim.bounds.bound` gave, if it is known already. trees: so many equal trees per root (in all for
+    broadcast and reduce; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
+    time_limit: seconds after which to give up. seed: changes which of several equally good forests is found. progress:
+    told how much is done, and of how much. The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the
+    rate is the best possible.
+
+    Raises `InputError` for numbers below 1, and `InfeasibleError` if the time is over or the members are not connected.
+    """
+    if trees is not None and (trees < 1 or collective.name not in ("allgather", "broadcast", *TURNED)):
+        raise InputError(
+            f"{trees} trees for {collective.name}: give 1 or more, for allgather, reducescatter, broadcast or reduce"
+        )
+    found = bound or find_bound(topology, collective)
+    schedule = _Builder(topology, collective, found, trees, seed, _watched(progress, time_limit)).build()
+    achieved = rate(schedule)
+    assert achieved is not None
+    gap = 1 - achieved / found.rate
+    # What is attained is exact, whether or not that was known before.
+    attained = {"gap_exact": str(gap)} | ({} if gap else {"kind": "exact"})
+    return schedule.with_bound(found.headline.to_dict(topology, collective) | attained)
+
+
+def _watched(progress: Progress | None, time_limit: float | None) -> Progress:
+    end = None if time_limit is None else monotonic() + time_limit
+
+    def watch(done: int, wanted: int) -> None:
+        if progress:
+            progress(done, wanted)
+        if end is not None and monotonic() > end:
+            raise InfeasibleError(f"packing found {done} of {wanted} trees in {time_limit} s; allow more time")
+
+    return watch
+
+
+class _Builder:
+    """One collective on one topology, with what several ways of building need."""
+
+    def __init__(
+        self, topology: Topology, collective: Collective, bound: BoundResult, trees: int | None, seed: int,
+        progress: Progress,
+    ) -> None:
+        self.topology, self.collective, self.bound, self.trees = topology, collective, bound, trees
+        self.seed, self.progress = seed, progress
+        self.net = network(topology)
+        self.shared: list[Resource] = resources(topology, self.net)
+        self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
+        self.plan = ForestPlan(topology, collective, "packed")
+        capable = [
+            topology.index[d.name]
+            for d in topology.devices
+            if "reduce" in d.can and "multicast" in d.can and d.name not in set(topology.members)
+        ]
+        # Devices without a rank that can do all that a member can may be vertices of the trees.
+        self.vertex_sets = [tuple(self.net.members.tolist())]
+        if capable:
+            self.vertex_sets.append((*self.vertex_sets[0], *capable))
+
+    def build(self) -> Schedule:
+        name = self.collective.name
+        if name == "allreduce":
+            self.plan.add_trees(self.allreduce())
+        elif name in ("gather", "scatter", "alltoall"):
+            from blinksim.algorithms import flows
+
+            flows.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)
+        else:
+            self.plan.add_trees(self.one_way())
+        return self.plan.finish()
+
+    # --- trees in one direction ---------------------------------------------------------------------------------
+
+    def one_way(self) -> list[Branches]:
+        turned = self.collective.name in TURNED
+        net = self.net.reversed() if turned else self.net
+        members = net.members.tolist()
+        weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
+        forest = self._best([self._forest(net, weights, spanned) for spanned in self.vertex_sets])
+        total = sum(tree.amount for tree in forest.trees)
+        return [
+            _branches(tree.root, Fraction(tree.amount, total), [(a, b, self._links(path)) for a, b, path in tree.edges],
+                      turned)
+            for tree in forest.trees
+        ]
+
+    def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Forest:
+        """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
+        frozen = self._frozen(net, weights, spanned)
+        arcs = _arcs(net, frozen.capacity, spanned)
+        if self.trees is not None:
+            return pack_shares(arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed,
+                               progress=self.progress)
+        return pack_forest(arcs, frozen.rates, seed=self.seed, progress=self.progress)
+
+    def _frozen(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Frozen:
+        from blinksim.packing.frozen import Frozen, even_split, freeze
+
+        net = _spanning(net, spanned)
+        if self.fixed and net.passes_on():
+            rate = self._cut_rate(net, weights)
+            known = {value: Fraction(value) for value in set(net.capacity.tolist())}
+            return Frozen({v: rate * weight for v, weight in weights.items()},
+                          tuple(known[value] for value in net.capacity.tolist()))
+        found = freeze(net, self.shared, weights, both=False, best=self.bound.rate / net.unit)
+        return found or even_split(net, self.shared, weights, both=False)
+
+    def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
+        """The rate of a root of weight 1, in units of the network, by the tightest cut."""
+        import numpy as np
+
+        from blinksim.bounds.cuts import tightest
+
+        own = self.bound.headline
+        whole = self.collective.name != "allreduce" and len(net.members) == self.topology.ranks
+        if whole and own.exact and own.scope == "cut":
+            return self.bound.rate / net.unit / sum(weights.values())
+        weight = np.zeros(net.vertices, dtype=np.int64)
+        for vertex, value in weights.items():
+            weight[vertex] = value
+        sinks = net.members[weight[net.members] < weight.sum()]
+        return tightest(net, weight, sinks)[0]
+
+    def _links(self, path: Route) -> Route:
+        """The links of a path; the arcs of device capacities are none."""
+        return tuple(arc for arc in path if arc < self.net.links) if self.net.limits else path
+
+    @staticmethod
+    def _best(forests: Sequence[Forest]) -> Forest:
+        return max(forests, key=lambda forest: forest.rate)
+
+    # --- allreduce ----------------------------------------------------------------------------------------------
+
+    def allreduce(self) -> list[Branches]:
+        """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
+        target = self.bound.rate
+        found: list[tuple[Fraction, list[Branches]]] = []
+        pairs = _pairs_of_links(self.topology)
+        for spanned in self.vertex_sets:
+            net = _spanning(self.net, spanned)
+            if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
+                found.append(self._undirected(net, pairs))
+                if found[-1][0] >= target:
+                    break
+        if not found or max(found, key=_first)[0] < target:
+            two_phases = self.bound.scoped("reduce-scatter + allgather")
+            if two_phases is not None and two_phases.exact and self.fixed:
+                found.append((two_phases.rate, self._two_phases()))
+        if not found or max(found, key=_first)[0] < target:
+            found.append(self._free_roots())
+        return max(found, key=_first)[1]
+
+    def _undirected(self, net: Network, pairs: Sequence[int]) -> tuple[Fraction, list[Branches]]:
+        """Spanning trees of the graph whose edges are pairs of links, each used up and down."""
+        from blinksim.bounds.partition import undirected
+        from blinksim.packing.arborescences import Tree
+        from blinksim.packing.paths import Routes
+        from blinksim.packing.spanning import pack_spanning
+
+        a, b, capacity, unit = undirected(self.topology)
+        strength, trees = pack_spanning(net.vertices, a, b, capacity, self.progress)
+        scale = lcm(*(tree.weight.denominator for tree in trees))
+        # One arc per pair of links, from the lower to the higher device; a bus counts once for both directions.
+        tail, head = net.tail.tolist(), net.head.tolist()
+        once = [0] * len(tail)
+        for arc, (x, y, c) in enumerate(zip(tail, head, net.capacity.tolist(), strict=True)):
+            if x < y:
+                once[arc] = int(c * net.unit / unit * scale) * (1 if self.topology.links[arc].bus else 2)
+        routes = Routes(tail, head, once, ())
+        found: list[Branches] = []
+        for tree in trees:
+            plain = Tree(tree.root, int(tree.weight * scale), tuple((min(e), max(e)) for e in tree.edges))
+            for routed in routes.route([plain]):
+                down, up = [], []
+                for (parent, child), (_, _, (arc,)) in zip(tree.edges, routed.edges, strict=True):
+                    ways = (arc, pairs[arc]) if tail[arc] == parent else (pairs[arc], arc)
+                    down.append((parent, child, ways[:1]))
+                    up.append((parent, child, ways[1:]))
+                found.append(Branches(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
+        return strength * unit / 2, found
+
+    def _two_phases(self) -> list[Branches]:
+        """The forest of an allgather, used up and down; the one of a reducescatter goes with it if links differ."""
+        weights = dict.fromkeys(self.net.members.tolist(), 1)
+        spanned = self.vertex_sets[0]
+        down = self._forest(self.net, weights, spanned)
+        if self.net.partner is not None:
+            return self._mirrored(down)
+        return self._matched(down, self._forest(self.net.reversed(), weights, spanned))
+
+    def _mirrored(self, forest: Forest) -> list[Branches]:
+        """Every tree up and down, up over the partners of its arcs."""
+        assert self.net.partner is not None
+        partner = self.net.partner.tolist()
+        total = sum(tree.amount for tree in forest.trees)
+        found = []
+        for tree in forest.trees:
+            down = tuple((a, b, self._links(path)) for a, b, path in tree.edges)
+            up = tuple((a, b, tuple(partner[arc] for arc in reversed(path))) for a, b, path in down)
+            found.append(Branches(tree.root, Fraction(tree.amount, total), down, up))
+        return found
+
+    def _matched(self, down: Forest, up: Forest) -> list[Branches]:
+        """In-trees and out-trees of the same roots side by side, cut where either ends."""
+        found: list[Branches] = []
+        queues: dict[int, list[tuple[Fraction, tuple[tuple[int, int, Route], ...]]]] = {}
+        total = sum(tree.amount for tree in up.trees)
+        for tree in up.trees:
+            edges = tuple((a, b, tuple(reversed(self._links(path)))) for a, b, path in tree.edges)
+            queues.setdefault(tree.root, []).append((Fraction(tree.amount, total), edges))
+        total = sum(tree.amount for tree in down.trees)
+        for tree in down.trees:
+            left = Fraction(tree.amount, total)
+            edges = tuple((a, b, self._links(path)) for a, b, path in tree.edges)
+            waiting = queues[tree.root]
+            while left:
+                share, other = waiting[-1]
+                part = min(left, share)
+                found.append(Branches(tree.root, part, edges, other))
+                left -= part
+                waiting.pop()
+                if share > part:
+                    waiting.append((share - part, other))
+        return found
+
+    def _free_roots(self) -> tuple[Fraction, list[Branches]]:
+        """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
+        from blinksim.packing.frozen import even_split, freeze
+
+        best: tuple[Fraction, list[Branches]] | None = None
+        for spanned in self.vertex_sets:
+            net = _spanning(self.net, spanned)
+            frozen = freeze(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
+            weights = dict.fromkeys(self.net.members.tolist(), 1)
+            frozen = frozen or even_split(net, self.shared, weights, both=True)
+            down = pack_forest(_arcs(net, frozen.capacity, spanned), frozen.rates, seed=self.seed,
+                               progress=self.progress)
+            if frozen.back is None:
+                trees = self._mirrored(down)
+            else:
+                back = _arcs(net.reversed(), frozen.back, spanned)
+                trees = self._matched(down, pack_forest(back, frozen.rates, seed=self.seed, progress=self.progress))
+            rate = frozen.rate * net.unit
+            if best is None or rate > best[0]:
+                best = (rate, trees)
+        assert best is not None
+        return best
+
+
+def _pairs_of_links(topology: Topology) -> list[int] | None:
+    """For every link the one of its class that goes back; None unless all come in equal pairs, alone on their bus."""
+    number = {link.key: place for place, link in enumerate(topology.links)}
+    on_bus = Counter(link.bus for link in topology.links if link.bus)
+    pairs = []
+    for link in topology.links:
+        back = number.get((link.dst, link.src, link.kind), -1)
+        other = topology.links[back]
+        if back < 0 or (other.bandwidth, other.bus) != (link.bandwidth, link.bus):
+            return None
+        pairs.append(back)
+    return pairs if all(times == 2 for times in on_bus.values()) else None
+
+
+def _first(entry: tuple[Fraction, list[Branches]]) -> Fraction:
+    return entry[0]
+
+
+def _arcs(net: Network, capacity: tuple[Fraction, ...], spanned: Sequence[int]) -> Arcs:
+    return Arcs(net.tail, net.head, capacity, tuple(spanned), tuple(net.host.tolist()))
+
+
+def _spanning(net: Network, spanned: Sequence[int]) -> Network:
+    """The network with these vertices as the ones that every tree reaches."""
+    import numpy as np
+
+    return net if len(spanned) == len(net.members) else replace(net, members=np.array(spanned, dtype=np.int64))
+
+
+def _branches(root: int, share: Fraction, edges: list[tuple[int, int, Route]], turned: bool) -> Branches:
+    if turned:
+        return Branches(root, share, up=tuple((a, b, tuple(reversed(links))) for a, b, links in edges))
+    return Branches(root, share, down=tuple(edges))

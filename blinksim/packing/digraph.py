@@ -1,0 +1,177 @@
+"""Whole-number capacities that change while trees are taken out of them, and the test that the rest still suffices.
+
+Out-trees with k(v) of them at every root v fit into capacities g exactly if every member can receive k = sum of k(v)
+units from a source that has an arc of capacity k(v) to every v (Edmonds 1973, Edge-disjoint branchings). A set of
+vertices is *short* if less than k enters it, from links and from its own roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blinksim.bounds.maxflow import Flow
+from blinksim.bounds.network import guard
+
+Array = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Digraph:
+    """Capacities by tail and head, and how many trees each root still needs.
+
+    out: for every vertex {head: capacity}, without zeros. roots: {vertex: trees}. members: who must be reached.
+    """
+
+    def __init__(self, out: Sequence[Mapping[int, int]], roots: Mapping[int, int], members: Sequence[int]) -> None:
+        self.out = [dict(row) for row in out]
+        self.roots = {vertex: trees for vertex, trees in roots.items() if trees}
+        self.members = list(members)
+
+    @classmethod
+    def of(cls, count: int, tail: Array, head: Array, capacity: Sequence[int], roots: Mapping[int, int],
+           members: Sequence[int]) -> Digraph:
+        """From arc arrays; parallel arcs are added up."""
+        out: list[dict[int, int]] = [{} for _ in range(count)]
+        for a, b, c in zip(tail.tolist(), head.tolist(), capacity, strict=True):
+            if c and a != b:
+                out[a][b] = out[a].get(b, 0) + c
+        guard(sum(map(sum, (row.values() for row in out))) * 2 + sum(roots.values()))
+        return cls(out, roots, members)
+
+    @property
+    def count(self) -> int:
+        return len(self.out)
+
+    @property
+    def trees(self) -> int:
+        """How many trees all roots together still need."""
+        return sum(self.roots.values())
+
+    def copy(self) -> Digraph:
+        return Digraph(self.out, self.roots, self.members)
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """(tail, head, capacity) of all arcs."""
+        rows = self.out
+        tail = np.repeat(np.arange(len(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
+        head = np.fromiter((b for row in rows for b in row), np.int64, len(tail))
+        capacity = np.fromiter((c for row in rows for c in row.values()), np.int64, len(tail))
+        return tail, head, capacity
+
+    def take(self, a: int, b: int, amount: int) -> None:
+        """Lower the capacity of one arc."""
+        left = self.out[a][b] - amount
+        if left:
+            self.out[a][b] = left
+        else:
+            del self.out[a][b]
+
+    def give(self, a: int, b: int, amount: int) -> None:
+        self.out[a][b] = self.out[a].get(b, 0) + amount
+
+    def short_sets(self, first: int = -1, most: int = 0) -> list[Mask]:
+        """Sets that too little enters, each found as a least cut before one member; empty if all trees fit.
+
+        first: the member to look at first. most: stop after so many sets (0: look at every member once).
+        """
+        tail, head, capacity = self.arrays()
+        source, need = self.count, self.trees
+        # One arc from the source to every member, at a known place, and one to every other root.
+        members = np.array(self.members, dtype=np.int64)
+        others = [root for root in self.roots if root not in set(self.members)]
+        supply = np.array([self.roots.get(vertex, 0) for vertex in (*self.members, *others)], dtype=np.int64)
+        ends = np.concatenate([members, np.array(others, dtype=np.int64)])
+        tail = np.concatenate([np.full(len(ends), source), tail])
+        head = np.concatenate([ends, head])
+        capacity = np.concatenate([supply, capacity])
+        place = {vertex: number for number, vertex in enumerate(self.members)}
+        order = sorted(self.members, key=lambda vertex: vertex != first)
+        found: list[Mask] = []
+        for sink in order:
+            if capacity[place[sink]] >= need:
+                continue
+            flow = Flow(source + 1, tail, head, capacity, source, sink)
+            if flow.value >= need:
+                # No short set can hold a member that receives everything: from here on it is as good as the source.
+                capacity[place[sink]] = need
+            else:
+                found.append(~flow.side()[:source])
+                if len(found) == most:
+                    break
+        return found
+
+
+class CutPool:
+    """Sets of vertices that must be entered often enough, with the slack that is left of each.
+
+    The sets are numbered; `inside[v]` has bit i set if v lies in set i, so that one operation on whole numbers asks a
+    question of all sets at once. slack[i]: capacity that enters set i, plus its own roots' trees, minus all trees.
+    tight: the bits of the sets without slack.
+    """
+
+    def __init__(self, graph: Digraph) -> None:
+        self.inside = [0] * graph.count
+        self.slack: list[int] = []
+        self.tight = 0
+        self._rows: list[Mask] = []
+        self._known: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, sets: Sequence[Mask]) -> int:
+        """Remember sets (boolean by vertex) until the next `measure`; the number of those that are new."""
+        before = len(self._rows)
+        for row in sets:
+            key = np.packbits(row).tobytes()
+            if key not in self._known:
+                self._known.add(key)
+                bit = 1 << len(self._rows)
+                self._rows.append(row)
+                for vertex in np.flatnonzero(row).tolist():
+                    self.inside[vertex] |= bit
+        return len(self._rows) - before
+
+    def measure(self, graph: Digraph) -> None:
+        """Set every slack to what `graph` has."""
+        if not self._rows:
+            return
+        tail, head, capacity = graph.arrays()
+        need = graph.trees
+        roots = np.zeros(graph.count, dtype=np.int64)
+        for vertex, trees in graph.roots.items():
+            roots[vertex] = trees
+        rows = np.array(self._rows)
+        slack = np.empty(len(rows), dtype=np.int64)
+        # In blocks, so that a large pool does not need a large matrix.
+        for start in range(0, len(rows), 256):
+            part = rows[start : start + 256]
+            enters = part[:, head] & ~part[:, tail]
+            slack[start : start + 256] = enters @ capacity + part @ roots - need
+        self.slack = slack.tolist()
+        self.tight = sum(1 << number for number in np.flatnonzero(slack <= 0).tolist())
+
+    def least(self, hit: int) -> int:
+        """The least slack among the sets whose bits are set in `hit` (not 0)."""
+        slack, least = self.slack, -1
+        while hit:
+            low = hit & -hit
+            value = slack[low.bit_length() - 1]
+            if least < 0 or value < least:
+                least = value
+            hit ^= low
+        return least
+
+    def pay(self, hit: int, amount: int) -> None:
+        """Take `amount` of the slack of the sets in `hit`."""
+        slack = self.slack
+        while hit:
+            low = hit & -hit
+            number = low.bit_length() - 1
+            slack[number] -= amount
+            if slack[number] <= 0:
+                self.tight |= low
+            hit ^= low

@@ -1,0 +1,180 @@
+"""Data that nobody copies, as flows cut into paths: gather, scatter and alltoall.
+
+A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
+several that share links the program of `blinksim.bounds.alltoall` says how much of every link each source may use, and
+within that part each source's flow is again a greatest flow in whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from blinksim.bounds.cuts import tightest
+from blinksim.bounds.linear import Program
+from blinksim.bounds.maxflow import Flow
+from blinksim.bounds.network import Array, Network, guard
+from blinksim.bounds.resources import Resource
+from blinksim.errors import BlinksimError
+from blinksim.packing.frozen import DENOMINATORS, excess, rounded
+
+# Variables (sources times arcs) up to which the program is solved.
+LIMIT = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Commodity:
+    """What one vertex sends: to every vertex of `weights`, in their ratio."""
+
+    source: int
+    weights: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PathShare:
+    """`rate` units of one commodity's flow to `sink` take this path (arcs, from the source on)."""
+
+    commodity: int
+    sink: int
+    arcs: tuple[int, ...]
+    rate: Fraction
+
+
+def route_flows(
+    net: Network, shared: Sequence[Resource], commodities: Sequence[Commodity], best: Fraction
+) -> tuple[Fraction, list[PathShare]] | None:
+    """The greatest rate per unit of weight that all commodities reach at once, and paths; None if too large.
+
+    best: a bound of that rate (in units of the network) at which the search for exact fractions stops.
+    """
+    if len(commodities) == 1 and all(len(resource.uses) == 1 for resource in shared):
+        capacity = [[Fraction(value) for value in net.capacity.tolist()]]
+        rate = _rate(net, capacity[0], commodities[0])
+        return rate, _decomposed(net, capacity[0], commodities[0], 0, rate)
+    if len(commodities) * len(net.tail) > LIMIT:
+        return None
+    values = _program(net, shared, commodities)
+    found: tuple[Fraction, list[list[Fraction]]] | None = None
+    for denominator in (*DENOMINATORS, 0):
+        parts = [rounded(row, denominator) for row in values]
+        over = excess(net, shared, [sum(column, start=Fraction(0)) for column in zip(*parts, strict=True)])
+        if over <= 0 or over > Fraction(21, 20):
+            continue
+        if over > 1:
+            parts = [[value / over for value in row] for row in parts]
+        try:
+            rate = min(_rate(net, row, one) for row, one in zip(parts, commodities, strict=True))
+        except BlinksimError:
+            continue
+        if found is None or rate > found[0]:
+            found = rate, parts
+        if rate >= best:
+            break
+    if found is None:
+        return None
+    rate, parts = found
+    paths = []
+    for number, (row, one) in enumerate(zip(parts, commodities, strict=True)):
+        paths += _decomposed(net, row, one, number, rate)
+    return rate, paths
+
+
+def _program(net: Network, shared: Sequence[Resource], commodities: Sequence[Commodity]) -> list[list[float]]:
+    """How much of every arc each commodity uses in a best solution."""
+    program = Program()
+    rate = program.variables(1)[0]
+    flows = [program.variables(len(net.tail)) for _ in commodities]
+    scale = float(net.capacity.max())
+    for resource in shared:
+        terms = [(flow[arc], part) for flow in flows for arc, part in resource.uses]
+        program.row(terms, at_most=resource.capacity / scale)
+    tail, head = net.tail.tolist(), net.head.tolist()
+    for one, flow in zip(commodities, flows, strict=True):
+        balance: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
+        for arc, variable in enumerate(flow):
+            balance[head[arc]].append((variable, 1.0))
+            balance[tail[arc]].append((variable, -1.0))
+        for vertex, terms in enumerate(balance):
+            if vertex != one.source:
+                weight = one.weights.get(vertex, 0)
+                program.row([*terms, (rate, -float(weight))] if weight else terms, at_least=0.0, at_most=0.0)
+    program.solve([(rate, 1.0)])
+    return [[max(0.0, float(program.values[variable]) * scale) for variable in flow] for flow in flows]
+
+
+def _whole(values: Sequence[Fraction]) -> tuple[list[int], int]:
+    common = lcm(*(value.denominator for value in values))
+    return [value.numerator * (common // value.denominator) for value in values], common
+
+
+def _rate(net: Network, capacity: Sequence[Fraction], one: Commodity) -> Fraction:
+    """The greatest rate per unit of weight in these capacities: a tightest cut, seen from the source."""
+    numbers, common = _whole(capacity)
+    guard(sum(numbers))
+    turned = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
+    weight = np.zeros(net.vertices, dtype=np.int64)
+    for vertex, value in one.weights.items():
+        weight[vertex] = value
+    ratio, _ = tightest(turned, weight, np.array([one.source], dtype=np.int64))
+    return ratio / common
+
+
+def _decomposed(
+    net: Network, capacity: Sequence[Fraction], one: Commodity, number: int, rate: Fraction
+) -> list[PathShare]:
+    """A flow of `rate` per unit of weight, cut into paths: at most one per arc and sink."""
+    sinks = [vertex for vertex, weight in one.weights.items() if weight]
+    numbers, common = _whole([*capacity, *(rate * one.weights[vertex] for vertex in sinks)])
+    guard(2 * sum(numbers))
+    end = net.vertices
+    flow = Flow(
+        end + 1,
+        np.concatenate([net.tail, np.array(sinks, dtype=np.int64)]),
+        np.concatenate([net.head, np.full(len(sinks), end)]),
+        np.array(numbers, dtype=np.int64),
+        one.source,
+        end,
+    )
+    return [
+        PathShare(number, vertex, arcs, Fraction(amount, common))
+        for vertex, arcs, amount in _paths(net, flow.carried(), one.source, sinks)
+    ]
+
+
+def _paths(net: Network, carried: Array, source: int, sinks: Sequence[int]) -> list[tuple[int, tuple[int, ...], int]]:
+    tail, head = net.tail.tolist(), net.head.tolist()
+    left = carried.tolist()
+    wanted = dict(zip(sinks, left[len(tail) :], strict=True))
+    entering: dict[int, list[int]] = {}
+    for arc, b in enumerate(head):
+        if left[arc]:
+            entering.setdefault(b, []).append(arc)
+    found = []
+    for sink in sinks:
+        while wanted[sink]:
+            # Backwards from the sink; a circle of flow met on the way is taken out.
+            arcs: list[int] = []
+            seen = {sink: 0}
+            vertex, amount = sink, wanted[sink]
+            while vertex != source:
+                arc = next(arc for arc in entering[vertex] if left[arc])
+                arcs.append(arc)
+                vertex = tail[arc]
+                if vertex in seen:
+                    circle = arcs[seen[vertex] :]
+                    least = min(left[arc] for arc in circle)
+                    for arc in circle:
+                        left[arc] -= least
+                    arcs, seen, vertex = [], {sink: 0}, sink
+                    continue
+                seen[vertex] = len(arcs)
+            amount = min([amount, *(left[arc] for arc in arcs)])
+            for arc in arcs:
+                left[arc] -= amount
+            wanted[sink] -= amount
+            found.append((sink, tuple(reversed(arcs)), amount))
+    return found

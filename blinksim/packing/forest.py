@@ -1,0 +1,83 @@
+"""From exact rates to routed trees: scale, split forwarders off, pack, and give every arc its path back.
+
+The steps of ForestColl (Zhao et al. 2024): each of them keeps the rate exactly, so the forest attains what the cut
+bound allows wherever forwarders take in at least as much as they give out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from random import Random
+
+from blinksim.packing.arborescences import Effort, pack
+from blinksim.packing.digraph import CutPool, Digraph
+from blinksim.packing.paths import RoutedTree, Routes
+from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
+from blinksim.packing.splitting import split_off, usual_sets
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees and their scale: a tree of amount 1 carries 1 / scale units of rate."""
+
+    trees: list[RoutedTree]
+    scale: Fraction
+    effort: Effort = field(default_factory=Effort)
+
+    @property
+    def rate(self) -> Fraction:
+        """The rate of all trees together."""
+        return sum(tree.amount for tree in self.trees) / self.scale
+
+
+def pack_forest(
+    arcs: Arcs, rates: Mapping[int, Fraction], *, seed: int = 0, progress: Progress | None = None
+) -> Forest:
+    """Out-trees from every root v that carry rates[v] in all and reach all members.
+
+    Raises `InfeasibleError` if there are none. seed: in which order the roots take turns (0: as given). progress: told
+    trees done and wanted.
+    """
+    arcs = clipped(arcs)
+    graph, scale = fewest(arcs, rates)
+    return _packed(arcs, graph, scale, seed, progress)
+
+
+def pack_shares(
+    arcs: Arcs, shares: Mapping[int, int], *, seed: int = 0, progress: Progress | None = None
+) -> Forest:
+    """As many equal out-trees from every root v as shares[v], at the best rate that this number allows."""
+    arcs = clipped(arcs)
+    graph, scale = fixed(arcs, shares)
+    return _packed(arcs, graph, scale, seed, progress)
+
+
+def _packed(arcs: Arcs, graph: Digraph, scale: Fraction, seed: int, progress: Progress | None) -> Forest:
+    if seed:
+        order = list(graph.roots)
+        Random(seed).shuffle(order)
+        graph.roots = {root: graph.roots[root] for root in order}
+    pool = CutPool(graph)
+    pool.add(usual_sets(graph, arcs.host))
+    capacity = _per_arc(arcs, graph, scale)
+    log = split_off(graph, arcs.host, pool)
+    effort = Effort()
+    trees = pack(graph, pool, effort, progress)
+    routes = Routes(arcs.tail.tolist(), arcs.head.tolist(), capacity, log)
+    return Forest(routes.route(trees), scale, effort)
+
+
+def _per_arc(arcs: Arcs, graph: Digraph, scale: Fraction) -> list[int]:
+    """The whole capacity of every arc; parallel arcs share what `graph` has, which trimming may have lowered."""
+    left = [dict(row) for row in graph.out]
+    capacity = []
+    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+        part = min(left[a].get(b, 0), int(value * scale))
+        if part:
+            left[a][b] -= part
+        capacity.append(part)
+    return capacity

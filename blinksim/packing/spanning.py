@@ -1,0 +1,202 @@
+"""Pack undirected spanning trees at the strength of a graph, exactly, each rooted at its centre.
+
+A graph holds trees of total weight min over partitions P of c(P)/(|P|-1) (Nash-Williams 1961; Tutte 1961). Every tree
+of such a packing crosses each tight partition exactly |P|-1 times, so a tree that crosses the known tight partitions
+least is one that may be used; it is used until another partition becomes tight or an edge is full (the
+decomposition of a point of a polytope, Caratheodory). The strength of the rest finds the partitions that were not
+known. Used up for a reduction and down for a broadcast, such trees are an optimal allreduce on full-duplex links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heappop, heappush
+from math import gcd
+
+import numpy as np
+
+from blinksim.bounds.network import Array, guard
+from blinksim.bounds.partition import strength
+from blinksim.errors import InfeasibleError
+
+Edge = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanningTree:
+    """A tree of `weight` (units of capacity): edges (parent, child) from its centre outwards, and their numbers."""
+
+    root: int
+    weight: Fraction
+    edges: tuple[Edge, ...]
+    numbers: tuple[int, ...]
+
+
+class _State:
+    """What is left: capacity of every edge, weight still to be packed, partitions with their slack."""
+
+    def __init__(self, count: int, a: Array, b: Array, capacity: Array, rate: Fraction) -> None:
+        self.count, self.a, self.b = count, a, b
+        self.ends = list(zip(a.tolist(), b.tolist(), strict=True))
+        self.capacity: list[int] = (capacity * rate.denominator).tolist()
+        self.left = rate.numerator
+        self.scale = rate.denominator
+        self.parts: list[Array] = []
+        self.slack: list[int] = []
+        self.crossed: list[list[int]] = []
+
+    def add(self, part: Array) -> None:
+        """Remember a partition (the part of every vertex)."""
+        crossed = np.flatnonzero(part[self.a] != part[self.b]).tolist()
+        needed = int(part.max())
+        self.parts.append(part)
+        self.crossed.append(crossed)
+        self.slack.append(sum(self.capacity[edge] for edge in crossed) - self.left * needed)
+
+    def multiply(self, factor: int) -> None:
+        """Finer units, where a tree's weight would not be whole."""
+        self.capacity = [value * factor for value in self.capacity]
+        self.slack = [value * factor for value in self.slack]
+        self.left *= factor
+        self.scale *= factor
+        guard(4 * sum(self.capacity) * self.count)
+
+    def tree(self) -> list[int] | None:
+        """The edges of a spanning tree that crosses tight partitions least, low and over wide edges where free."""
+        price = [0] * len(self.ends)
+        for slack, crossed in zip(self.slack, self.crossed, strict=True):
+            if slack == 0:
+                for edge in crossed:
+                    price[edge] += 1
+        around: list[list[int]] = [[] for _ in range(self.count)]
+        for edge, (x, y) in enumerate(self.ends):
+            if self.capacity[edge]:
+                around[x].append(edge)
+                around[y].append(edge)
+        root = max(range(self.count), key=lambda v: (sum(self.capacity[e] for e in around[v]), len(around[v])))
+        depth = {root: 0}
+        chosen: list[int] = []
+        queue: list[tuple[int, int, int, int, int]] = []
+
+        def reach(vertex: int) -> None:
+            for edge in around[vertex]:
+                x, y = self.ends[edge]
+                other = y if x == vertex else x
+                if other not in depth:
+                    heappush(queue, (price[edge], depth[vertex], -self.capacity[edge], edge, other))
+
+        reach(root)
+        while queue:
+            _, above, _, edge, vertex = heappop(queue)
+            if vertex not in depth:
+                depth[vertex] = above + 1
+                chosen.append(edge)
+                reach(vertex)
+        return chosen if len(chosen) == self.count - 1 else None
+
+
+def pack_spanning(
+    count: int, a: Array, b: Array, capacity: Array, progress: Callable[[int, int], None] | None = None
+) -> tuple[Fraction, list[SpanningTree]]:
+    """The strength of the graph (edges a-b of whole capacities) and trees whose weights add up to it.
+
+    Raises `InfeasibleError` if the graph is not connected. Trees: at most one per edge and a few more.
+    """
+    rate, part = strength(count, a, b, capacity)
+    if not rate:
+        raise InfeasibleError("the links do not reach every member")
+    state = _State(count, a, b, capacity, rate)
+    state.add(part)
+    trees: list[SpanningTree] = []
+    while state.left:
+        chosen = state.tree()
+        if chosen is None:
+            raise InfeasibleError("the links do not hold the trees that their strength promises")
+        amount = _most(state, chosen)
+        if amount is None:
+            continue
+        for edge in chosen:
+            state.capacity[edge] -= amount
+        inside = set(chosen)
+        for number, crossed in enumerate(state.crossed):
+            extra = sum(edge in inside for edge in crossed) - int(state.parts[number].max())
+            state.slack[number] -= amount * extra
+        state.left -= amount
+        trees.append(_centred(state, chosen, Fraction(amount, state.scale)))
+        if progress:
+            done = rate * state.scale - state.left
+            progress(int(done / rate / state.scale * 1000), 1000)
+    return rate, trees
+
+
+def _most(state: _State, chosen: list[int]) -> int | None:
+    """How much of the tree can be used so that the rest stays packable; None if a tight partition was learnt instead.
+
+    Discrete Newton: each partition that would be broken lowers the amount to what it allows.
+    """
+    inside = set(chosen)
+    amount = min(state.left, *(state.capacity[edge] for edge in chosen))
+
+    def allowed(number: int) -> Fraction | None:
+        extra = sum(edge in inside for edge in state.crossed[number]) - int(state.parts[number].max())
+        return Fraction(state.slack[number], extra) if extra else None
+
+    limit = Fraction(amount)
+    for number in range(len(state.parts)):
+        most = allowed(number)
+        if most is not None:
+            limit = min(limit, most)
+    while True:
+        if not limit:
+            return None
+        if limit.denominator > 1:
+            # Edmonds' and Tutte's theorems allow whole weights, but maybe not for this tree.
+            state.multiply(limit.denominator)
+            limit = Fraction(limit.numerator)
+        amount = limit.numerator
+        rest = np.array(state.capacity, dtype=np.int64)
+        rest[chosen] -= amount
+        left = state.left - amount
+        if not left:
+            return amount
+        common = gcd(left, *rest.tolist())
+        ratio, part = strength(state.count, state.a, state.b, rest // common)
+        if ratio * common >= left:
+            return amount
+        state.add(part)
+        most = allowed(len(state.parts) - 1)
+        assert most is not None
+        limit = min(limit, most)
+
+
+def _centred(state: _State, chosen: list[int], weight: Fraction) -> SpanningTree:
+    """The tree with its centre as root: the vertex whose farthest other vertex is nearest."""
+    around: dict[int, list[tuple[int, int]]] = {}
+    for edge in chosen:
+        x, y = state.ends[edge]
+        around.setdefault(x, []).append((edge, y))
+        around.setdefault(y, []).append((edge, x))
+
+    def walk(start: int) -> list[tuple[int, int, int]]:
+        order: list[tuple[int, int, int]] = []
+        queue, seen = [start], {start}
+        for vertex in queue:
+            for edge, other in around.get(vertex, []):
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+                    order.append((vertex, other, edge))
+        return order
+
+    # The middle of a longest path: the end of one walk, then the end of a walk from there.
+    far = walk(0)[-1][1]
+    order = walk(far)
+    parent = {child: above for above, child, _ in order}
+    path = [order[-1][1]]
+    while path[-1] != far:
+        path.append(parent[path[-1]])
+    root = path[len(path) // 2]
+    edges = walk(root)
+    return SpanningTree(root, weight, tuple((x, y) for x, y, _ in edges), tuple(edge for _, _, edge in edges))

@@ -1,0 +1,197 @@
+"""Take forwarders out of a graph: join their arcs in pairs, so that what every member can receive stays possible.
+
+Splitting off: replace an arc into a forwarder w and an arc out of it by one arc past it. If at least as much enters w
+as leaves it, its arcs can be paired off completely without making any set short (Bang-Jensen, Frank and Jackson 1995,
+Preserving and increasing local edge-connectivity in mixed graphs; Jackson 1988). How much a pair may carry follows from
+a pool of known sets; whether that was enough is found out by flows afterwards, and the sets that turn out short join
+the pool (cut generation). The order of the pairs decides how tall the trees become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError
+from blinksim.packing.digraph import CutPool, Digraph, Mask
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`amount` of the arcs start->via and via->end became an arc start->end (gone, if start is end)."""
+
+    start: int
+    via: int
+    end: int
+    amount: int
+
+
+def usual_sets(graph: Digraph, host: Sequence[int], more: Iterable[Mask] = ()) -> list[Mask]:
+    """Sets that are likely to be tight: members alone, hosts, all but one of these, and `more`."""
+    hosts = np.asarray(host)
+    sets = list(more)
+    here = sorted({int(hosts[vertex]) for vertex in graph.members})
+    if len(here) > 1:
+        groups = [hosts == one for one in here]
+        sets += groups + [~group for group in groups]
+    for vertex in graph.members:
+        alone = np.zeros(graph.count, dtype=bool)
+        alone[vertex] = True
+        sets.append(alone)
+    return sets
+
+
+def order_of_removal(graph: Digraph, host: Sequence[int]) -> list[int]:
+    """All vertices that are no member: those with few neighbours first, hosts' own before those of the fabric."""
+    members = set(graph.members)
+    neighbours: list[set[int]] = [set(row) for row in graph.out]
+    for tail, row in enumerate(graph.out):
+        for head in row:
+            neighbours[head].add(tail)
+    forwarders = [vertex for vertex in range(graph.count) if vertex not in members]
+    return sorted(forwarders, key=lambda vertex: (len(neighbours[vertex]) > 2, host[vertex] < 0, vertex))
+
+
+def split_off(graph: Digraph, host: Sequence[int], pool: CutPool) -> list[Split]:
+    """Remove every non-member's arcs from `graph`, in place; what was joined, in order.
+
+    No set may be short at the start, and every non-member must take in at least what it gives out; otherwise
+    `InfeasibleError` is raised. host: node number by vertex. pool: gains the sets that were found short on the way.
+    """
+    todo = order_of_removal(graph, host)
+    place = _places(graph, host)
+    log: list[Split] = []
+    batch, last = len(todo), -1
+    while todo:
+        before = Digraph(graph.out, graph.roots, graph.members)
+        pool.measure(graph)
+        now, mark = todo[:batch], len(log)
+        complete, exact = True, True
+        for vertex in now:
+            done, series = _split(graph, vertex, pool, log, host, place)
+            complete &= done
+            exact &= series
+            if not complete:
+                break
+        short = [] if complete and exact else graph.short_sets(last)
+        if complete and not short:
+            todo = todo[batch:]
+            batch *= 2
+            continue
+        if not pool.add(short) and len(now) == 1:
+            raise InfeasibleError("a forwarder gives out more than it takes in, so its links cannot be paired off")
+        if short:
+            last = next((v for v in graph.members if short[0][v]), -1)
+        graph.out = before.out
+        del log[mark:]
+        batch = max(1, (len(now) if batch > len(todo) else batch) // 2)
+    return log
+
+
+def _places(graph: Digraph, host: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """(host, position among the members of that host) of every member."""
+    counts: dict[int, int] = {}
+    place = {}
+    for vertex in graph.members:
+        position = counts.get(host[vertex], 0)
+        counts[host[vertex]] = position + 1
+        place[vertex] = (host[vertex], position)
+    return place
+
+
+def _split(
+    graph: Digraph, via: int, pool: CutPool, log: list[Split], host: Sequence[int], place: dict[int, tuple[int, int]]
+) -> tuple[bool, bool]:
+    """Pair off the arcs of one vertex as far as the pool allows: (nothing leaves it any more, no set can suffer)."""
+    out = graph.out
+    ends = out[via]
+    starts = {vertex: row[via] for vertex, row in enumerate(out) if via in row}
+    around = list(dict.fromkeys((*starts, *ends)))
+    if not around:
+        return True, True
+    excess = sum(starts.values()) - sum(ends.values())
+    # Between two neighbours there is no choice that could be wrong.
+    series = not ends or (len(around) <= 2 and not excess)
+    spread = _pairs(around, starts, ends, lambda v: place.get(v, (host[v], 0)))
+    inside = pool.inside
+    here = inside[via]
+
+    def join(start: int, end: int, most: int) -> None:
+        amount = min(starts.get(start, 0), ends.get(end, 0), most)
+        if not amount:
+            return
+        hit = here & ~(inside[start] | inside[end]) | inside[start] & inside[end] & ~here
+        if hit & pool.tight:
+            return
+        if hit:
+            amount = min(amount, pool.least(hit))
+            pool.pay(hit, amount)
+        starts[start] -= amount
+        graph.take(start, via, amount)
+        graph.take(via, end, amount)
+        if start != end:
+            graph.give(start, end, amount)
+        log.append(Split(start, via, end, amount))
+
+    # What comes in beyond what goes out must be given up, but not by those who need it.
+    for start in sorted(starts, key=lambda v: -starts[v]):
+        hit = here & ~inside[start]
+        amount = min(excess, starts[start], pool.least(hit) if hit else excess)
+        if amount > 0:
+            pool.pay(hit, amount)
+            starts[start] -= amount
+            excess -= amount
+            graph.take(start, via, amount)
+
+    # First everybody's fair part to everybody, then what is left in any way, and only then arcs back to their start.
+    for group, parts in spread:
+        if not ends:
+            break
+        full = {vertex: starts.get(vertex, 0) for vertex in starts}
+        for start, end in group:
+            join(start, end, max(1, full[start] // parts))
+    everything = [pair for group, _ in spread for pair in group]
+    back = [(vertex, vertex) for vertex in around if vertex in starts and vertex in ends]
+    for pairs in (everything, back, everything):
+        if not ends:
+            break
+        for start, end in pairs:
+            join(start, end, 1 << 62)
+    return not ends and not any(starts.values()), series
+
+
+def _pairs(
+    around: list[int], starts: dict[int, int], ends: dict[int, int], place: Callable[[int], tuple[int, int]]
+) -> list[tuple[list[Pair], int]]:
+    """Pairs of neighbours in groups, best first, and among how many the arcs of a start are shared in each group.
+
+    Between hosts, equal positions come first (the rails), so that data changes host once and spreads inside it; pairs
+    at equal distance follow each other, so that all neighbours are served alike.
+    """
+    spots = {vertex: place(vertex) for vertex in around}
+    hosts = sorted({host for host, _ in spots.values()})
+    number = {host: position for position, host in enumerate(hosts)}
+    widest = 1 + max(position for _, position in spots.values())
+    order = {vertex: position for position, vertex in enumerate(around)}
+    groups: dict[tuple[bool, int], list[tuple[int, int, Pair]]] = {}
+    for start in starts:
+        for end in ends:
+            if start == end:
+                continue
+            (a, i), (b, j) = spots[start], spots[end]
+            same = a == b
+            key = (same, 0 if same else (j - i) % widest)
+            turn = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
+            groups.setdefault(key, []).append((turn, order[start], (start, end)))
+    found = []
+    for key in sorted(groups):
+        pairs = [pair for _, _, pair in sorted(groups[key])]
+        fan: dict[int, int] = {}
+        for start, _ in pairs:
+            fan[start] = fan.get(start, 0) + 1
+        found.append((pairs, max(fan.values())))
+    return found
