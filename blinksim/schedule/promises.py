@@ -111,10 +111,12 @@ def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iter
             yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {Fraction(1, n)}"
         return
     verb, ranks = by
-    for rank in range(n):
+    sums = np.zeros(n, dtype=np.int64)
+    np.add.at(sums, ranks, schedule.share_num)
+    for rank, total in enumerate(sums.tolist()):
         share = Fraction(1, n) if shares is None else shares[rank]
-        found = _sum(schedule.share_num[ranks == rank], schedule.share_den)
-        if found != share:
+        if total * share.denominator != share.numerator * schedule.share_den:
+            found = Fraction(total, schedule.share_den)
             yield f"rank {rank} {verb} {found} of the size, not its share {share}"
             return
 
