@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import Algorithm, algorithm, candidates
+from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import Cost, cost
 from blinksim.cost.terms import Term
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.topology.cluster import nodes_of, place
-from blinksim.units import format_rate, format_size, format_time
+from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +25,14 @@ if TYPE_CHECKING:
 
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """An upper bound on algbw, bytes/s, found from sums alone (`blinksim.bounds.quick`), and why it holds."""
+
+    rate: Fraction
+    words: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,7 @@ class Projection:
     terms: tuple[Term, ...]
     bottleneck: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    bound: Ceiling | None = None
 
     @property
     def time_s(self) -> float:
@@ -75,6 +87,7 @@ class Projection:
             "busbw_GBps": self.busbw / 1e9,
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
             "bottleneck": self.bottleneck,
+            **({"bound_exact": exact_GBps(self.bound.rate), "bound_words": self.bound.words} if self.bound else {}),
             **self.details,
         }
 
@@ -119,7 +132,9 @@ def build(topology: Topology, collective: Collective, entry: Algorithm, **option
     return entry.build(topology, collective, **options)
 
 
-def _projection(topology: Topology, collective: Collective, size: int, name: str, found: Cost) -> Projection:
+def _projection(
+    topology: Topology, collective: Collective, size: int, name: str, found: Cost, bound: Ceiling | None
+) -> Projection:
     return Projection(
         machine=topology.name,
         collective=collective,
@@ -133,6 +148,7 @@ def _projection(topology: Topology, collective: Collective, size: int, name: str
         terms=found.terms,
         bottleneck=found.bottleneck,
         details={"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces},
+        bound=bound,
     )
 
 
@@ -148,10 +164,18 @@ class Contest:
     schedules: dict[str, Schedule] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def bound(self) -> Ceiling | None:
+        """What no algorithm exceeds here; None for a single rank."""
+        if self.topology.ranks < 2:
+            return None
+        certificate = quick_bound(self.topology, self.collective)
+        return Ceiling(certificate.rate, certificate.words(self.topology))
+
     def projections(self, size: int, gamma: float = 0.0) -> list[Projection]:
         """One projection per schedule for `size` bytes, quickest first."""
         timed = [
-            _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma))
+            _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma), self.bound)
             for name, schedule in self.schedules.items()
         ]
         return sorted(timed, key=lambda p: p.time_s)

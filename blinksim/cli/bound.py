@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.units import exact_GBps, format_rate
 
@@ -116,6 +116,3 @@ def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> 
         click.echo(f"  relays {names(topology.relays)}")
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
     click.echo(f"next: blinksim bound {setting.command_line()} {found.collective.name} --losses")
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"

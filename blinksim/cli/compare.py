@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.units import format_size, format_time
 
@@ -102,6 +102,3 @@ def _show(found: Any) -> None:
     click.echo(f"{topology.rates} rates; model alpha-beta")
     for name, reason in found.refused.items():
         click.echo(f"  {name}: {reason}")
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ _OPTIONS = (
 
 
 def machine_options(command: F) -> F:
-    """Adds the options that `Setting.of` understands."""
+    """Adds the options that `Setting.of` understands, and what MACHINE may be to the help text."""
+    command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

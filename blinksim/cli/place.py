@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, print_json, table
 
 
@@ -61,6 +61,3 @@ def command(machine: str, count: int, **options: Any) -> None:
         click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
     chosen = ",".join(best.members)
     click.echo(f"next: blinksim bound {setting.machine} {options['collective']} --members {chosen}")
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"

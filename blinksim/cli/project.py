@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.errors import InputError
-from blinksim.units import format_rate, format_time, parse_size
+from blinksim.units import format_rate, format_time, parse_rate, parse_size
 
 
 @click.command(
@@ -37,6 +37,12 @@ Examples:
     show_default=True,
     help="alpha-beta, projection (scale-up + scale-out), or a preset such as aurora-projection, which pins its rates.",
 )
+@click.option(
+    "--reduction-rate",
+    metavar="RATE",
+    help="How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it arrives]",
+)
+@click.option("--what-if", is_flag=True, help="With a preset: what each change that its source discusses would do.")
 @output_options(table=True)
 @click.pass_context
 def command(context: click.Context, /, machine: str, collective: str, size: str, **options: Any) -> None:
@@ -51,7 +57,11 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
     wanted = Collective.parse(collective, options["root"])
     count = parse_size(size)
     algorithm, model = options["algorithm"], options["model"]
+    if options["what_if"] and model == "alpha-beta":
+        raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
     if model != "alpha-beta":
+        if options["reduction_rate"]:
+            raise InputError(f"--model {model} takes no --reduction-rate")
         chosen_rates = context.get_parameter_source("rates") == click.core.ParameterSource.COMMANDLINE
         found = [_by_preset(setting, wanted, count, algorithm, model, chosen_rates)]
         refused: dict[str, str] = {}
@@ -59,7 +69,8 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         topology = setting.select()
         listed = None if algorithm in ("best", "all") else algorithm.split(",")
         contest = choose.contest(topology, wanted, listed)
-        found, refused = contest.projections(count), contest.refused
+        gamma = float(1 / parse_rate(options["reduction_rate"])) if options["reduction_rate"] else 0.0
+        found, refused = contest.projections(count, gamma), contest.refused
     if options["as_csv"]:
         rows = found if algorithm == "all" else found[:1]
         click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
@@ -68,9 +79,20 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         if len(found) > 1 and algorithm != "best":
             answer["rows"] = [_row(projection) for projection in found]
             answer["refused"] = refused
+        if options["what_if"]:
+            answer["what_if"] = [
+                {"change": c.change, "settings": c.settings, "time_s": c.time_s, "ratio": c.ratio}
+                for c in _changes(model, setting, count, found[0])
+            ]
         print_json(answer)
     else:
         _show(found, refused, algorithm, setting)
+        if options["what_if"]:
+            rows = [
+                (c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x")
+                for c in _changes(model, setting, count, found[0])
+            ]
+            click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
 
 
 def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
@@ -96,6 +118,12 @@ def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: 
             raise
         node = setting.load()
     return choose.project_preset(node, wanted, size, setting.nodes, setting.ranks_per_node, preset.name)
+
+
+def _changes(model: str, setting: Setting, size: int, found: Any) -> Any:
+    from blinksim.cost.projection import bottlenecks
+
+    return bottlenecks(model, size, setting.nodes, len(found.members) // setting.nodes)
 
 
 def _row(projection: Any) -> dict[str, Any]:
@@ -128,6 +156,9 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
     busy = best.details.get("bottleneck_busy")
     share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
     click.echo(f"  bottleneck  {best.bottleneck}{share}")
+    if best.bound is not None:
+        reached = f"{100 * best.algbw / float(best.bound.rate):.0f} % reached" if best.algbw < float("inf") else ""
+        click.echo(f"  bound       {format_rate(best.bound.rate)} algbw, {reached}: {best.bound.words}")
     click.echo(f"  ranks       {len(best.members)}: {names(best.members)}")
     if best.relays:
         click.echo(f"  relays      {names(best.relays)}")
@@ -138,6 +169,3 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
     if best.details.get("pieces", 1) > 1:
         click.echo(f"  pieces      {best.details['pieces']} per chunk, {best.details['steps']} hops deep")
     click.echo(f"next: blinksim compare {setting.command_line()} {best.collective.name} --plot sizes.png")
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import print_json
 from blinksim.units import exact_GBps, format_rate, format_time
 
@@ -77,6 +77,3 @@ def _show(found: Any, output: str | None, setting: Setting) -> None:
         click.echo(f"next: blinksim verify {output}")
     else:
         click.echo(f"next: blinksim synth {setting.command_line()} {schedule.collective.name} -o schedule.json")
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting, machine_options
+from blinksim.cli.options import Setting, machine_options
 from blinksim.cli.output import names, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
@@ -195,6 +195,3 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
     write_text(output, text, force=force)
     click.echo(f"{topology.name}: {topology.ranks} GPUs, {len(topology.links)} directed links, written to {output}")
     click.echo(f"next: blinksim project {output} allreduce 256MiB")
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import MACHINE_HELP, Setting
+from blinksim.cli.options import Setting
 from blinksim.cli.output import print_json
 from blinksim.errors import FileError, InputError
 from blinksim.units import exact_GBps, format_rate, parse_exact
@@ -76,6 +76,7 @@ def _schedule(
         schedule = moved
     verdict = verify(schedule, slots=slots, in_place=in_place)
     facts = verdict.facts
+    reasons = [*verdict.reasons, *_claim(schedule)]
     promise = f"{schedule.algorithm} {schedule.collective} on {schedule.topology.name}, {schedule.topology.ranks} ranks"
     lines = []
     if facts.rate is not None:
@@ -86,17 +87,33 @@ def _schedule(
         )
     if facts.bound is not None and facts.gap is not None:
         lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
-    for name, needed in facts.scratch.items():
-        lines.append(f"{name} needs scratch for {needed.share} of the size")
+    if facts.scratch:
+        most = max(facts.scratch, key=lambda name: facts.scratch[name].share)
+        alike = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
+        lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{alike}")
     lines.append(f"in place: {'possible' if facts.in_place else 'not possible'}")
     return {
-        "ok": verdict.ok,
-        "summary": f"{'right' if verdict.ok else 'wrong'}: {promise}",
-        "reasons": list(verdict.reasons),
+        "ok": not reasons,
+        "summary": f"{'wrong' if reasons else 'right'}: {promise}",
+        "reasons": reasons,
         "facts": lines,
         "rate_exact": None if facts.rate is None else exact_GBps(facts.rate),
         "gap_exact": None if facts.gap is None else str(facts.gap),
     }
+
+
+def _claim(schedule: Any) -> list[str]:
+    """What is wrong with the certificate that a schedule carries, if it carries one."""
+    if "certificate" not in schedule.bound:
+        return []
+    from blinksim.bounds import certificate_from_dict
+
+    try:
+        rate = parse_exact(schedule.bound.get("rate_exact")) * 10**9
+        found = certificate_from_dict(schedule.bound["certificate"])
+        return [f"its bound: {x}" for x in found.check(schedule.topology, schedule.collective, rate)]
+    except InputError as error:
+        return [f"its bound: {error}"]
 
 
 def _bounds(file: str, document: Any, machine: str | None, rates: str, edits: tuple[str, ...]) -> dict[str, Any]:
@@ -153,6 +170,3 @@ def _machine_of(file: str, document: Any, machine: str | None, rates: str, edits
     known = document.get("rates_source", "nominal") if machine is None else rates
     whole = Setting(source, nodes=nodes, rates=str(known), edits=(*texts("edits"), *edits)).load()
     return whole.select(texts("members"), texts("relays"), texts("links") or None)
-
-
-command.help = f"{command.help}\n\n{MACHINE_HELP}"
