@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DATA_FOLDERS = ("topologies", "models", "schedules", "validate", "tests")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 STATUS = re.compile(r"#\s*exit (\d)\s*$")
 ELLIPSES = ("…", "...")
@@ -89,6 +90,14 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
         ended, printed = run_cli(arguments, monkeypatch)
         assert ended == status, f"{where}\nended with status {ended}, the page says {status}:\n{printed}"
         assert same(expected, printed.splitlines()), f"{where}\nprints:\n{printed}\nnot:\n" + "\n".join(expected)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON.search(page.read_text())], ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in PYTHON.findall(page.read_text()):
+        exec(compile(block, page.name, "exec"), names)
 
 
 def test_the_readme_shows_examples() -> None:
