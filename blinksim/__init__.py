@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from blinksim.schedule.verify import verify as verify
     from blinksim.study.compare import compare as compare
     from blinksim.study.place import place as place
-    from blinksim.synthesize import synthesize as synthesize
+    from blinksim.synthesis import synthesize as synthesize
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
@@ -47,7 +47,7 @@ _HOME = {
     "plot": "study.plots",
     "project": "choose",
     "read_schedule": "formats.schedule_json",
-    "synthesize": "synthesize",
+    "synthesize": "synthesis",
     "verify": "schedule.verify",
     "write_schedule": "formats.schedule_json",
 }

@@ -92,7 +92,10 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
         assert same(expected, printed.splitlines()), f"{where}\nprints:\n{printed}\nnot:\n" + "\n".join(expected)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON.search(page.read_text())], ids=lambda page: page.name)
+WITH_PYTHON = [page for page in PAGES if PYTHON.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A part imports parts of earlier rows and itself; parts that share a row do not know each other,
 # except in the first row, which is the common ground.
 ROWS = (
-    ("units", "errors", "collective", "data_files"),
+    ("units", "errors", "collective", "data_files", "callable"),
     ("topology",),
     ("schedule",),
     ("bounds",),
@@ -31,7 +31,7 @@ ROWS = (
     ("formats",),
     ("machines",),
     ("choose",),
-    ("synthesize",),
+    ("synthesis",),
     ("execute", "study"),
     ("cli", "__main__"),
 )

@@ -33,7 +33,7 @@ def command(machine: str, collective: str, **options: Any) -> None:
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.formats.text_files import check_target
-    from blinksim.synthesize import synthesize
+    from blinksim.synthesis import synthesize
 
     setting = Setting.of(machine, options)
     wanted = Collective.parse(collective, options["root"])

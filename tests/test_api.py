@@ -1,0 +1,48 @@
+"""The names that ``import blinksim as bs`` promises, however much of the package is already imported."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import blinksim as bs
+from blinksim import machines
+
+
+@pytest.mark.parametrize("name", bs.__all__)
+def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
+    assert getattr(bs, name).__doc__
+    assert name in dir(bs)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'projekt'"):
+        bs.projekt  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_rooms_that_share_a_name_with_a_function_can_be_called() -> None:
+    importlib.import_module("blinksim.execute")
+    schedule = bs.synthesize(machines.load("dgx1-v100"), "allgather", "ring").schedule
+    assert bs.execute(schedule, 4096).ok
+
+
+def test_importing_costs_nothing() -> None:
+    code = "import blinksim, sys; print([m for m in ('numpy', 'click', 'yaml') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_results_show_themselves() -> None:
+    topology = bs.load("dgx1-v100")
+    shown = bs.project(topology, "allreduce", 2**28)
+    assert "85" in repr(shown) or "84" in repr(shown)
+    assert shown.to_frame()["time_s"].sum() == pytest.approx(shown.time_s)
+    assert "<table" in shown._repr_html_()
+    compared = bs.compare(topology, "allreduce", [2**10, 2**20])
+    assert set(compared.to_frame()["size_bytes"]) == {2**10, 2**20}
+    assert "<table" in compared._repr_html_()
+    assert "gap 0" in repr(bs.synthesize(topology, "allreduce", "ring"))
+    assert "8 members" in repr(topology)
