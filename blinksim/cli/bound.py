@@ -115,4 +115,7 @@ def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> 
     if topology.relays:
         click.echo(f"  relays {names(topology.relays)}")
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
-    click.echo(f"next: blinksim bound {setting.command_line()} {found.collective.name} --losses")
+    if losses:
+        click.echo(f"next: blinksim synth {setting.command_line()} {found.collective.name} -o schedule.json")
+    else:
+        click.echo(f"next: blinksim bound {setting.command_line()} {found.collective.name} --losses")

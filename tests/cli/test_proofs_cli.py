@@ -1,0 +1,192 @@
+"""Bounds, placements, schedules and their proofs on the command line, down to corrupted files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blinksim import machines
+from blinksim.cli.main import run
+from blinksim.formats import machine_yaml
+
+
+def answer(capsys: pytest.CaptureFixture[str], line: list[str], status: int = 0) -> str:
+    assert run(line) == status
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *line: str, status: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer(capsys, [*line, "--json"], status))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        ("p3.16xlarge allgather --links nvlink", "1200/7"),
+        ("p3.16xlarge allreduce --links nvlink --members 0,1,2,3,4,7", "125/2"),
+        ("p3.16xlarge alltoall --links nvlink", "75"),
+        ("dgx-a100 allgather --nodes 2", "1040/3"),
+        ("dgx-a100 allgather --nodes 4", "800/3"),
+        ("dgx-a100 allgather --nodes 16", "640/3"),
+        ("aurora allreduce --links xe,mdfi --rates seed", "90"),
+        ("dgx1-v100 broadcast --root 5", "150"),
+    ],
+)
+def test_published_bounds(capsys: pytest.CaptureFixture[str], line: str, rate: str) -> None:
+    found = as_json(capsys, "bound", *line.split())
+    assert found["rate_exact"] == rate
+    assert found["checked"] is True
+    assert {"rate_exact", "scope", "bounds", "trees_per_root", "algbw_GBps", "command", "machine", "rates"} <= set(
+        found
+    )
+    assert all(entry["checked"] for entry in found["bounds"])
+    keys = {"scope", "rate_exact", "algbw_GBps", "certificate", "checked"}
+    assert all(keys <= set(entry) for entry in found["bounds"])
+
+
+def test_a_degraded_link(capsys: pytest.CaptureFixture[str]) -> None:
+    edit = ("--links", "nvlink", "--edit", "degrade gpu0-gpu3 lanes=1")
+    assert as_json(capsys, "bound", "p3.16xlarge", "allgather", *edit)["rate_exact"] == "1000/7"
+    assert as_json(capsys, "bound", "p3.16xlarge", "allreduce", *edit)["rate_exact"] == "575/7"
+
+
+def test_reduce_scatter_and_allgather_is_less(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "bound", "dgx1-v100", "allreduce", "--members", "0,1,2,3,4,7")
+    assert [(entry["scope"], entry["rate_exact"]) for entry in found["bounds"]] == [
+        ("partition", "125/2"),
+        ("reduce-scatter + allgather", "45"),
+        ("cut", "75"),
+    ]
+
+
+def test_other_names_and_another_order_change_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = machine_yaml.write(machines.load("p3.16xlarge").degrade("gpu0-gpu3", lanes=1))
+    names = [f"gpu{i}" for i in range(8)]
+    shuffled = random.Random(4).sample(names, 8)
+    for old, new in zip(names, shuffled, strict=True):
+        text = text.replace(old, f"@{new[3:]}@")
+    for digit in range(8):
+        text = text.replace(f"@{digit}@", f"gpu{digit}")
+    machine = tmp_path / "shuffled.yaml"
+    machine.write_text(text)
+    found = as_json(capsys, "bound", str(machine), "allgather", "--links", "nvlink")
+    assert found["rate_exact"] == "1000/7"
+    assert as_json(capsys, "bound", str(machine), "allreduce", "--links", "nvlink")["rate_exact"] == "575/7"
+
+
+def test_unconnected_members_and_relays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bound", "dgx1-v100", "allreduce", "--members", "0,5"]) == 3
+    assert "gpu0 | gpu5" in capsys.readouterr().err
+    with_relays = as_json(capsys, "bound", "dgx1-v100", "allreduce", "--members", "0,5", "--relays", "idle")
+    assert with_relays["rate_exact"] == "150"
+    assert len(with_relays["relays"]) == 6
+
+
+@pytest.mark.parametrize("size", ["1KiB", "1MiB", "1GiB"])
+@pytest.mark.parametrize(
+    "machine", ["aurora --links xe,mdfi --rates seed", "dgx1-v100 --members 0,1,2,3,4,7", "dgx-a100 --nodes 2"]
+)
+def test_no_projection_beats_the_bound(capsys: pytest.CaptureFixture[str], machine: str, size: str) -> None:
+    name, *options = machine.split()
+    for collective in ("allreduce", "allgather", "broadcast"):
+        best = as_json(capsys, "bound", name, collective, *options)["algbw_GBps"]
+        rows = as_json(capsys, "project", name, collective, size, *options, "--algorithm", "all")["rows"]
+        assert all(row["algbw_GBps"] <= best * (1 + 1e-9) for row in rows)
+
+
+def test_losses_and_gains(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "bound", "dgx1-v100", "allreduce", "--members", "0,1,2,3", "--losses", "--gains")
+    assert found["losses"][0]["algbw_GBps"] < found["algbw_GBps"]
+    assert len(found["losses"]) == 6
+    assert all(row["algbw_GBps"] >= found["algbw_GBps"] for row in found["gains"])
+    rows = list(csv.DictReader(io.StringIO(answer(capsys, ["bound", "dgx1-v100", "allreduce", "--losses", "--csv"]))))
+    assert len(rows) == 16
+    assert "loses" in rows[0]["change"] or "lost" in rows[0]["change"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda d: d.update(rate_exact="1201/7"), "rate_exact"),
+        (lambda d: d["bounds"][0].update(rate_exact="1201/7"), "1201/7"),
+        (lambda d: d["bounds"][0]["certificate"].update(capacity_exact="151"), "quotient"),
+        (lambda d: d["bounds"][0]["certificate"]["side"].append("gpu0"), "nothing has to leave"),
+        (lambda d: d["bounds"][0]["certificate"]["side"].pop(), ""),
+        (lambda d: d["bounds"][0]["certificate"].update(ranks_inside=6), "6"),
+        (lambda d: d["bounds"][0]["certificate"]["links"].pop(), "link"),
+        (lambda d: d.update(edits=["degrade gpu0-gpu3 lanes=1"]), ""),
+        (lambda d: d["members"].pop(), ""),
+        (lambda d: d["bounds"][0]["certificate"].update(capacity_exact="1e99999999"), "not an exact number"),
+    ],
+)
+def test_corrupted_bounds_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, damage: Any, said: str
+) -> None:
+    document = as_json(capsys, "bound", "p3.16xlarge", "allgather", "--links", "nvlink")
+    file = tmp_path / "bound.json"
+    file.write_text(json.dumps(document))
+    assert "right" in answer(capsys, ["verify", str(file)])
+    damage(document)
+    file.write_text(json.dumps(document))
+    found = as_json(capsys, "verify", str(file), status=1)
+    assert found["ok"] is False
+    assert said in " ".join(found["reasons"])
+
+
+def test_place(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "place", "dgx1-v100", "4")
+    assert [row["members"] for row in found["rows"][:2]] == [
+        ["gpu0", "gpu1", "gpu2", "gpu3"],
+        ["gpu4", "gpu5", "gpu6", "gpu7"],
+    ]
+    # Three lanes of 25 GB/s in the two quads, less elsewhere.
+    assert [row["rate_exact"] for row in found["rows"][:3]] == ["75", "75", "175/3"]
+    assert len(found["rows"]) == 70
+    assert sum(row["connected"] for row in found["rows"]) == 56
+
+
+def test_synth_verify_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = str(tmp_path / "s.json")
+    made = as_json(capsys, "synth", "dgx1-v100", "allreduce", "--algorithm", "ring", "-o", file)
+    assert made["gap_exact"] == "0"
+    keys = {"algorithm", "trees", "height", "hops", "gap_exact", "synthesis_s", "verified", "rate_exact", "bounds"}
+    assert keys <= set(made)
+    assert as_json(capsys, "verify", file)["ok"] is True
+    line = ["run", file, "1000003", "--executor", "numpy", "--op", "prod", "--dtype", "int32", "--check"]
+    assert "correct" in answer(capsys, line)
+    broken = answer(capsys, ["verify", file, "--edit", "without gpu0-gpu3"], status=1)
+    assert "gpu0->gpu3 (nvlink)" in broken
+    assert run(["synth", "dgx1-v100", "allreduce", "--algorithm", "ring", "-o", file]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_an_edited_parent_is_refused_and_gives_wrong_data(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    answer(capsys, ["synth", "switch:4", "broadcast", "--algorithm", "binary", "-o", str(file)])
+    document = json.loads(file.read_text())
+    # Let rank 1's parent be rank 3, its own child.
+    first = document["dst"].index(1)
+    document["src"][first] = 3
+    file.write_text(json.dumps(document))
+    assert as_json(capsys, "verify", str(file), status=1)["ok"] is False
+    assert "WRONG" in answer(capsys, ["run", str(file), "4096", "--check"], status=1)
+
+
+def test_other_files_are_refused_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name, text in {
+        "empty.json": "",
+        "list.json": "[]",
+        "other.json": "{}",
+        "half.json": '{"format": "blin',
+    }.items():
+        file = tmp_path / name
+        file.write_text(text)
+        assert run(["verify", str(file)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
