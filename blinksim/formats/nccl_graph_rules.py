@@ -1,0 +1,348 @@
+"""What NCCL does with a graph file: uses it, ignores it, refuses it, or comes to harm; and what it uses by accident.
+
+NCCL checks little: a chain that misses a GPU passes and hangs later, a list that is too short is filled with rank 0. So
+the file is carried through the same stages here: reading (`nccl_xml`), channel by channel into the arrays of NCCL
+2.28.3 graph/search.cc, then the rings and trees of graph/connect.cc and trees.cc for every rank of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from blinksim.errors import InputError
+from blinksim.formats.nccl_xml import (
+    SYSTEM_ERROR,
+    CrashError,
+    LoadError,
+    Node,
+    Release,
+    c_float,
+    c_integer,
+    load_graphs,
+)
+
+DEFAULT_RELEASE = "2.28.3"
+RING, TREE, NVLS = 0, 1, 3
+_NAMES = {RING: "ring", TREE: "tree", NVLS: "nvls"}
+_DEEPEST_HEAP = 64
+VERDICTS = ("used", "ignored", "corrupt_tree", "ring_error", "error", "crash")
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """Who takes part, as NCCL sees it on one node.
+
+    gpus: the numbers (NVML, ``dev``) of a node's GPUs in rank order; every node has the same. sm: compute capability
+    times ten. nvls: whether the node has an NVSwitch with multicast. linked: pairs of GPU numbers with a direct NVLink
+    or one over a switch; None where that is not known. nets: the numbers of the network devices; None if not known.
+    """
+
+    gpus: tuple[int, ...]
+    nodes: int = 1
+    sm: int = 70
+    nvls: bool = False
+    linked: frozenset[tuple[int, int]] | None = None
+    nets: frozenset[int] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.gpus or len(set(self.gpus)) != len(self.gpus):
+            raise InputError("a communicator needs at least one GPU, and each only once")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInForce:
+    """One graph after loading.
+
+    in_force: whether NCCL takes it instead of searching. elements: channel elements read. channels: GPU numbers of
+    each channel as NCCL has them (-1: a rank that no GPU has). speeds: GB/s a channel, inside and between nodes. types:
+    the path types NCCL understood.
+    """
+
+    in_force: bool
+    elements: int
+    channels: tuple[tuple[int, ...], ...] = ()
+    speeds: tuple[float, float] = (0.0, 0.0)
+    types: tuple[str, str] = ("LOC", "LOC")
+    pattern: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What becomes of a graph file.
+
+    verdict: one of `VERDICTS`. reason: why, in words. log: NCCL's own line, if it prints one. graphs: by name (ring,
+    tree, nvls), as far as loading came. channels: those of the communicator, None if a search has its say or nothing
+    comes of it. accidents: what makes a file that is used not mean what it says.
+    """
+
+    verdict: str
+    reason: str
+    log: str = ""
+    graphs: dict[str, GraphInForce] = field(default_factory=dict)
+    channels: int | None = None
+    accidents: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the file is in force and means what it says."""
+        return self.verdict == "used" and not self.accidents
+
+
+def judge(text: str, comm: Communicator, release: Release | None = None, *, cross_nic: int = 2) -> Judgement:
+    """What NCCL of that release does with a graph file of this text for a communicator.
+
+    cross_nic: NCCL_CROSS_NIC, 2 unless set; 0 makes NCCL pass over graphs with ``crossnic="1"``.
+    """
+    release = release or Release.parse(DEFAULT_RELEASE)
+    graphs: dict[str, GraphInForce] = {}
+    accidents: list[str] = []
+    notes: list[str] = []
+    wanted = [RING, TREE]
+    # Release 2.28 wants three GPUs for a multicast, 2.30 two.
+    if comm.nvls and comm.sm >= 90 and len(comm.gpus) >= (2 if release.minor >= 30 else 3):
+        wanted.append(NVLS)
+    try:
+        for number in wanted:
+            root, notes = load_graphs(text, release)
+            graphs[_NAMES[number]] = _load(root, number, comm, release, cross_nic, accidents, notes)
+        return _build(graphs, comm, release, accidents, "; ".join(dict.fromkeys(notes)))
+    except LoadError as error:
+        stage = _NAMES[wanted[min(len(graphs), len(wanted) - 1)]]
+        reason = f"NCCL cannot load the file (result {error.code}, at the {stage} graph), so no communicator starts"
+        return Judgement("error", f"{reason}: {_advice(error.log)}", error.log, graphs)
+    except CrashError as error:
+        return Judgement("crash", str(error), str(error).split(":")[0], graphs)
+
+
+def _advice(log: str) -> str:
+    known = {
+        "expected >, got '?'": "remove the <?xml …?> line",
+        "got '\t'": "indent with blanks, not tabs",
+        "unterminated": "an element is not closed; the file is cut short",
+        "Unexpected EOF": "the file is cut short",
+        "expecting '<'": "there is text outside the elements",
+        "not found.": "the channels must list exactly the GPUs of the communicator, by NVML number in hexadecimal",
+        "of node": "the attribute must be there, spelt in lower case",
+    }
+    cure = next((words for part, words in known.items() if part in log), "")
+    return f"{log} ({cure})" if cure else log
+
+
+# --- loading ------------------------------------------------------------------------------------------------------
+
+
+def _load(
+    root: Node, number: int, comm: Communicator, release: Release, cross_nic: int, accidents: list[str], log: list[str]
+) -> GraphInForce:
+    """The graph `number` as loading leaves it; the last one with that id wins."""
+    found: GraphInForce | None = None
+    slots: dict[int, int] = {}
+    for graph in root.children:
+        if graph.integer("id") != number:
+            continue
+        cross = graph.integer("crossnic")
+        if cross_nic == 0 and cross == 1:
+            accidents.append(f'line {graph.line}: crossnic="1" is passed over under NCCL_CROSS_NIC=0')
+            continue
+        if found is not None:
+            accidents.append(f"line {graph.line}: a second graph with id {number}; it replaces the first")
+        pattern, count = graph.integer("pattern"), graph.integer("nchannels")
+        speeds = graph.decimal("speedintra"), graph.decimal("speedinter")
+        types = _path_type(graph, "typeintra", release, log), _path_type(graph, "typeinter", release, log)
+        graph.integer("samechannels")
+        for position, channel in enumerate(graph.children):
+            _channel(channel, position, slots, comm, release)
+        local = len(comm.gpus)
+        channels = tuple(
+            tuple(_gpu(slots.get(local * c + place, 0), comm) for place in range(local))
+            for c in range(max(0, min(count, 4 * _DEEPEST_HEAP)))
+        )
+        found = GraphInForce(count > 0, len(graph.children), channels, speeds, types, pattern)
+        if count > 0:
+            accidents += _accidents(graph, number, count, comm, release)
+    return found or GraphInForce(False, 0)
+
+
+def _gpu(rank: int, comm: Communicator) -> int:
+    """The number of the GPU of a rank of the first node, -1 if there is none."""
+    return comm.gpus[rank] if 0 <= rank < len(comm.gpus) else -1
+
+
+def _path_type(graph: Node, name: str, release: Release, log: list[str]) -> str:
+    text = graph.attributes.get(name)
+    if text is None:
+        raise CrashError(f"SIGSEGV: the process dies because <graph> in line {graph.line} has no attribute {name}")
+    for known in release.path_types:
+        if text.startswith(known):
+            return known
+    log.append(f"KV Convert to int : could not find value of '{text}' in dictionary, falling back to 0")
+    return "LOC"
+
+
+def _number(text: str, release: Release) -> int:
+    return c_integer(text, 16 if release.hexadecimal else 0)
+
+
+def _channel(channel: Node, position: int, slots: dict[int, int], comm: Communicator, release: Release) -> None:
+    place = len(comm.gpus) * position
+    for child in channel.children:
+        dev = _number(child.text("dev"), release)
+        if child.name != "gpu":
+            continue
+        if release.reads_ranks and "rank" in child.attributes:
+            rank = c_integer(child.attributes["rank"])
+        elif dev in comm.gpus:
+            rank = comm.gpus.index(dev)
+        else:
+            raise LoadError(SYSTEM_ERROR, f"XML Import Channel : dev {dev} not found.")
+        # More GPUs than there are run into the next channel, which then overwrites them.
+        slots[place] = rank
+        place += 1
+
+
+def _accidents(graph: Node, number: int, count: int, comm: Communicator, release: Release) -> list[str]:
+    """What NCCL takes without complaint although it cannot be meant."""
+    found = []
+    where = f"line {graph.line}: the {_NAMES[number]} graph"
+    if count != len(graph.children):
+        found.append(f"{where} says nchannels={count} and has {len(graph.children)} channels")
+    expected = {RING: (4,), TREE: (1, 2, 3), NVLS: (5,)}[number]
+    if graph.integer("pattern") not in expected:
+        found.append(f"{where} has pattern {graph.integer('pattern')}; {_NAMES[number]}s have {expected[0]}")
+    for name in ("speedintra", "speedinter"):
+        text = graph.text(name)
+        if c_float(text) <= 0 or not _is_number(text):
+            found.append(f"{where} has {name}={text[:20]!r}; the tuner needs a positive number of GB/s")
+    for name in ("typeintra", "typeinter"):
+        if graph.text(name) not in release.path_types:
+            found.append(f"{where} has {name}={graph.text(name)[:20]!r}; known: {', '.join(release.path_types)}")
+    if graph.integer("samechannels") not in (0, 1):
+        found.append(f"{where} has samechannels={graph.text('samechannels')[:20]!r}, not 0 or 1")
+    if number == NVLS:
+        if len(graph.children) < len(comm.gpus):
+            found.append(f"{where} has {len(graph.children)} heads for {len(comm.gpus)} GPUs")
+        return found
+    for channel in graph.children[:count]:
+        found += _channel_accidents(channel, number, comm, release)
+    return found
+
+
+def _channel_accidents(channel: Node, number: int, comm: Communicator, release: Release) -> list[str]:
+    where = f"line {channel.line}: the channel"
+    found = []
+    for child in channel.children:
+        text = child.text("dev")
+        if not _is_integer(text, release):
+            found.append(f"line {child.line}: dev={text[:20]!r} is no number; NCCL reads {_number(text, release)}")
+    gpus = [_number(child.text("dev"), release) for child in channel.children if child.name == "gpu"]
+    nets = [_number(child.text("dev"), release) for child in channel.children if child.name == "net"]
+    if sorted(gpus) != sorted(comm.gpus):
+        found.append(f"{where} lists GPUs {_listed(gpus)}; the communicator has {_listed(comm.gpus)}, each once")
+    elif release.reads_ranks:
+        ranks = [child.attributes.get("rank") for child in channel.children if child.name == "gpu"]
+        if any(r is not None and c_integer(r) != comm.gpus.index(g) for r, g in zip(ranks, gpus, strict=True)):
+            found.append(f"{where} names ranks that its GPUs do not have; the rank wins over dev")
+    if comm.nodes == 1 and nets:
+        found.append(f"{where} lists network devices, but there is one node")
+    if comm.nodes > 1 and len(nets) != 2:
+        found.append(f"{where} lists {len(nets)} network devices; {comm.nodes} nodes need the way in and the way out")
+    for net in nets if comm.nodes > 1 and comm.nets is not None else ():
+        if net not in (comm.nets or ()):
+            found.append(f"{where} lists net {net}, which the machine does not have")
+    if comm.linked is not None and sorted(gpus) == sorted(comm.gpus):
+        pairs = list(pairwise(gpus))
+        if number == RING and comm.nodes == 1 and len(gpus) > 2:
+            pairs.append((gpus[-1], gpus[0]))
+        bare = [f"{a}-{b}" for a, b in pairs if (a, b) not in comm.linked]
+        if bare:
+            found.append(f"{where} goes over {', '.join(bare)} without an NVLink; NCCL takes what path it finds")
+    return found
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers[:16])) + (" …" if len(numbers) > 16 else "") if numbers else "none"
+
+
+def _is_integer(text: str, release: Release) -> bool:
+    try:
+        int(text, 16 if release.hexadecimal else 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --- rings and trees ----------------------------------------------------------------------------------------------
+
+
+def _build(
+    graphs: dict[str, GraphInForce], comm: Communicator, release: Release, accidents: list[str], log: str
+) -> Judgement:
+    ring, tree = graphs["ring"], graphs["tree"]
+    counts = [len(graph.channels) for graph in (ring, tree) if graph.in_force]
+    if not counts and not (graphs.get("nvls") and graphs["nvls"].in_force):
+        reason = "nothing of the file is in force: it holds no graph with channels, so NCCL searches by itself"
+        return Judgement("ignored", reason, log, graphs, None, tuple(accidents))
+    # What a search finds is at most half of the channels there can be.
+    both = min([*counts, release.most_channels // 2]) if len(counts) < 2 else min(counts)
+    if both > release.most_channels // 2:
+        half = release.most_channels // 2
+        reason = f"{both} channels are written over the end of NCCL's arrays, which have room for {half}"
+        raise CrashError(f"SIGABRT: {reason}; NCCL does not check that, and the process dies or goes on with garbage")
+    for number, channel in enumerate(ring.channels[:both] if ring.in_force else ()):
+        wrong = broken_ring(channel, comm.gpus)
+        if wrong:
+            log = f"Error : ring {number} {wrong}"
+            reason = "the file is loaded, but its rings are not rings through all ranks, so no communicator starts"
+            return Judgement("ring_error", f"{reason}: {log}", f"ring building fails: {log}", graphs)
+    for number, channel in enumerate(tree.channels[:both] if tree.in_force else ()):
+        # NCCL's own channels come after those of the file only where the search has more of them; nobody sees those.
+        if sorted(channel) != sorted(comm.gpus) or _single_gpu_tree_breaks(tree, number, both, comm):
+            reason = (
+                f"tree channel {number} is {'-'.join(map(str, channel))}, which is no tree over all ranks; NCCL does "
+                "not notice, and the first allreduce hangs or is wrong"
+            )
+            return Judgement("corrupt_tree", reason, log, graphs)
+    searched = [name for name, graph in (("ring", ring), ("tree", tree)) if not graph.in_force]
+    if searched:
+        accidents.append(f"there is no {searched[0]} graph, so NCCL's own search may cut the number of channels")
+    elif len(set(counts)) > 1:
+        accidents.append(f"{counts[0]} ring and {counts[1]} tree channels; only the first {both} of each are used")
+    reason = " and ".join(f"{len(g.channels)} {name} channels" for name, g in graphs.items() if g.in_force)
+    channels = None if searched else 2 * both
+    return Judgement("used", f"in force: {reason}", log, graphs, channels, tuple(dict.fromkeys(accidents)))
+
+
+def _single_gpu_tree_breaks(tree: GraphInForce, number: int, count: int, comm: Communicator) -> bool:
+    """With one GPU a node, patterns other than 3 look for a second one, which the last channel does not have."""
+    if len(comm.gpus) > 1 or comm.nodes == 1 or tree.pattern == 3 or number != count - 1:
+        return False
+    return comm.nodes > (1 if tree.pattern == 2 else 2)
+
+
+def broken_ring(channel: Sequence[int], gpus: Sequence[int]) -> str:
+    """What NCCL's walk from rank 0 finds wrong with a ring of GPU numbers; empty if it is one."""
+    n = len(gpus)
+    place = {gpu: rank for rank, gpu in enumerate(gpus)}
+    ranks = [place.get(gpu, -1) for gpu in channel]
+    # Of two places in the list the later counts; the last one leads back to the first.
+    following = dict(zip(ranks, [*ranks[1:], ranks[0]], strict=True))
+    current, seen = 0, set()
+    for _ in range(n):
+        seen.add(current)
+        current = following.get(current, -1)
+    missing = [rank for rank in range(n) if rank not in seen]
+    if -1 in ranks or -1 in seen:
+        return f"does not contain rank {missing[0]}" if missing else "leaves the communicator"
+    if current != 0:
+        return f"does not loop back to start ({current} != 0)"
+    return f"does not contain rank {missing[0]}" if missing else ""

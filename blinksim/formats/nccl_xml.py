@@ -1,0 +1,277 @@
+"""NCCL's own reading of its XML files: byte by byte, more lenient and more fragile than XML.
+
+A checker that used a real XML parser would pass files that NCCL cannot load and refuse files that it loads. The rules
+are those of NCCL 2.28.3, graph/xml.cc, with what differs between releases in `Release`: no prolog, no tabs, attributes
+on one line with one blank before each, comments between elements, no text, no entities, limits on counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from blinksim.errors import InputError
+
+SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE = 2, 3, 5
+_LONGEST = 255
+_MOST_ATTRIBUTES = 16
+_VERSION = re.compile(r"2\.([0-9]{1,2})(?:\.[0-9]{1,2})?")
+_OLDEST, _NEWEST = 8, 30
+
+
+class LoadError(Exception):
+    """NCCL refuses the file: its result code, and the warning that stands in its log."""
+
+    def __init__(self, code: int, log: str) -> None:
+        super().__init__(log)
+        self.code, self.log = code, log
+
+
+class CrashError(Exception):
+    """NCCL's process dies; the signal that ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What depends on the release of NCCL 2: limits, spellings, and how GPUs are numbered in graph files."""
+
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Release:
+        """The release called ``2.28.3`` or ``2.28``; raises `InputError` for those whose rules are not known here."""
+        match = _VERSION.fullmatch(text.strip())
+        if match is None or not _OLDEST <= int(match[1]) <= _NEWEST:
+            raise InputError(f"NCCL {text[:20]!r}: the rules of releases 2.{_OLDEST} to 2.{_NEWEST} are known")
+        return cls(int(match[1]))
+
+    @property
+    def most_children(self) -> int:
+        return 32 if self.minor <= 20 else 128 if self.minor <= 29 else 640
+
+    @property
+    def most_elements(self) -> int:
+        return 1024 if self.minor <= 20 else 4096 if self.minor <= 29 else 65536
+
+    @property
+    def most_channels(self) -> int:
+        """Channels of a communicator; a graph has room for half of them, the rest are their copies."""
+        return 32 if self.minor <= 24 else 64
+
+    @property
+    def hexadecimal(self) -> bool:
+        """Whether ``dev="10"`` is GPU 16."""
+        return self.minor >= 21
+
+    @property
+    def reads_ranks(self) -> bool:
+        """Whether a GPU may be named by its rank, which then wins over its number."""
+        return self.minor >= 30
+
+    @property
+    def single_quotes(self) -> bool:
+        return self.minor >= 27
+
+    @property
+    def path_types(self) -> tuple[str, ...]:
+        new = (("P2C",) if self.minor >= 27 else ()) + (("PXN",) if self.minor >= 12 else ())
+        return ("LOC", "NVL", "NVB", "PIX", "PXB", *new, "PHB", "SYS")
+
+
+@dataclass
+class Node:
+    """One element as NCCL keeps it."""
+
+    name: str
+    line: int
+    attributes: dict[str, str] = field(default_factory=dict)
+    children: list[Node] = field(default_factory=list)
+
+    def text(self, name: str) -> str:
+        """The attribute `name`; without it NCCL gives up."""
+        if name not in self.attributes:
+            raise LoadError(INTERNAL_ERROR, f"Attribute {name} of node {self.name} not found")
+        return self.attributes[name]
+
+    def integer(self, name: str, base: int = 0) -> int:
+        return c_integer(self.text(name), base)
+
+    def decimal(self, name: str) -> float:
+        return c_float(self.text(name))
+
+
+def c_integer(text: str, base: int = 0) -> int:
+    """What C's strtol makes of a text: the longest number at its start, 0 if there is none."""
+    match = re.match(r"[ \t\n\v\f\r]*([+-]?)(0[xX](?=[0-9a-fA-F]))?", text)
+    assert match is not None
+    rest = text[match.end() :]
+    if match[2]:
+        base = 16 if base == 0 else base
+        if base != 16:
+            return 0
+    elif base == 0:
+        base = 8 if rest.startswith("0") else 10
+    digits = re.match({8: "[0-7]*", 10: "[0-9]*", 16: "[0-9a-fA-F]*"}[base], rest)
+    assert digits is not None
+    value = int(digits[0], base) if digits[0] else 0
+    return -value if match[1] == "-" else value
+
+
+def c_float(text: str) -> float:
+    """What C's strtof makes of a text, without its special values."""
+    match = re.match(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text)
+    return float(match[0]) if match else 0.0
+
+
+class _Reader:
+    """The characters of a file, taken one after another as NCCL takes them."""
+
+    def __init__(self, text: str, release: Release, places: Mapping[str, tuple[str, ...]]) -> None:
+        self.text, self.release, self.places = text, release, places
+        self.at = 0
+        self.elements = 0
+        self.log: list[str] = []
+
+    def next(self) -> str:
+        if self.at >= len(self.text):
+            raise LoadError(INTERNAL_ERROR, "XML Parse : Unexpected EOF")
+        self.at += 1
+        return self.text[self.at - 1]
+
+    def value(self) -> tuple[str, str]:
+        quote = self.next()
+        if quote != '"' and not (quote == "'" and self.release.single_quotes):
+            raise LoadError(INTERNAL_ERROR, "XML Parse : Expected (double) quote.")
+        end = self.text.find(quote, self.at)
+        if end < 0:
+            raise LoadError(INTERNAL_ERROR, "XML Parse : Unexpected EOF")
+        value = self.text[self.at : end]
+        if len(value) >= _LONGEST:
+            raise LoadError(INTERNAL_ERROR, f"Error : value {value[:20]}… too long (max {_LONGEST})")
+        self.at = end + 1
+        return value, self.next()
+
+    def token(self, *, with_value: bool) -> tuple[str, str, str]:
+        """(name, value, the character that ended it)."""
+        name: list[str] = []
+        while True:
+            char = self.next()
+            if char == "=":
+                if not with_value:
+                    raise LoadError(INTERNAL_ERROR, f"XML Parse : Unexpected value with name {''.join(name)[:80]}")
+                value, last = self.value()
+                return "".join(name), value, last
+            if char in " >/\n\r":
+                return "".join(name), "", char
+            name.append(char)
+            if len(name) >= _LONGEST:
+                raise LoadError(INTERNAL_ERROR, f"Error : name {''.join(name)[:20]}… too long (max {_LONGEST})")
+
+    def node(self) -> tuple[str, Node | None]:
+        """(open, close, single or end, the element)."""
+        while True:
+            while self.at < len(self.text) and self.text[self.at] in " \n\r":
+                self.at += 1
+            if self.at >= len(self.text):
+                return "end", None
+            line = self.text.count("\n", 0, self.at) + 1
+            char = self.next()
+            if char != "<":
+                raise LoadError(INTERNAL_ERROR, f"XML Parse error : expecting '<', got '{char}'")
+            name, _, last = self.token(with_value=False)
+            if not name.startswith("!--"):
+                break
+            # "-->" may begin in the name itself.
+            end = self.text.find("-->", self.at - 1 - len(name[3:]))
+            if end < 0:
+                raise LoadError(INTERNAL_ERROR, "XML Parse error : unterminated comment")
+            self.at = end + 3
+        if not name and last == "/":
+            name, _, last = self.token(with_value=False)
+            if last != ">":
+                raise LoadError(INTERNAL_ERROR, f"XML Parse error : unexpected trailing {last} in closing tag {name}")
+            return "close", Node(name, line)
+        return self.opened(Node(name, line), last)
+
+    def opened(self, node: Node, last: str) -> tuple[str, Node]:
+        count = 0
+        while last == " ":
+            key, value, last = self.token(with_value=True)
+            if count < _MOST_ATTRIBUTES:
+                # A doubled blank is an attribute without a name, and the first of two with one name counts.
+                node.attributes.setdefault(key, value)
+                count += 1
+            else:
+                self.log.append(f"XML Parse : Ignoring extra attributes (max {_MOST_ATTRIBUTES})")
+        kind = "open"
+        if last == "/":
+            kind = "single"
+            last = self.token(with_value=False)[2]
+        if last != ">":
+            raise LoadError(INTERNAL_ERROR, f"XML Parse : expected >, got '{last}'")
+        return kind, node
+
+    def inside(self, head: Node | None, known: tuple[str, ...], loaded: list[Node]) -> None:
+        """Everything up to the end of `head`, or of the file."""
+        # A stack instead of recursion, so that deep files end in a message.
+        stack: list[tuple[Node | None, tuple[str, ...], bool]] = [(head, known, False)]
+        while stack:
+            head, known, ignored = stack[-1]
+            if self.elements >= self.release.most_elements:
+                limit = self.release.most_elements
+                raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} nodes")
+            kind, node = self.node()
+            if node is None:
+                if head is not None:
+                    raise LoadError(INTERNAL_ERROR, f"XML Parse : unterminated {head.name}")
+                return
+            if head is not None and kind == "close":
+                # Inside an element that NCCL does not know, names of closing tags are not compared.
+                if not ignored and node.name != head.name:
+                    raise LoadError(INTERNAL_ERROR, f"XML Mismatch : {head.name} / {node.name}")
+                stack.pop()
+                continue
+            if node.name in known and not ignored:
+                if head is not None:
+                    if len(head.children) == self.release.most_children:
+                        limit = self.release.most_children
+                        raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
+                    head.children.append(node)
+                self.elements += 1
+                if head is None:
+                    loaded.append(node)
+                    check_root(node)
+                if kind == "open":
+                    stack.append((node, self.places[node.name], False))
+                continue
+            if known:
+                self.log.append(f"Ignoring element {node.name}")
+            if kind == "open":
+                stack.append((node, (), True))
+
+
+def check_root(node: Node) -> None:
+    version = node.integer("version")
+    if version != 1:
+        raise LoadError(INVALID_USAGE, f"XML Graph has wrong version {version}, 1 needed")
+
+
+GRAPH_PLACES: Mapping[str, tuple[str, ...]] = {
+    "": ("graphs",),
+    "graphs": ("graph",),
+    "graph": ("channel",),
+    "channel": ("net", "gpu"),
+    "net": (),
+    "gpu": (),
+}
+
+
+def load_graphs(text: str, release: Release) -> tuple[Node, list[str]]:
+    """The outermost ``<graphs>`` of a graph file as NCCL loads it, and the notes in its log.
+
+    A file without any is an empty one. Raises `LoadError` where NCCL gives up.
+    """
+    reader, loaded = _Reader(text, release, GRAPH_PLACES), list[Node]()
+    reader.inside(None, GRAPH_PLACES[""], loaded)
+    return (loaded[0] if loaded else Node("graphs", 1)), reader.log
