@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from blinksim.callable import make_callable
 from blinksim.errors import InputError, unknown
 from blinksim.execute.compile import compile_schedule
 from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
@@ -124,3 +125,5 @@ __all__ = [
     "compile_schedule",
     "execute",
 ]
+
+make_callable(__name__)

@@ -10,6 +10,7 @@ is bounded likewise, relative to itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,8 +23,6 @@ from blinksim.execute.dtypes import Array, ElementType, fold, narrow, widen
 PERIOD = 1_048_583  # prime
 Span = tuple[int, int, int]
 EVERY = -1
-# Elements handled at once, so that the indices of a large vector fit into memory.
-_PART = 1 << 24
 
 
 def input_span(collective: Collective, ranks: int, rank: int, count: int) -> tuple[int, int]:
@@ -106,9 +105,17 @@ class Reference:
         """Fills `target`, an array of `xp` (NumPy or CuPy), with what a rank starts with."""
         start, stop = input_span(self.collective, self.ranks, rank, self.count)
         table = xp.asarray(self.tables[rank])
-        for low in range(start, stop, _PART):
-            high = min(stop, low + _PART)
-            target[low - start : high - start] = table[xp.arange(low, high) % self.period]
+        for at, part in self._parts(start, stop):
+            target[at : at + part.stop - part.start] = table[part]
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, slice]]:
+        """Elements start to stop of a vector as parts of a table: (elements before it, the part)."""
+        low = start
+        while low < stop:
+            first = low % self.period
+            high = min(stop, low + self.period - first)
+            yield low - start, slice(first, first + high - low)
+            low = high
 
     @cached_property
     def reduced(self) -> tuple[Array, Array]:
@@ -129,29 +136,25 @@ class Reference:
         where a floating result is not a number.
         """
         wrong, worst, at = 0, 0.0, 0
+        exact: Any = None
+        allowed: Any = None
+        if self.collective.reduces:
+            exact, allowed = (xp.asarray(part) for part in self.reduced)
         for source, start, stop in output_spans(self.collective, self.ranks, rank, self.count):
-            for low in range(start, stop, _PART):
-                high = min(stop, low + _PART)
-                got = output[at : at + high - low]
-                where = xp.arange(low, low + got.size) % self.period
-                bad, error = self._compare_part(source, got, where, xp)
-                wrong, worst, at = wrong + bad, max(worst, error), at + high - low
+            table = exact if source == EVERY else xp.asarray(self.tables[source])
+            for before, part in self._parts(start, stop):
+                got = output[at + before : at + before + part.stop - part.start]
+                part = slice(part.start, part.start + int(got.size))
+                expected = table[part] if source == EVERY else _real(table[part], self.kind, xp)
+                error = xp.abs(_real(got, self.kind, xp) - expected)
+                if source == EVERY and self.kind.floating:
+                    # Written so that a NaN counts as wrong.
+                    different = ~(error <= allowed[part])
+                else:
+                    different = got != table[part]
+                wrong, worst = wrong + int(different.sum()), max(worst, _largest(error, xp))
+            at += stop - start
         return wrong + abs(int(output.size) - at), worst
-
-    def _compare_part(self, source: int, got: Any, where: Any, xp: Any) -> tuple[int, float]:
-        if source != EVERY:
-            different = got != xp.asarray(self.tables[source])[where]
-            if self.kind.floating:
-                expected = _real(xp.asarray(self.tables[source])[where], self.kind, xp)
-                return int(different.sum()), _largest(xp.abs(_real(got, self.kind, xp) - expected), xp)
-            return int(different.sum()), float(bool(different.any()))
-        exact, allowed = (xp.asarray(part)[where] for part in self.reduced)
-        if not self.kind.floating:
-            different = got != exact
-            return int(different.sum()), float(bool(different.any()))
-        error = xp.abs(_real(got, self.kind, xp) - exact)
-        # Written so that a NaN counts as wrong.
-        return int((~(error <= allowed)).sum()), _largest(error, xp)
 
     @property
     def tolerance(self) -> str:

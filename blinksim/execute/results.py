@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from statistics import mean, median, pstdev
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ class Execution:
 
     size_bytes: what was asked for; `used_bytes` is what `count` whole elements make of it. times_s: seconds of each
     timed iteration on GPUs, empty for NumPy, whose time says nothing about a machine. wrong: elements outside the
-    tolerance on all ranks, None if nobody looked. max_error: largest absolute error. hardware: names of the GPUs, in
-    the order of the devices.
+    tolerance on all ranks, None if nobody looked. max_error: largest absolute error, infinite if a result is no
+    number. hardware: names of the GPUs, in the order of the devices.
     """
 
     machine: str
@@ -103,6 +104,7 @@ class Execution:
             "rates": self.rates,
             "size_bytes": self.size_bytes,
             "used_bytes": self.used_bytes,
+            "rounding": self.rounding or None,
             "count": self.count,
             "dtype": self.dtype,
             "op": self.op if self.collective.reduces else None,
@@ -115,7 +117,7 @@ class Execution:
             "ok": self.ok,
             "checked": self.wrong is not None,
             "wrong": self.wrong,
-            "max_error": self.max_error,
+            "max_error": self.max_error if self.max_error is None or isfinite(self.max_error) else None,
             "tolerance": self.tolerance,
             "time_s": self.time_s,
             "algbw_GBps": None if self.algbw is None else self.algbw / 1e9,

@@ -26,6 +26,7 @@ def test_odd_size_is_rounded_down_and_says_so() -> None:
     assert run.wrong == 0
     assert run.count == 250_000
     assert run.rounding == "1000003 bytes hold 250000 elements of int32 and 3 bytes more; ran 1000000 bytes"
+    assert run.to_dict()["rounding"] == run.rounding
     assert execute(build(), 1000).rounding == ""
 
 
@@ -55,6 +56,7 @@ def test_an_edited_parent_is_noticed() -> None:
     run = execute(replace(schedule, src=src), 4096)
     assert not run.ok
     assert run.wrong == 1024
+    assert run.to_dict()["max_error"] is None  # what nobody wrote is not a number, and JSON has none for that
     assert execute(replace(schedule, src=src), 4096, check=False).wrong is None
 
 

@@ -81,7 +81,7 @@ class Notebook:
         return time.monotonic() > self.deadline
 
 
-def provenance(gpus: int) -> dict[str, Any]:
+def provenance(gpus: int, command: str) -> dict[str, Any]:
     cupy = require_cupy()
     runtime = cupy.cuda.runtime
     driver = subprocess.run(
@@ -92,7 +92,7 @@ def provenance(gpus: int) -> dict[str, Any]:
     ).stdout.split()
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python3", "validate/recipes/elementary.py", *sys.argv[1:]]),
+        "command": command,
         "gpus": [runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)],
         "driver": driver[0] if driver else "unknown",
         "cuda_runtime": runtime.runtimeGetVersion(),
@@ -102,7 +102,9 @@ def provenance(gpus: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "blinksim": blinksim.__version__,
-        "environment": {key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
+        "environment": {
+            key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
+        },
     }
 
 
@@ -259,8 +261,11 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     options = parser.parse_args()
     parts = options.parts.split(",")
+    # Without --out: where the file is written has nothing to do with what is in it.
+    command = f"python3 validate/recipes/elementary.py --gpus {options.gpus} --budget {options.budget:g}"
+    command += f" --parts {options.parts} --sizes {options.sizes}"
     sizes = tuple(int(size) for size in options.sizes.split(","))
-    notes = Notebook(options.out / f"elementary-{options.gpus}gpu.json", provenance(options.gpus))
+    notes = Notebook(options.out / f"elementary-{options.gpus}gpu.json", provenance(options.gpus, command))
     notes.deadline = time.monotonic() + options.budget
     if "failure" in parts:
         check_failure(notes, options.gpus)
