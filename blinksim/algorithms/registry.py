@@ -55,6 +55,16 @@ REGISTRY = {
         Algorithm("parameter_server", ("allreduce",), "all to one rank and back"),
         Algorithm("mxnet", _REDUCE_AND_SPREAD, "a balanced binary tree per GPU, avoiding each other's links (MXNet)"),
         Algorithm("packed", COLLECTIVES, "trees or paths packed up to the exact bound", solver=True),
+        Algorithm("chains", ("allreduce",), "Hamiltonian paths in equal channels: the best NCCL can load", solver=True),
+        Algorithm("rings", (*_SHARDED, "broadcast", "reduce"), "the most rings that share no lane", solver=True),
+        Algorithm(
+            "blink",
+            ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter"),
+            "few trees at the best rate (Blink)",
+            solver=True,
+        ),
+        Algorithm("blink_hierarchical", ("allreduce",), "in cliques, then between them (Blink)", solver=True),
+        Algorithm("blinkplus", _REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True),
     )
 }
 

@@ -1,0 +1,137 @@
+"""Blink: few trees that together reach the best rate, whatever the links of a machine join.
+
+Blink packs spanning trees from the root instead of rings, and keeps as few as reach the rate (Wang et al., "Blink: fast
+and generic collectives for distributed ML", MLSys 2020; 2018 short paper, section 3). Allreduce reduces up and
+broadcasts down the same undirected trees. Behind switches every GPU is the root of one-hop trees with 1/n of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from blinksim.algorithms.claims import with_gap
+from blinksim.algorithms.forests import Branches, ForestPlan
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as find_bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.packing.columns import Column, Limits, Mix
+from blinksim.packing.hops import Arc, Hops, find_hops
+from blinksim.packing.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter")
+USE = {"allreduce": BOTH, "broadcast": DOWN, "allgather": DOWN, "reduce": UP, "reducescatter": UP}
+MOST_RANKS = 32
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    loss: Fraction = Fraction(0),
+    bound: BoundResult | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """The best mix of trees, with as few of them as a search finds.
+
+    loss: what part of the rate may be given up for fewer trees (Blink allows 5 %). time_limit: seconds for each solve;
+    without it answers are the same everywhere. Gather and scatter follow the best flows. The schedule's bound holds
+    `gap_exact`.
+
+    Raises `InputError` for a loss outside 0 to 1, and `InfeasibleError` if some member cannot be reached without
+    passing another one, or if there are too many ranks to search and one-hop trees are not the answer.
+    """
+    if not 0 <= loss < 1:
+        raise InputError(f"loss {loss}: give a fraction from 0 up to, but not including, 1")
+    plan = ForestPlan(topology, collective, "blink")
+    if topology.ranks == 1:
+        plan.add_trees([Branches(topology.index[topology.members[0]], Fraction(1))])
+        return plan.finish()
+    found = bound or find_bound(topology, collective)
+    if collective.name in ("gather", "scatter"):
+        _flows(plan, topology, collective, found)
+    else:
+        plan.add_trees(_trees(topology, collective, found.rate, loss, Limits(time_limit, seed)))
+    return with_gap(plan.finish(), found)
+
+
+def _trees(
+    topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits
+) -> list[Branches]:
+    hops = find_hops(topology)
+    use = USE[collective.name]
+    members = hops.vertices
+    roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
+    switched = all(len(route) > 1 for route in hops.routes.values())
+    if switched:
+        mix = one_hop(hops, TreeSearch(hops, roots, use))
+        if mix is not None and mix.rate * len(roots) * hops.unit >= bound * (1 - loss):
+            return branches(hops, mix, roots, use)
+    if topology.ranks > MOST_RANKS:
+        raise InfeasibleError(
+            f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no limit"
+        )
+    search = TreeSearch(hops, roots, use)
+    return branches(hops, search.few(search.best(), limits, loss=loss), roots, use)
+
+
+def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
+    """Every member spreads its part in one hop; from a single root, each part first takes a hop to its member.
+
+    Equal parts; None if some pair of members is not joined.
+    """
+    members = search.members
+    if any(len(hops.both[a]) < len(members) - 1 for a in members):
+        return None
+    n = len(members)
+    columns: list[Column] = []
+    if search.use == BOTH or len(search.roots) > 1:
+        for group, centre in enumerate(members):
+            star = tuple((centre, v) for v in members if v != centre)
+            columns.append(search.column(star, group if len(search.roots) > 1 else 0))
+    else:
+        root = search.roots[0]
+        for centre in members:
+            if centre != root:
+                below = tuple((centre, v) for v in members if v not in (centre, root))
+                columns.append(search.column(((root, centre), *below)))
+    load: dict[int, int] = {}
+    for column in columns:
+        for resource, times in column.load:
+            load[resource] = load.get(resource, 0) + times
+    rate = min(Fraction(hops.capacity[r], times) for r, times in load.items())
+    return Mix(tuple(columns), (rate,) * len(columns), float(rate) * (n if len(search.roots) == 1 else 1))
+
+
+def branches(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Branches]:
+    """The trees of a mix with their shares of the data; those used both ways hang from their centres."""
+    total = sum(mix.rates, start=Fraction(0))
+    found = []
+    for column, value in zip(mix.columns, mix.rates, strict=True):
+        root, arcs = roots[column.group], column.arcs
+        if use == BOTH:
+            path = centre_path(arcs)
+            root = path[len(path) // 2]
+            arcs = rooted_at(arcs, root)
+        found.append(as_branches(hops, root, value / total, arcs, use))
+    return found
+
+
+def as_branches(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Branches:
+    """One tree with the links of its hops, used downwards, upwards or both ways."""
+    down = tuple((a, b, hops.routes[a, b]) for a, b in arcs) if use != UP else ()
+    up = tuple((a, b, hops.routes[b, a]) for a, b in arcs) if use != DOWN else ()
+    return Branches(root, share, down, up)
+
+
+def _flows(plan: ForestPlan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
+    from blinksim.algorithms import flows
+    from blinksim.bounds.network import network
+    from blinksim.bounds.resources import resources
+
+    net = network(topology)
+    flows.add_paths(plan, topology, collective, net, resources(topology, net), bound)

@@ -1,0 +1,227 @@
+"""Blink's hierarchical allreduce: reduce to chunk owners inside cliques, exchange between partners, spread again.
+
+Every group of fully connected GPUs reduces each chunk at its owner; the owners of a chunk, one per group and joined by
+links, exchange it; then each spreads it in its group (Blink, 2018 short paper, section 3.1). Only GPUs with a partner
+in the other group own chunks, so groups may be partial and unequal (5, 6 and 7 GPUs of a DGX-1), and a linear program
+sets the chunks' shares: equal ones where these are best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice, product
+
+from blinksim.algorithms.claims import with_gap
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as find_bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.packing.columns import Column, Limits, Mix, best_mix, fewest
+from blinksim.packing.hops import Arc, Hops, find_hops
+from blinksim.packing.steiner import cheapest_tree
+from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce",)
+# Ranks up to which every partition into the fewest cliques is looked at, at most so many, and ways to choose owners.
+_EXACT_RANKS = 10
+_MOST_PARTITIONS = 60
+_MOST_OWNERS = 2000
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """owners: one device per group. links: the hops that join them, away from the first owner of the tree."""
+
+    owners: tuple[int, ...]
+    links: tuple[Arc, ...]
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    groups: Sequence[Sequence[str]] | None = None,
+    bound: BoundResult | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """The three-phase allreduce over `groups` of devices (default: the best of the fewest cliques that there are).
+
+    With two groups partners exchange at once, both ways; with more, the owners of a chunk form a tree, up and down.
+    One group leaves the first and the last phase. Raises `InfeasibleError` for groups that are not fully connected, or
+    without a chain of partners through all of them.
+    """
+    builder = Builder(topology, collective, "blink_hierarchical", "forest")
+    if topology.ranks == 1:
+        builder.add_chunk(Fraction(1))
+        return builder.finish()
+    found = bound or find_bound(topology, collective)
+    hops = find_hops(topology)
+    limits = Limits(time_limit, seed)
+    if groups is None:
+        options = cliques(topology, hops)
+    else:
+        options = [_given(topology, hops, groups)]
+    best: tuple[Mix, dict[Column, _Chunk], Groups] | None = None
+    for option in options:
+        chunks = dict(islice(_chunks(hops, option), _MOST_OWNERS))
+        if chunks:
+            mix = _equal(hops, chunks, best_mix(list(chunks), hops.capacity))
+            if best is None or mix.rate > best[0].rate:
+                best = mix, chunks, option
+    if best is None:
+        raise InfeasibleError(
+            f"{topology.name}: no links join one GPU of every group with one of another, all the way through "
+            f"{_words(topology, options[0])}; take blink, whose trees need no groups"
+        )
+    mix, chunks, option = best
+    if len(set(mix.rates)) > 1:
+        mix = fewest(mix, list(chunks), hops.capacity, limits=limits)
+    total = sum(mix.rates, start=Fraction(0))
+    for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
+        _add(builder, hops, option, chunks[column], builder.add_chunk(rate / total), channel)
+    return with_gap(builder.finish(), found)
+
+
+def cliques(topology: Topology, hops: Hops) -> list[Groups]:
+    """Partitions of the members (device indices) into the fewest groups of which every pair is joined on its node.
+
+    All of them (up to 60) on up to 10 ranks; beyond that one, by greedy colouring of the pairs that are not joined.
+    """
+    members = hops.vertices
+    node = {v: topology.devices[v].node for v in members}
+    joined = {v: {u for u in hops.both[v] if node[u] == node[v]} for v in members}
+    if len(members) > _EXACT_RANKS:
+        whole = tuple(tuple(members[rank] for rank in group) for group in nodes_of(topology, topology.members))
+        if all(u in joined[v] for group in whole for v in group for u in group if u != v):
+            return [whole]
+        return [_greedy(members, joined)]
+    for size in range(1, len(members) + 1):
+        found = list(islice(_partitions(members, joined, size), _MOST_PARTITIONS))
+        if found:
+            return found
+    raise AssertionError("every GPU is a clique of its own")
+
+
+def _partitions(members: Sequence[int], joined: dict[int, set[int]], size: int) -> Iterator[Groups]:
+    def extend(place: int, groups: list[list[int]]) -> Iterator[Groups]:
+        if place == len(members):
+            yield tuple(map(tuple, groups))
+            return
+        vertex = members[place]
+        for group in groups:
+            if joined[vertex].issuperset(group):
+                group.append(vertex)
+                yield from extend(place + 1, groups)
+                group.pop()
+        if len(groups) < size:
+            yield from extend(place + 1, [*groups, [vertex]])
+
+    for groups in extend(0, []):
+        if len(groups) == size:
+            yield groups
+
+
+def _greedy(members: Sequence[int], joined: dict[int, set[int]]) -> Groups:
+    import networkx as nx
+
+    apart: nx.Graph[int] = nx.Graph()
+    apart.add_nodes_from(members)
+    apart.add_edges_from((a, b) for a in members for b in members if a < b and b not in joined[a])
+    colours = nx.greedy_color(apart, strategy="DSATUR")
+    groups: dict[int, list[int]] = {}
+    for vertex in members:
+        groups.setdefault(colours[vertex], []).append(vertex)
+    return tuple(map(tuple, groups.values()))
+
+
+def _given(topology: Topology, hops: Hops, groups: Sequence[Sequence[str]]) -> Groups:
+    index = topology.index
+    for name in (name for group in groups for name in group):
+        topology.device(name)
+    found = tuple(tuple(index[name] for name in group) for group in groups if group)
+    if sorted(v for group in found for v in group) != sorted(hops.vertices):
+        raise InfeasibleError(f"{_words(topology, found)}: the groups must hold every member once")
+    for group in found:
+        for a in group:
+            for b in group:
+                if a != b and b not in hops.both[a]:
+                    names = topology.devices[a].name, topology.devices[b].name
+                    raise InfeasibleError(f"{names[0]} and {names[1]} are in one group, but no link joins them")
+    return found
+
+
+def _words(topology: Topology, groups: Groups) -> str:
+    return " | ".join(" ".join(topology.devices[v].name for v in group) for group in groups)
+
+
+def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
+    """Every way to choose one owner per group so that links join the owners."""
+    for owners in product(*groups):
+        inside = set(owners)
+        price = {
+            (a, b): 1 / min(hops.capacity[r] / t for r, t in hops.loads[a, b])
+            for a in owners for b in hops.both[a] if b in inside
+        }
+        tree = cheapest_tree(price, owners[0], owners, directed=False)
+        if tree is None:
+            continue
+        stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
+        arcs = (*tree, *stars)
+        height = 1 + len(tree)
+        yield Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs))), height), _Chunk(owners, tree)
+
+
+def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
+    """Equal shares for chunks with disjoint owners, where that is as good as `mix`."""
+    chosen: list[Column] = []
+    busy: set[int] = set()
+    for column, chunk in sorted(chunks.items(), key=lambda item: item[0] not in mix.columns):
+        if not busy & set(chunk.owners):
+            chosen.append(column)
+            busy |= set(chunk.owners)
+    load: dict[int, int] = {}
+    for column in chosen:
+        for resource, times in column.load:
+            load[resource] = load.get(resource, 0) + times
+    rate = min(Fraction(hops.capacity[r], times) for r, times in load.items())
+    if rate * len(chosen) < mix.rate:
+        return mix
+    chosen.sort(key=lambda column: chunks[column].owners)
+    return Mix(tuple(chosen), (rate,) * len(chosen), mix.optimum)
+
+
+def _add(builder: Builder, hops: Hops, groups: Groups, chunk: _Chunk, number: int, channel: int) -> None:
+    """The sends of one chunk: to the owners, between them, from the owners."""
+    stars = [(owner, v) for owner, group in zip(chunk.owners, groups, strict=True) for v in group if v != owner]
+
+    def send(arcs: Sequence[Arc], op: int, step: int) -> None:
+        if arcs:
+            builder.add_sends(
+                chunk=number, src=[a for a, _ in arcs], dst=[b for _, b in arcs], op=op, step=step,
+                route=[builder.add_route(hops.routes[arc]) for arc in arcs], channel=channel,
+            )
+
+    step = 0
+    if stars:
+        send([(v, owner) for owner, v in stars], REDUCE, step)
+        step += 1
+    if len(groups) == 2:
+        (link,) = chunk.links
+        send([link, link[::-1]], REDUCE, step)
+        step += 1
+    else:
+        # Arcs lead away from the first owner, parents first: up in reverse, one after another.
+        for a, b in reversed(chunk.links):
+            send([(b, a)], REDUCE, step)
+            step += 1
+        for arc in chunk.links:
+            send([arc], COPY, step)
+            step += 1
+    send(stars, COPY, step)

@@ -1,0 +1,169 @@
+"""Blink+: idle GPUs of the machine help a tenant with the links that nobody uses.
+
+A tenant's GPUs see only the links between them; trees through idle neighbours add those of the neighbours (Blink+
+report, section 4.1, algorithm 1). A helper copies what passes and reduces into a scratch buffer that starts with the
+neutral element, so it changes no result. The data is split by the trees' rates. All trees over tenant and helpers are
+searched (Steiner trees), so "no helper adds more" is proved while the tenant or the machine is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from blinksim.algorithms.blink import as_branches
+from blinksim.algorithms.claims import with_gap
+from blinksim.algorithms.forests import Branches, Edge, ForestPlan
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as find_bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.packing.columns import Limits, Mix
+from blinksim.packing.hops import Hops, find_hops
+from blinksim.packing.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "broadcast", "reduce")
+_USE = {"allreduce": BOTH, "broadcast": DOWN, "reduce": UP}
+MOST_RANKS = 32
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    channels: int | None = None,
+    bound: BoundResult | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """Trees over the members and the idle GPUs among the devices of `topology`, at the best rate.
+
+    topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward carry chains between
+    the two GPUs of a pair, but no trees of larger tenants. Without idle neighbours the tenant's own links remain.
+    Among equally fast choices the one that loads the fewest links. channels: at most so many lanes' worth of trees
+    (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The schedule's bound holds
+    `gap_exact`.
+
+    Raises `InputError` for less than one channel, and `InfeasibleError` if the members are not connected.
+    """
+    if channels is not None and channels < 1:
+        raise InputError(f"{channels} channels: give 1 or more")
+    if topology.ranks > MOST_RANKS:
+        raise InfeasibleError(
+            f"blinkplus searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no "
+            "limit"
+        )
+    helpers = idle_helpers(topology)
+    machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
+    plan = ForestPlan(machine, collective, "blinkplus")
+    if topology.ranks == 1:
+        plan.add_trees([Branches(topology.index[topology.members[0]], Fraction(1))])
+        return plan.finish()
+    found = bound or find_bound(machine, collective)
+    hops = find_hops(machine, helpers)
+    use = _USE[collective.name]
+    root = hops.vertices[collective.root if collective.rooted else 0]
+    mix = _mix(TreeSearch(hops, (root,), use, hops_first=True), channels, Limits(time_limit, seed))
+    total = sum(mix.rates, start=Fraction(0))
+    for column, value in zip(mix.columns, mix.rates, strict=True):
+        top, arcs = root, column.arcs
+        if use == BOTH:
+            path = centre_path(arcs)
+            middle = [v for v in (path[len(path) // 2], path[(len(path) - 1) // 2]) if _computes(machine, v)]
+            top = middle[0] if middle else path[0]
+            arcs = rooted_at(arcs, top)
+        plan.add_trees([_through(machine, as_branches(hops, top, value / total, arcs, use))])
+    return with_gap(plan.finish(), found)
+
+
+def idle_helpers(topology: Topology) -> tuple[str, ...]:
+    """GPUs and tiles without a rank that trees may use: those that reduce, and for a pair those that forward too."""
+    members = set(topology.members)
+    return tuple(
+        device.name
+        for device in topology.devices
+        if device.kind in ("gpu", "tile") and device.name not in members
+        and ({"reduce", "multicast"} <= device.can or ("forward" in device.can and topology.ranks == 2))
+    )
+
+
+def _mix(search: TreeSearch, channels: int | None, limits: Limits) -> Mix:
+    best = search.best()
+    loss = Fraction(0)
+    if channels is not None:
+        allowed = channels * search.hops.lane / search.hops.unit
+        loss = max(Fraction(0), 1 - allowed / best.rate)
+    return search.few(best, limits, loss=loss, cheapest=True)
+
+
+def _computes(topology: Topology, device: int) -> bool:
+    return bool({"hold", "reduce"} & topology.devices[device].can)
+
+
+def _through(topology: Topology, tree: Branches) -> Branches:
+    """The tree without relays that only forward: they lie on the routes of longer hops."""
+    return replace(tree, down=_merged(topology, tree.down, up=False), up=_merged(topology, tree.up, up=True))
+
+
+def _merged(topology: Topology, edges: Sequence[Edge], *, up: bool) -> tuple[Edge, ...]:
+    way: dict[int, Edge] = {}
+    found = []
+    for a, b, links in edges:
+        if a in way:
+            start, _, first = way[a]
+            a, links = start, (*links, *first) if up else (*first, *links)
+        if _computes(topology, b):
+            found.append((a, b, links))
+        else:
+            way[b] = (a, b, links)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUse:
+    """One tree of a schedule. share: of the data. devices: in order along a chain, else all of them. hops: as pairs."""
+
+    share: Fraction
+    devices: tuple[str, ...]
+    hops: tuple[tuple[str, str], ...]
+
+    @property
+    def words(self) -> str:
+        """``gpu0-gpu3-gpu1`` for a chain, otherwise the hops."""
+        if len(self.devices) == len(self.hops) + 1 and all(
+            {a, b} in [set(hop) for hop in self.hops] for a, b in zip(self.devices, self.devices[1:], strict=False)
+        ):
+            return "-".join(self.devices)
+        return " ".join(f"{a}-{b}" for a, b in self.hops)
+
+
+def trees_of(schedule: Schedule) -> list[TreeUse]:
+    """The trees that a schedule in forest form uses, as people write them; routes are spelled out link by link."""
+    topology = schedule.topology
+    first = {name: number for number, name in enumerate(topology.members)}
+    found = []
+    for chunk in range(schedule.chunks):
+        joined: dict[frozenset[str], tuple[str, str]] = {}
+        for route in schedule.route[schedule.chunk == chunk].tolist():
+            for number in schedule.links_of(route):
+                link = topology.links[number]
+                joined.setdefault(frozenset((link.src, link.dst)), (link.src, link.dst))
+        index = topology.index
+        arcs = [(index[a], index[b]) for a, b in joined.values()]
+        path = [topology.devices[v].name for v in centre_path(arcs)]
+        if path and first.get(path[-1], len(first)) < first.get(path[0], len(first)):
+            path.reverse()
+        devices = path if len(path) == len(arcs) + 1 else sorted({name for pair in joined for name in pair})
+        found.append(TreeUse(schedule.share(chunk), tuple(devices), tuple(joined.values())))
+    return found
+
+
+def lanes(schedule: Schedule, hops: Hops | None = None) -> Fraction:
+    """The rate of a schedule in lanes of the machine's thinnest hop: the report's number of channels."""
+    from blinksim.schedule.loads import rate
+
+    found = hops or find_hops(schedule.topology, idle_helpers(schedule.topology))
+    return (rate(schedule) or Fraction(0)) / found.lane

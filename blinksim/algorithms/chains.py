@@ -1,0 +1,143 @@
+"""Chains: paths through all ranks in K equal channels, each reduced up and broadcast down. What NCCL can load.
+
+NCCL's tree allreduce makes a chain of every channel of a graph file and splits the data evenly over them (NCCL 2.28.3
+graph/connect.cc), so the best that such a file can carry is a packing of undirected Hamiltonian paths in K equal
+channels. No such packing exceeds the partition bound (Nash-Williams and Tutte 1961); on most GPU subsets of a DGX-1 it
+attains it.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import islice, pairwise
+
+from blinksim.algorithms.claims import with_gap
+from blinksim.algorithms.orders import chain_order
+from blinksim.algorithms.plan import Plan
+from blinksim.algorithms.trees import add_tree
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as find_bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.packing.chains import MOST_LISTED, MOST_PRICED, Order, column, order_of, orders, pricing, zigzags
+from blinksim.packing.columns import Column, Limits, best_mix
+from blinksim.packing.equal import equal_shares
+from blinksim.packing.hops import Hops, find_hops
+from blinksim.schedule.model import COPY, Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce",)
+CHANNELS = 16
+MOST_CHANNELS = 64
+_LIST_RANKS = 10
+_TEMPLATES = 16
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    channels: int = CHANNELS,
+    bound: BoundResult | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """The best chains in at most `channels` equal channels; among equally good ones the fewest.
+
+    Channel c carries chunk c along chain c; its tree's root is the chain's first rank (element 0, as in NCCL).
+    `elements` reads the chains back. time_limit: seconds for each solve; without it answers are the same everywhere.
+    The schedule's bound holds `gap_exact`.
+
+    Raises `InputError` for a number of channels that NCCL cannot have (1 to 64), and `InfeasibleError` if the links
+    hold no path through all ranks.
+    """
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise InputError(f"{channels} channels: give 1 to {MOST_CHANNELS} (NCCL before 2.25 has 32, two per chain)")
+    plan = Plan(topology, collective, "chains", "forest")
+    if plan.n == 1:
+        return plan.finish()
+    found = bound or find_bound(topology, collective)
+    chains = pack_chains(topology, find_hops(topology), found.rate, channels, Limits(time_limit, seed))
+    for channel, order in enumerate(chains):
+        add_tree(plan, collective, Fraction(1, len(chains)), {b: a for a, b in pairwise(order)}, order[0], channel)
+    return with_gap(plan.finish(), found)
+
+
+def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, limits: Limits) -> list[Order]:
+    """The chains (orders of ranks) of at most `channels` equal channels with the best rate found.
+
+    bound: bytes/s that nothing exceeds. On at most `MOST_LISTED` paths the best mix is exact.
+    """
+    target = bound / hops.unit
+    pool = _all_paths(hops)
+    if pool is None:
+        template = _template(topology, hops, target, channels)
+        if template is not None and template[0] >= target:
+            return template[1]
+        start = [_column(hops, order) for order in dict.fromkeys(template[1] if template else ())]
+        price = pricing(hops, closed=False, both=True, limits=limits)
+        if not start:
+            start = price([1.0] * len(hops.capacity), [float("inf")]) if hops.members <= MOST_PRICED else []
+        if start and hops.members <= MOST_PRICED:
+            mix = best_mix(start, hops.capacity, price=price, rounds=100)
+            start = list(dict.fromkeys((*mix.columns, *start)))
+        pool = start
+    if not pool:
+        raise InfeasibleError(
+            f"{topology.name}: no chain passes all {hops.members} members from one to the next over "
+            f"{', '.join(topology.link_classes)}; take blink, whose trees may branch"
+        )
+    mix = best_mix(pool, hops.capacity)
+    best = min(target, max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000)))
+    _, counts = equal_shares(pool, hops.capacity, channels, best, limits)
+    taken = [order_of(hops, c, closed=False) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
+    return sorted(taken)
+
+
+def elements(schedule: Schedule) -> list[tuple[str, ...]]:
+    """The devices of every chain in order, by channel: what the channels of an NCCL graph file list."""
+    names = [device.name for device in schedule.topology.devices]
+    down = schedule.op == COPY
+    chains = []
+    for chunk in range(schedule.chunks):
+        mine = down & (schedule.chunk == chunk)
+        chains.append(tuple(names[i] for i in (*schedule.src[mine][:1].tolist(), *schedule.dst[mine].tolist())))
+    return chains
+
+
+def _column(hops: Hops, order: Order) -> Column:
+    return column(hops, order, closed=False, both=True)
+
+
+def _all_paths(hops: Hops) -> list[Column] | None:
+    """Every path, or None if there are too many."""
+    if hops.members > _LIST_RANKS:
+        return None
+    found = list(islice(orders(hops, closed=False, both=True), MOST_LISTED + 1))
+    return [_column(hops, order) for order in found] if len(found) <= MOST_LISTED else None
+
+
+def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]] | None:
+    """The best of some ready sets of chains, with its rate in units: zigzags, or node by node with turned ends."""
+    n = hops.members
+    turned = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
+    best: tuple[Fraction, list[Order]] | None = None
+    for chains in (zigzags(n), turned, turned[:1]):
+        steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
+        if len(chains) > channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
+            continue
+        rate = _even_rate(hops, [_column(hops, order) for order in chains])
+        if best is None or rate > best[0]:
+            best = rate, chains
+        if rate >= target:
+            break
+    return best
+
+
+def _even_rate(hops: Hops, columns: list[Column]) -> Fraction:
+    """Units of rate that these columns carry together, with equal shares."""
+    total: dict[int, int] = {}
+    for entry in columns:
+        for resource, times in entry.load:
+            total[resource] = total.get(resource, 0) + times
+    return min(Fraction(hops.capacity[r], load) for r, load in total.items()) * len(columns)

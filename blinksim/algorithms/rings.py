@@ -1,0 +1,150 @@
+"""Rings: the most Hamiltonian cycles that share no lane, each with an equal part of the data.
+
+NCCL's rings use a machine this way, and Blink (2018 short paper, section 2) counts what they leave idle: one
+bidirectional ring on 4 to 7 GPUs of a DGX-1P uses 6 to 7 of its 16 links. The count is an integer program over all
+cycles of small machines (or those of least price), so that "no further ring fits" is proved where it is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice, pairwise
+
+from blinksim.algorithms import ring
+from blinksim.algorithms.claims import with_gap
+from blinksim.algorithms.orders import ring_orders
+from blinksim.algorithms.plan import Plan
+from blinksim.algorithms.trees import add_tree
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as find_bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.packing.chains import MOST_LISTED, MOST_PRICED, Order, column, order_of, orders, pricing
+from blinksim.packing.columns import Column, Limits, best_mix
+from blinksim.packing.equal import most_whole
+from blinksim.packing.hops import Hops, find_hops
+from blinksim.schedule.loads import link_loads
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
+_LIST_RANKS = 9
+# Rings of a machine with wide switch ports are copies of each other; more than these add nothing.
+MOST_RINGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """Directed cyclic orders of the ranks. proved: whether no larger number of rings exists (counting lanes)."""
+
+    orders: tuple[Order, ...]
+    proved: bool
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    bidirectional: bool = False,
+    bound: BoundResult | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """The collective over the most lane-disjoint rings, one channel each.
+
+    bidirectional: take rings in pairs of opposite direction. A broadcast or reduce follows every ring as a chain from
+    (or to) the root; its last hop stays unused. The schedule's bound holds `gap_exact`.
+
+    Raises `InfeasibleError` if the links hold no ring through all ranks.
+    """
+    if topology.ranks == 1:
+        return replace(ring.build(topology, collective, [(0,)]), algorithm="rings")
+    found = bound or find_bound(topology, collective)
+    rings = most_rings(topology, bidirectional=bidirectional, limits=Limits(time_limit, seed)).orders
+    if collective.rooted:
+        plan = Plan(topology, collective, "rings", "forest")
+        for channel, order in enumerate(rings):
+            place = order.index(collective.root)
+            path = order[place:] + order[:place]
+            if collective.reduces:
+                path = (path[0], *reversed(path[1:]))
+            add_tree(plan, collective, Fraction(1, len(rings)), {b: a for a, b in pairwise(path)}, path[0], channel)
+        return with_gap(plan.finish(), found)
+    return with_gap(replace(ring.build(topology, collective, list(rings)), algorithm="rings"), found)
+
+
+def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limits | None = None) -> Rings:
+    """The most rings of which no two use the same lane; both directions of each one if `bidirectional`.
+
+    A lane has the bandwidth of the thinnest one between members. Proved on machines with few enough cycles to list, or
+    where some rank has no lanes left. Raises `InfeasibleError` if there is no ring.
+    """
+    limits = limits or Limits()
+    hops = find_hops(topology)
+    both = bidirectional and hops.members > 2
+    lanes = [int(c * hops.unit / hops.lane) for c in hops.capacity]
+    listed = _all_cycles(hops, both)
+    pool = _templates(topology, hops, both, lanes) if listed is None else listed
+    most = _free_lanes(hops, lanes) // (2 if both else 1)
+    if pool:
+        counts, proved = most_whole(pool, lanes, limits)
+    if listed is None and (not pool or sum(counts) < min(most, MOST_RINGS)):
+        pool = _priced(hops, pool, lanes, both, limits)
+        if pool:
+            counts, proved = most_whole(pool, lanes, limits)
+    if not pool:
+        raise InfeasibleError(
+            f"{topology.name}: no ring passes all {hops.members} members over {', '.join(topology.link_classes)} with "
+            "a lane of its own; take chains or blink, which need none"
+        )
+    found = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
+    found = found[:MOST_RINGS]
+    if both:
+        found = [order for ahead in found for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
+    return Rings(tuple(found), (proved and listed is not None) or sum(counts) == most)
+
+
+def idle_links(schedule: Schedule) -> list[str]:
+    """The names of the links that carry nothing."""
+    loads = link_loads(schedule)
+    return [link.name for link, load in zip(schedule.topology.links, loads, strict=True) if not load]
+
+
+def _all_cycles(hops: Hops, both: bool) -> list[Column] | None:
+    """Every cycle, or None if there are too many."""
+    if hops.members > _LIST_RANKS:
+        return None
+    found = list(islice(orders(hops, closed=True, both=both), MOST_LISTED + 1))
+    return [column(hops, order, closed=True, both=both) for order in found] if len(found) <= MOST_LISTED else None
+
+
+def _free_lanes(hops: Hops, lanes: list[int]) -> int:
+    """The fewest lanes that leave any member: no more directed rings than these fit."""
+    members = hops.vertices[: hops.members]
+    first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
+    return min(sum(lanes[r] for r in leaving) for leaving in first)
+
+
+def _templates(topology: Topology, hops: Hops, both: bool, lanes: list[int]) -> list[Column]:
+    """The rings that need no search, where they use hops that pass no other member and leave a lane to themselves."""
+    found = []
+    for order in ring_orders(topology):
+        steps = [(hops.vertices[a], hops.vertices[b]) for a, b in pairwise((*order, order[0]))]
+        if all(a in hops.routes and a[::-1] in hops.routes for a in steps):
+            entry = column(hops, order, closed=True, both=both)
+            if all(lanes[r] >= times for r, times in entry.load):
+                found.append(entry)
+    return found
+
+
+def _priced(hops: Hops, pool: list[Column], lanes: list[int], both: bool, limits: Limits) -> list[Column]:
+    """`pool` with the cycles that a linear program over all of them takes."""
+    if hops.members > MOST_PRICED:
+        return pool
+    price = pricing(hops, closed=True, both=both, limits=limits)
+    start = pool or price([1.0] * len(lanes), [float("inf")])
+    if not start:
+        return []
+    mix = best_mix(start, lanes, price=price, rounds=60)
+    return [c for c in dict.fromkeys((*start, *mix.columns)) if all(lanes[r] >= times for r, times in c.load)]

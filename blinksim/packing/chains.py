@@ -1,0 +1,123 @@
+"""Hamiltonian paths and cycles as columns: all of them on small machines, the best by price on larger ones.
+
+A path or cycle of least price is a travelling-salesman tour, found by CP-SAT's circuit constraint (Perron and Furnon).
+On a machine that joins every pair alike, Walecki's zigzags (Lucas, Recreations mathematiques 2, 1892) use every pair
+and every end equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from ortools.sat.python import cp_model
+
+from blinksim.packing.columns import Column, Limits, Price
+from blinksim.packing.hops import Arc, Hops
+
+Order = tuple[int, ...]
+# Orders that are listed, and ranks up to which the best by price are searched for, beyond that number.
+MOST_LISTED = 3000
+MOST_PRICED = 24
+_PRICE_SCALE = 1_000_000
+_PRICE_EFFORT = 0.2
+
+
+def orders(hops: Hops, *, closed: bool, both: bool) -> Iterator[Order]:
+    """Orders of the members in which each hops to the next, and the last to the first if `closed`.
+
+    both: hops must exist in both directions, and of an order and its reverse only one is given; otherwise orders are
+    directed. Orders hold ranks; closed ones start at rank 0.
+    """
+    members = hops.vertices[: hops.members]
+    rank = {vertex: number for number, vertex in enumerate(members)}
+    joined = hops.both if both else hops.next_to
+    next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
+    n = len(members)
+
+    def extend(path: list[int], seen: int) -> Iterator[Order]:
+        if len(path) == n:
+            ends = (path[1], path[-1]) if closed else (path[0], path[-1])
+            if (not closed or path[0] in next_to[path[-1]]) and (not both or n < 3 or ends[0] < ends[1]):
+                yield tuple(path)
+            return
+        for b in next_to[path[-1]]:
+            if not seen >> b & 1:
+                path.append(b)
+                yield from extend(path, seen | 1 << b)
+                path.pop()
+
+    for first in range(1 if closed or (both and n < 3) else n):
+        yield from extend([first], 1 << first)
+
+
+def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
+    """The load of one order: every hop once, or once in each direction."""
+    places = [hops.vertices[rank] for rank in ((*order, order[0]) if closed and len(order) > 1 else order)]
+    arcs = tuple(pairwise(places))
+    return Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs)) if both else arcs))
+
+
+def order_of(hops: Hops, chosen: Column, *, closed: bool) -> Order:
+    """The ranks in the order of a column's hops."""
+    rank = {vertex: number for number, vertex in enumerate(hops.vertices)}
+    places = [chosen.arcs[0][0], *(b for _, b in chosen.arcs)]
+    return tuple(rank[v] for v in (places[:-1] if closed else places))
+
+
+def zigzags(n: int) -> list[Order]:
+    """Paths through all of 0 … n-1 that use every pair equally often, each number being an end equally often.
+
+    n/2 of them for even n, n for odd n (then every pair is used twice).
+    """
+    base = [0]
+    for step in range(1, n // 2 + 1):
+        base += [step, -step]
+    base = base[:n]
+    return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
+
+
+def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
+    """A function that finds the order of least price, for `columns.best_mix`."""
+    members = hops.vertices[: hops.members]
+    rank = {vertex: number for number, vertex in enumerate(members)}
+    limits = replace(limits, effort=_PRICE_EFFORT)
+
+    def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
+        arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
+        cost = hops.cost(prices)
+        total = {(a, b): cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs}
+        order = cheapest_order([(rank[a], rank[b]) for a, b in arcs], [total[arc] for arc in arcs], len(members),
+                               closed=closed, limits=limits)
+        if order is None:
+            return []
+        found = column(hops, order, closed=closed, both=both)
+        value = sum(prices[r] * times for r, times in found.load)
+        return [found] if value < worth[0] - 1e-6 else []
+
+    return price
+
+
+def cheapest_order(
+    arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits
+) -> Order | None:
+    """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
+    model = cp_model.CpModel()
+    literals = [(a, b, model.new_bool_var("")) for a, b in arcs]
+    circuit = list(literals)
+    if not closed:
+        # A further vertex closes the path: it comes before the first and after the last.
+        circuit += [(n, a, model.new_bool_var("")) for a in range(n)]
+        circuit += [(a, n, model.new_bool_var("")) for a in range(n)]
+    model.add_circuit(circuit)
+    scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
+    model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
+    solver = limits.solver()
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    follows = {a: b for a, b, x in circuit if solver.value(x)}
+    order = [0 if closed else follows[n]]
+    while len(order) < n:
+        order.append(follows[order[-1]])
+    return tuple(order)

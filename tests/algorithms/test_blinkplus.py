@@ -1,0 +1,193 @@
+"""Blink+ on every tenant of the report and every pair of a DGX-1V; least Steiner trees against brute force."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import combinations
+
+import independent_check
+import networkx as nx
+import pytest
+from dgx1_subsets import GOLDEN, machine
+
+from blinksim.algorithms import blinkplus
+from blinksim.algorithms.blinkplus import idle_helpers, lanes, trees_of
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.machines import load
+from blinksim.packing import steiner
+from blinksim.packing.steiner import cheapest_tree
+from blinksim.schedule.pipeline import scratch
+from blinksim.schedule.verify import verify
+from blinksim.topology.generators import from_text
+from blinksim.topology.graph import Topology
+
+ALLREDUCE = Collective("allreduce")
+with (GOLDEN / "blinkplus_tenants.csv").open(encoding="utf-8", newline="") as _file:
+    TENANTS = list(csv.DictReader(_file))
+
+
+def tenant(gpus: Iterable[int], helpers: Iterable[int] = range(8), *, reduce: bool = True) -> Topology:
+    """The tenant's GPUs of a DGX-1V with all others among `helpers` as relays."""
+    own = list(gpus)
+    idle = [f"gpu{i}" for i in helpers if i not in own]
+    return machine("DGX-1V").select([f"gpu{i}" for i in own], relays=idle, relays_reduce=reduce)
+
+
+@pytest.mark.parametrize("row", TENANTS, ids=lambda row: row["tenant"])
+def test_tenants_of_the_report(row: dict[str, str]) -> None:
+    pair = [int(gpu) for gpu in row["tenant"].split(",")]
+    for name in ("allreduce", "broadcast", "reduce"):
+        for helpers, column in ((range(4), "chains_max_4gpu"), (range(8), "chains_max_8gpu"), (pair, "direct_links")):
+            schedule = blinkplus.build(tenant(pair, helpers), Collective(name))
+            assert verify(schedule).ok
+            assert independent_check.check(schedule) == []
+            assert lanes(schedule) == int(row[column]), (name, column)
+            assert schedule.bound["gap_exact"] == "0"
+
+
+def test_the_chains_that_the_report_names() -> None:
+    schedule = blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE)
+    found = {tree.words: tree.share for tree in trees_of(schedule)}
+    named = ["gpu0-gpu1", "gpu0-gpu3-gpu1", "gpu0-gpu2-gpu1", "gpu0-gpu3-gpu2-gpu1"]
+    assert found == dict.fromkeys(named, Fraction(1, 4))
+    # The data of 0-3 is split 2:1:1 over the double link and two helpers (section 4.2).
+    split = {tree.words: tree.share for tree in trees_of(blinkplus.build(tenant((0, 3), range(4)), ALLREDUCE))}
+    assert split == {
+        "gpu0-gpu3": Fraction(1, 2), "gpu0-gpu1-gpu3": Fraction(1, 4), "gpu0-gpu2-gpu3": Fraction(1, 4),
+    }
+
+
+def test_every_pair_reaches_all_six_lanes_with_all_gpus() -> None:
+    for pair in combinations(range(8), 2):
+        schedule = blinkplus.build(tenant(pair), ALLREDUCE)
+        assert verify(schedule).ok
+        assert lanes(schedule) == 6
+
+
+def test_helpers_hold_pieces_only_and_end_with_nothing() -> None:
+    """A helper needs room for what passes, not for the data: its share of one chunk, less with more pieces."""
+    schedule = blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE)
+    whole, cut = scratch(schedule), scratch(schedule, 16)
+    assert {"gpu2", "gpu3"} <= set(whole)
+    assert all(cut[name].share < whole[name].share for name in ("gpu2", "gpu3"))
+
+
+def test_fewer_channels_when_asked() -> None:
+    """With three channels the tenant 0-1 gets three lanes, over the three shortest chains."""
+    schedule = blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE, channels=3)
+    assert verify(schedule).ok
+    assert lanes(schedule) == 3
+    assert [tree.words for tree in trees_of(schedule)] == ["gpu0-gpu1", "gpu0-gpu2-gpu1", "gpu0-gpu3-gpu1"]
+    assert schedule.bound["gap_exact"] == "1/4"
+    assert lanes(blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE, channels=9)) == 4
+    with pytest.raises(InputError, match="0 channels"):
+        blinkplus.build(tenant((0, 1)), ALLREDUCE, channels=0)
+
+
+def test_relays_that_only_forward_carry_chains_of_pairs() -> None:
+    schedule = blinkplus.build(tenant((0, 1), range(4), reduce=False), ALLREDUCE)
+    assert verify(schedule).ok
+    assert lanes(schedule) == 4
+    # Every send runs between the two GPUs; relays lie on routes.
+    names = {schedule.topology.devices[i].name for i in (*schedule.src, *schedule.dst)}
+    assert names == {"gpu0", "gpu1"}
+    # Larger tenants cannot branch at such relays.
+    assert idle_helpers(tenant((0, 1, 2), range(4), reduce=False)) == ()
+    assert verify(blinkplus.build(tenant((0, 1, 2), range(4), reduce=False), ALLREDUCE)).ok
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [((0, 1, 2), 5), ((0, 5, 6), 5), ((0, 1, 4, 6), Fraction(14, 3)), ((0, 1, 2, 4, 5, 7), 4),
+     ((0, 1, 2, 3, 4, 5, 6), Fraction(11, 3))],
+    ids=str,
+)
+def test_larger_tenants(gpus: tuple[int, ...], expected: Fraction) -> None:
+    """Broadcast always reaches the root's six lanes (Edmonds); allreduce what trees used both ways can."""
+    topology = tenant(gpus)
+    schedule = blinkplus.build(topology, ALLREDUCE)
+    assert verify(schedule).ok
+    assert lanes(schedule) == expected
+    assert lanes(schedule) <= Fraction(schedule.bound["rate_exact"]) / 25
+    spread = blinkplus.build(topology, Collective("broadcast", 1))
+    assert verify(spread).ok
+    assert lanes(spread) == 6
+    assert spread.bound["gap_exact"] == "0"
+
+
+def test_disconnected_tenants_need_neighbours() -> None:
+    with pytest.raises(InfeasibleError, match="not connect"):
+        tenant((0, 5), ())
+    assert lanes(blinkplus.build(tenant((0, 5)), ALLREDUCE)) == 6
+
+
+def test_on_other_machines() -> None:
+    """Neighbours add nothing behind a switch, where a GPU's own port is the limit; on a torus every port is used."""
+    box = load("dgx-a100")
+    part = box.select(["gpu0", "gpu1"], relays=[f"gpu{i}" for i in range(2, 8)], relays_reduce=True)
+    schedule = blinkplus.build(part, ALLREDUCE)
+    assert schedule.chunks == 1
+    assert {schedule.topology.devices[i].name for i in (*schedule.src, *schedule.dst)} == {"gpu0", "gpu1"}
+    assert schedule.bound["gap_exact"] == "0"
+    torus = from_text("torus:3x3")
+    ends = torus.select(["gpu0", "gpu4"], relays=[f"gpu{i}" for i in range(9) if i not in (0, 4)], relays_reduce=True)
+    schedule = blinkplus.build(ends, ALLREDUCE)
+    assert verify(schedule).ok
+    assert lanes(schedule) == 4
+
+
+# --- least trees --------------------------------------------------------------------------------------------------
+
+
+def cost(price: dict[tuple[int, int], float], tree: Iterable[tuple[int, int]]) -> float:
+    return sum(price[arc] for arc in tree)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_least_trees_against_all_sets_of_helpers(seed: int) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(4, 7)
+    price = {
+        (a, b): float(draw.randint(0, 9)) for a in range(count) for b in range(count) if a != b and draw.random() < 0.6
+    }
+    terminals = draw.sample(range(count), draw.randint(2, 4))
+    helpers = [v for v in range(count) if v not in terminals]
+    root = terminals[0]
+    best = None
+    for size in range(len(helpers) + 1):
+        for chosen in combinations(helpers, size):
+            graph = nx.DiGraph()
+            graph.add_nodes_from((*terminals, *chosen))
+            inside = set(graph)
+            graph.add_weighted_edges_from((a, b, c) for (a, b), c in price.items() if {a, b} <= inside and b != root)
+            try:
+                value = nx.minimum_spanning_arborescence(graph).size(weight="weight")
+            except nx.NetworkXException:
+                continue
+            best = value if best is None else min(best, value)
+    tree = cheapest_tree(price, root, terminals, helpers)
+    if best is None:
+        assert tree is None
+        return
+    assert tree is not None
+    assert cost(price, tree) == best
+    reached = {root} | {b for _, b in tree}
+    assert reached.issuperset(terminals)
+    assert all(a in reached for a, _ in tree)
+    assert len(tree) == len(reached) - 1
+
+
+def test_many_terminals_try_sets_of_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the dynamic program the answer is the same on a machine with few helpers."""
+    draw = random.Random(7)
+    price = {(a, b): draw.random() for a in range(7) for b in range(7) if a != b}
+    exact = cheapest_tree(price, 0, range(5), (5, 6))
+    monkeypatch.setattr(steiner, "MOST_TERMINALS", 1)
+    tried = cheapest_tree(price, 0, range(5), (5, 6))
+    assert exact is not None
+    assert tried is not None
+    assert cost(price, tried) == pytest.approx(cost(price, exact))

@@ -1,0 +1,118 @@
+"""The most rings of every class of DGX-1 subsets, against published counts and brute force."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise, permutations
+
+import pytest
+import strategies
+from dgx1_subsets import connected, part
+from hypothesis import given, settings
+
+from blinksim.algorithms import rings
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.machines import load
+from blinksim.schedule.loads import rate
+from blinksim.schedule.verify import verify
+from blinksim.topology.generators import from_text
+from blinksim.topology.graph import Topology
+
+ALLREDUCE = Collective("allreduce")
+
+
+def count(topology: Topology, *, bidirectional: bool) -> int:
+    try:
+        found = rings.most_rings(topology, bidirectional=bidirectional)
+    except InfeasibleError:
+        return 0
+    assert found.proved
+    return len(found.orders) // (2 if bidirectional else 1)
+
+
+def test_as_many_rings_as_published_on_every_class() -> None:
+    compared = 0
+    for subset in connected():
+        topology = subset.topology()
+        for column, bidirectional in (("rings_bidir", True), ("rings_directed", False)):
+            if subset.row[column]:
+                assert count(topology, bidirectional=bidirectional) == subset.value(column), (str(subset), column)
+                compared += 1
+    assert compared > 100
+
+
+def test_ring_rates_are_those_published() -> None:
+    for subset in connected():
+        topology = subset.topology()
+        if not subset.value("ring_allreduce"):
+            with pytest.raises(InfeasibleError, match=r"no ring passes all \d members"):
+                rings.build(topology, ALLREDUCE)
+            continue
+        root = topology.ranks - 1
+        for collective, column in (
+            (ALLREDUCE, "ring_allreduce"), (Collective("broadcast", root), "ring_broadcast"),
+            (Collective("reduce", root), "ring_broadcast"),
+        ):
+            schedule = rings.build(topology, collective)
+            assert verify(schedule).ok, (str(subset), collective)
+            assert rate(schedule) == subset.value(column) * subset.lane, (str(subset), collective)
+
+
+def test_four_fully_connected_gpus_have_one_ring_in_two_directions() -> None:
+    """Blink, 2018 short paper, figure 1(a): two cross-bar links stay idle."""
+    quad = part("DGX-1P", "0-1-2-3")
+    assert count(quad, bidirectional=True) == 1
+    assert count(quad, bidirectional=False) == 2
+    idle = rings.idle_links(rings.build(quad, ALLREDUCE, bidirectional=True))
+    assert len(idle) == 2 * 2
+
+
+def test_rings_on_six_gpus_of_a_dgx1p_use_6_of_its_16_nvlinks() -> None:
+    topology = part("DGX-1P", "0-1-2-4-5-6")
+    schedule = rings.build(topology, ALLREDUCE, bidirectional=True)
+    assert len(topology.links) - len(rings.idle_links(schedule)) == 6 * 2
+    assert len(topology.links) == 9 * 2
+
+
+def test_pairs_of_rings_are_opposite() -> None:
+    found = rings.most_rings(part("DGX-1V", "0-1-2-3-4-5-6-7"), bidirectional=True).orders
+    assert len(found) == 6
+    assert all(back == (ahead[0], *reversed(ahead[1:])) for ahead, back in zip(found[::2], found[1::2], strict=True))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("dgx-a100", 12), ("hgx-h200", 18), ("p3.16xlarge", 6), ("full:5", 4)])
+def test_other_machines(name: str, expected: int) -> None:
+    topology = (from_text(name) if ":" in name else load(name)).select()
+    assert count(topology, bidirectional=False) == expected
+    for collective in ("allreduce", "allgather", "reducescatter"):
+        schedule = rings.build(topology, Collective(collective))
+        assert verify(schedule).ok
+        assert schedule.bound["gap_exact"] == "0"
+
+
+def test_one_rank_needs_no_ring() -> None:
+    assert rings.build(part("DGX-1V", "0"), ALLREDUCE).sends == 0
+
+
+@settings(max_examples=20)
+@given(strategies.topologies(max_devices=5, switches=False, half_duplex=False))
+def test_no_larger_number_of_directed_rings_exists(topology: Topology) -> None:
+    lane = min(link.lane_bandwidth for link in topology.links)
+    lanes = {(x.src, x.dst): int(x.bandwidth / lane) for x in topology.links}
+    first, *rest = topology.members
+    cycles = [
+        Counter(pairwise((first, *order, first)))
+        for order in permutations(rest)
+        if all(arc in lanes for arc in pairwise((first, *order, first)))
+    ]
+
+    def most(left: dict[tuple[str, str], int], start: int) -> int:
+        best = 0
+        for number in range(start, len(cycles)):
+            if all(left[arc] >= times for arc, times in cycles[number].items()):
+                after = {arc: left[arc] - cycles[number][arc] for arc in left}
+                best = max(best, 1 + most(after, number))
+        return best
+
+    assert count(topology, bidirectional=False) == most(lanes, 0)
