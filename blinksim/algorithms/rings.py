@@ -7,6 +7,7 @@ cycles of small machines (or those of least price), so that "no further ring fit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, pairwise
@@ -19,10 +20,10 @@ from blinksim.algorithms.trees import add_tree
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.chains import MOST_LISTED, MOST_PRICED, Order, column, order_of, orders, pricing
 from blinksim.packing.columns import Column, Limits, best_mix
-from blinksim.packing.equal import most_whole
+from blinksim.packing.equal import equal_shares, most_whole
 from blinksim.packing.hops import Hops, find_hops
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
@@ -47,21 +48,30 @@ def build(
     collective: Collective,
     *,
     bidirectional: bool = False,
+    channels: int | None = None,
     bound: BoundResult | None = None,
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Schedule:
     """The collective over the most lane-disjoint rings, one channel each.
 
-    bidirectional: take rings in pairs of opposite direction. A broadcast or reduce follows every ring as a chain from
-    (or to) the root; its last hop stays unused. The schedule's bound holds `gap_exact`.
+    bidirectional: take rings in pairs of opposite direction. channels: take the best rings of at most so many equal
+    channels instead, which may share lanes (what an NCCL graph file can carry). A broadcast or reduce follows every
+    ring as a chain from (or to) the root; its last hop stays unused. The schedule's bound holds `gap_exact`.
 
-    Raises `InfeasibleError` if the links hold no ring through all ranks.
+    Raises `InputError` for a number of channels that NCCL cannot have (1 to 64) or channels in pairs, and
+    `InfeasibleError` if the links hold no ring through all ranks.
     """
+    if channels is not None and (bidirectional or not 1 <= channels <= MOST_RINGS):
+        raise InputError(f"{channels} channels: give 1 to {MOST_RINGS}, without bidirectional")
     if topology.ranks == 1:
         return replace(ring.build(topology, collective, [(0,)]), algorithm="rings")
     found = bound or find_bound(topology, collective)
-    rings = most_rings(topology, bidirectional=bidirectional, limits=Limits(time_limit, seed)).orders
+    limits = Limits(time_limit, seed)
+    if channels is None:
+        rings = most_rings(topology, bidirectional=bidirectional, limits=limits).orders
+    else:
+        rings = even_rings(topology, channels, limits)
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
         for channel, order in enumerate(rings):
@@ -94,15 +104,36 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
         if pool:
             counts, proved = most_whole(pool, lanes, limits)
     if not pool:
-        raise InfeasibleError(
-            f"{topology.name}: no ring passes all {hops.members} members over {', '.join(topology.link_classes)} with "
-            "a lane of its own; take chains or blink, which need none"
-        )
+        raise _none(topology, " with a lane of its own")
     found = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
     found = found[:MOST_RINGS]
     if both:
         found = [order for ahead in found for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
     return Rings(tuple(found), (proved and listed is not None) or sum(counts) == most)
+
+
+def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order, ...]:
+    """Directed rings of at most `channels` equal channels that carry the most together; the fewest of these.
+
+    The best on machines with few enough cycles to list. Raises `InfeasibleError` if there is no ring.
+    """
+    hops = find_hops(topology)
+    pool = _all_cycles(hops, False)
+    if pool is None:
+        pool = _priced(hops, _templates(topology, hops, False, hops.capacity), hops.capacity, False, limits)
+    if not pool:
+        raise _none(topology, "")
+    mix = best_mix(pool, hops.capacity)
+    best = max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000))
+    _, counts = equal_shares(pool, hops.capacity, channels, best, limits)
+    return tuple(order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times))
+
+
+def _none(topology: Topology, condition: str) -> InfeasibleError:
+    return InfeasibleError(
+        f"{topology.name}: no ring passes all {topology.ranks} members over {', '.join(topology.link_classes)}"
+        f"{condition}; take chains or blink, which need none"
+    )
 
 
 def idle_links(schedule: Schedule) -> list[str]:
@@ -126,7 +157,7 @@ def _free_lanes(hops: Hops, lanes: list[int]) -> int:
     return min(sum(lanes[r] for r in leaving) for leaving in first)
 
 
-def _templates(topology: Topology, hops: Hops, both: bool, lanes: list[int]) -> list[Column]:
+def _templates(topology: Topology, hops: Hops, both: bool, lanes: Sequence[int]) -> list[Column]:
     """The rings that need no search, where they use hops that pass no other member and leave a lane to themselves."""
     found = []
     for order in ring_orders(topology):
@@ -138,7 +169,7 @@ def _templates(topology: Topology, hops: Hops, both: bool, lanes: list[int]) -> 
     return found
 
 
-def _priced(hops: Hops, pool: list[Column], lanes: list[int], both: bool, limits: Limits) -> list[Column]:
+def _priced(hops: Hops, pool: list[Column], lanes: Sequence[int], both: bool, limits: Limits) -> list[Column]:
     """`pool` with the cycles that a linear program over all of them takes."""
     if hops.members > MOST_PRICED:
         return pool

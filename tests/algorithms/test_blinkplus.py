@@ -17,6 +17,10 @@ from blinksim.algorithms import blinkplus
 from blinksim.algorithms.blinkplus import idle_helpers, lanes, trees_of
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.execute.compile import compile_schedule
+from blinksim.execute.dtypes import ELEMENT_TYPES
+from blinksim.execute.numpy_executor import interpret
+from blinksim.execute.reference import Reference
 from blinksim.machines import load
 from blinksim.packing import steiner
 from blinksim.packing.steiner import cheapest_tree
@@ -74,6 +78,17 @@ def test_helpers_hold_pieces_only_and_end_with_nothing() -> None:
     whole, cut = scratch(schedule), scratch(schedule, 16)
     assert {"gpu2", "gpu3"} <= set(whole)
     assert all(cut[name].share < whole[name].share for name in ("gpu2", "gpu3"))
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "min"])
+@pytest.mark.parametrize(("gpus", "name"), [((0, 1), "allreduce"), ((0, 5, 6), "allreduce"), ((0, 5, 6), "reduce")])
+def test_helpers_change_no_result(gpus: tuple[int, ...], name: str, op: str) -> None:
+    """Their scratch starts with the neutral element, also where that is not zero."""
+    schedule = blinkplus.build(tenant(gpus), Collective(name, 1 if name == "reduce" else 0))
+    program = compile_schedule(schedule, 1003, ELEMENT_TYPES["int32"])
+    reference = Reference(schedule.collective, len(gpus), program.layout.count, program.kind, op)
+    outputs = interpret(program.cut(2, 64), [reference.inputs(rank) for rank in range(len(gpus))], op)
+    assert sum(reference.compare(rank, output)[0] for rank, output in enumerate(outputs)) == 0
 
 
 def test_fewer_channels_when_asked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise, permutations
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 
 from blinksim.algorithms import rings
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
@@ -73,6 +74,33 @@ def test_rings_on_six_gpus_of_a_dgx1p_use_6_of_its_16_nvlinks() -> None:
     schedule = rings.build(topology, ALLREDUCE, bidirectional=True)
     assert len(topology.links) - len(rings.idle_links(schedule)) == 6 * 2
     assert len(topology.links) == 9 * 2
+
+
+@pytest.mark.parametrize(
+    ("gpus", "disjoint", "shared"),
+    [("0-1-2-3", "4/3", "2"), ("0-1-2-4-5-6", "6/5", "9/5"), ("0-1-2-3-4-5-6", "7/6", "7/4")],
+)
+def test_rings_that_share_lanes_can_carry_more(gpus: str, disjoint: str, shared: str) -> None:
+    """The six directed rings of four fully connected GPUs, a third of a lane each, fill every arc."""
+    topology = part("DGX-1P", gpus)
+    assert rate(rings.build(topology, ALLREDUCE)) == Fraction(disjoint) * 20 * 10**9
+    schedule = rings.build(topology, ALLREDUCE, channels=16)
+    assert verify(schedule).ok
+    assert rate(schedule) == Fraction(shared) * 20 * 10**9
+    gathered = rings.build(topology, Collective("allgather"), channels=16)
+    assert verify(gathered).ok
+    assert gathered.bound["gap_exact"] == "0"
+    assert int(gathered.channel.max()) + 1 == 6
+
+
+def test_channels_must_be_what_nccl_can_have() -> None:
+    topology = part("DGX-1P", "0-1-2-3")
+    with pytest.raises(InputError, match="65 channels"):
+        rings.build(topology, ALLREDUCE, channels=65)
+    with pytest.raises(InputError, match="without bidirectional"):
+        rings.build(topology, ALLREDUCE, channels=4, bidirectional=True)
+    with pytest.raises(InfeasibleError, match="no ring passes all 3 members over nvlink; take chains"):
+        rings.build(part("DGX-1P", "0-1-4"), ALLREDUCE, channels=4)
 
 
 def test_pairs_of_rings_are_opposite() -> None:
