@@ -20,6 +20,7 @@ COMMANDS = {
     "bound": ("blinksim.cli.bound", "How fast can a collective be at best, and why?"),
     "synth": ("blinksim.cli.synth", "Build a schedule, prove it, and say how far it is from the best."),
     "verify": ("blinksim.cli.verify", "Is this schedule, or this bound, right?"),
+    "export": ("blinksim.cli.export", "Write a schedule so that NCCL, RCCL or MSCCL++ runs it."),
     "run": ("blinksim.cli.run", "Run a schedule for real, on the CPU or on GPUs, and check the data."),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
 }

@@ -18,7 +18,8 @@ from blinksim.units import exact_GBps, format_rate, parse_exact
 Examples:
   blinksim verify schedule.json
   blinksim verify schedule.json --edit 'without gpu0-gpu3'
-  blinksim bound dgx1-v100 allreduce --json > bound.json; blinksim verify bound.json""",
+  blinksim bound dgx1-v100 allreduce --json > bound.json; blinksim verify bound.json
+  blinksim verify graph.xml --machine topo.xml --members 0,1,2,3""",
 )
 @click.argument("file")
 @click.option("--machine", metavar="MACHINE", help="Check against this machine instead of the one in FILE.")
@@ -26,13 +27,24 @@ Examples:
 @click.option("--edit", "edits", multiple=True, metavar="EDIT", help="Check against the edited machine.")
 @click.option("--in-place", is_flag=True, help="Ask for a schedule whose input and output are one buffer.")
 @click.option("--slots", type=click.IntRange(1), default=1, show_default=True, help="Buffers of each connection.")
+@click.option("--members", metavar="LIST", help="For a graph.xml: the GPUs of the communicator.  [default: all]")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="For a graph.xml: nodes alike.")
+@click.option("--nccl", "release", metavar="X.Y.Z", default="2.28.3", show_default=True, help="For a graph.xml: NCCL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(file: str, machine: str | None, rates: str, edits: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Is FILE right? It is a schedule, or what `blinksim bound --json` printed; exit status 1 if not.
+    """Is FILE right? It is a schedule, what `blinksim bound --json` printed, or NCCL's graph.xml; exit status 1 if not.
 
     A schedule is interpreted chunk by chunk: every rank must end with what the collective promises. A bound's
-    certificate is re-added from the machine file; no solver is asked.
+    certificate is re-added from the machine file; no solver is asked. A graph file is carried through NCCL's own
+    stages for the GPUs of MACHINE: is it used, ignored, refused, or a crash?
     """
+    graph = {key: options.pop(key) for key in ("members", "nodes", "release")}
+    if file.lower().endswith(".xml"):
+        where = Setting(machine or "", graph["nodes"], members=graph["members"], rates=rates, edits=edits)
+        _print(file, _graph(file, where, graph["release"]), as_json)
+        return
+    if graph["members"] is not None or graph["nodes"] != 1:
+        raise InputError("--members and --nodes are for graph.xml files; a schedule says itself who takes part")
     from blinksim.formats.schedule_json import FORMAT, MOST_BYTES
     from blinksim.formats.strict_json import parse, unpack
     from blinksim.formats.text_files import read_bytes
@@ -44,6 +56,10 @@ def command(file: str, machine: str | None, rates: str, edits: tuple[str, ...], 
         answer = _bounds(file, document, machine, rates, edits)
     else:
         raise FileError(file, "is neither a schedule file nor what `blinksim bound --json` prints")
+    _print(file, answer, as_json)
+
+
+def _print(file: str, answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json({"command": "verify", "file": file, **answer})
     else:
@@ -54,6 +70,39 @@ def command(file: str, machine: str | None, rates: str, edits: tuple[str, ...], 
             click.echo(f"  {fact}")
     if not answer["ok"]:
         click.get_current_context().exit(1)
+
+
+def _graph(file: str, setting: Setting, release: str) -> dict[str, Any]:
+    """What NCCL does with a graph file, in words."""
+    from blinksim.formats.nccl_devices import communicator
+    from blinksim.formats.nccl_graph_rules import judge
+    from blinksim.formats.nccl_xml import Release
+    from blinksim.formats.safe_xml import file_text
+
+    if not setting.machine:
+        raise InputError(f"{file}: a graph file means something on a machine only; name it with --machine")
+    rules = Release.parse(release)
+    topology = setting.select()
+    # Not before the machine is known to be one, so that both files are not mixed up in silence.
+    found = judge(file_text(file), communicator(topology), rules)
+    facts = []
+    for name, graph in found.graphs.items():
+        if graph.in_force:
+            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
+            more = " …" if len(graph.channels) > 8 else ""
+            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, {'/'.join(graph.types)}")
+    if found.channels is not None:
+        facts.append(f"the communicator has {found.channels} channels, unless NCCL_MAX_NCHANNELS says less")
+    gpus = f"{topology.ranks} GPUs of {topology.name}"
+    reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
+    return {
+        "ok": found.ok,
+        "summary": f"{found.verdict} by NCCL {release} on {gpus}",
+        "reasons": reasons,
+        "facts": facts if found.verdict == "used" else [],
+        "verdict": found.verdict,
+        "log": found.log,
+    }
 
 
 def _schedule(

@@ -1,0 +1,123 @@
+"""blinksim export: a schedule in the format of a runtime, with what to set and what to look for there."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from blinksim.cli.output import note, print_json
+from blinksim.errors import InputError
+
+
+@click.command(
+    "export",
+    epilog="""\b
+Examples:
+  blinksim synth dgx1-v100 allreduce --members 0,1,2,3 --algorithm chains -o chains.json
+  blinksim export chains.json --format nccl-graph -o graph.xml""",
+)
+@click.argument("schedule")
+@click.option("--format", "name", required=True, metavar="NAME", help="nccl-graph, nccl-graph-set, msccl-xml, "
+              "mscclpp-json.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="Where to write it; a folder for nccl-graph-set.  [default: "
+              "standard output]")  # fmt: skip
+@click.option("--channels", type=int, metavar="N", help="The most channels.  [default: what every release loads]")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+def command(
+    schedule: str, name: str, output: str | None, channels: int | None, force: bool, as_json: bool, quiet: bool
+) -> None:
+    """Write SCHEDULE so that a communication library runs it: NCCL, RCCL, MSCCL or MSCCL++.
+
+    The schedule is verified first. Exit status 3 says that the format cannot hold it, and what to do instead.
+    """
+    from blinksim.formats import exports
+    from blinksim.formats.schedule_json import read_schedule
+    from blinksim.schedule.verify import verify
+
+    form = exports.find(name)
+    if form.folder and output is None:
+        raise InputError(f"{form.name} writes several files; name a folder for them with -o")
+    if output is not None:
+        _check(output, form, force)
+    plan = read_schedule(schedule)
+    verdict = verify(plan)
+    if not verdict.ok:
+        raise InputError(f"{schedule} is wrong and is not exported: {verdict.reasons[0]}")
+    found = form.export(plan, channels)
+    if output is not None:
+        _write(output, found, form, force)
+    if as_json:
+        print_json(_as_json(found, form, schedule, output))
+    elif output is None:
+        click.echo(found.files[""], nl=False)
+        for line in _advice(found, "FILE"):
+            note(line, quiet=quiet)
+    else:
+        click.echo(f"{output}: {found.summary}")
+        for fact in found.facts:
+            click.echo(f"  {fact}")
+        click.echo("")
+        for line in _advice(found, output):
+            click.echo(line)
+
+
+def _check(output: str, form: Any, force: bool) -> None:
+    from blinksim.formats.text_files import check_target
+
+    if not form.folder:
+        check_target(output, force)
+    elif Path(output).exists() and not Path(output).is_dir():
+        raise InputError(f"{output} is a file; {form.name} needs a folder")
+    elif Path(output).is_dir() and any(Path(output).iterdir()) and not force:
+        raise InputError(f"{output} is a folder with files in it; add --force, or name a new one")
+
+
+def _write(output: str, found: Any, form: Any, force: bool) -> None:
+    from blinksim.formats.text_files import write_text
+
+    if not form.folder:
+        write_text(output, found.files[""], force)
+        return
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{output}: the folder cannot be made: {error.strerror}") from None
+    for name, text in found.files.items():
+        write_text(Path(output) / name, text, force)
+
+
+def _advice(found: Any, output: str) -> list[str]:
+    lines = []
+    if found.environment:
+        lines += ["  set, for one command:"]
+        lines += [f"    export {key}={shlex.quote(value)}" for key, value in found.variables(output).items()]
+    if found.proof:
+        lines += (
+            ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  it works if:"]
+        )
+        lines += [f"    {line}" for line in found.proof]
+    lines += [f"  note     {text}" for text in found.notes]
+    if found.caution:
+        lines += [f"  caution  {found.caution}"]
+    return lines
+
+
+def _as_json(found: Any, form: Any, schedule: str, output: str | None) -> dict[str, Any]:
+    return {
+        "command": "export",
+        "schedule": schedule,
+        "format": form.name,
+        "output": output,
+        "summary": found.summary,
+        "facts": list(found.facts),
+        "environment": found.variables(output or "FILE"),
+        "proof": list(found.proof),
+        "notes": list(found.notes),
+        "caution": found.caution,
+        "files": dict(found.files) if output is None else sorted(found.files),
+    }

@@ -1,0 +1,326 @@
+"""Graph files: read, written, made from schedules, and judged again; Blink+'s files and NCCL's own dumps."""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blinksim import machines
+from blinksim.algorithms import ring as ring_algorithm
+from blinksim.algorithms.registry import algorithm
+from blinksim.collective import Collective
+from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.formats import nccl_graph
+from blinksim.formats.nccl_devices import communicator, path_type
+from blinksim.formats.nccl_graph import Channel, Graph, GraphFile, check, read, read_text, to_text
+from blinksim.formats.nccl_graph_export import as_run, export, graph_export
+from blinksim.formats.nccl_graph_rules import Communicator, judge
+from blinksim.formats.nccl_xml import Release
+from blinksim.schedule.loads import link_loads, rate
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.verify import verify
+from blinksim.topology.graph import Topology
+
+TESTS = Path(__file__).resolve().parents[1]
+H200 = TESTS / "data" / "captures" / "h200x8" / "graph.xml"
+QUAD = TESTS / "data" / "captures" / "h200x4" / "quad_graph.xml"
+BLINKPLUS = list(csv.DictReader(io.StringIO((TESTS / "golden" / "blinkplus_graphs.csv").read_text())))
+GB = 10**9
+
+
+def machine(name: str, members: str = "", nodes: int = 1) -> Topology:
+    whole = machines.load(name, nodes=nodes)
+    return whole.select([f"gpu{i}" for i in members] if members else None)
+
+
+def chains_of(name: str, members: str = "", **options: object) -> Schedule:
+    return algorithm("chains").build(machine(name, members), Collective("allreduce"), **options)
+
+
+def numbers(file: GraphFile, number: int) -> list[tuple[int, ...]]:
+    graph = file.graph(number)
+    assert graph is not None
+    return [channel.gpus for channel in graph.channels]
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def blinkplus_file(name: str) -> str:
+    """A graph file as those of the Blink+ repository are: decimal numbers, some without latencyinter."""
+    lines = ['<graphs version="1">']
+    for row in (row for row in BLINKPLUS if row["file"] == name):
+        latency = f' latencyinter="{row["latencyinter"]}"' if row["latencyinter"] else ""
+        lines.append(
+            f'  <graph id="{row["graph_id"]}" pattern="{row["pattern"]}" crossnic="0" nchannels="{row["nchannels"]}" '
+            f'speedintra="{row["speedintra"]}" speedinter="{row["speedinter"]}"{latency} '
+            f'typeintra="{row["typeintra"]}" typeinter="PIX" samechannels="0">'
+        )
+        for channel in row["channels"].split():
+            lines += ["    <channel>", *(f'      <gpu dev="{gpu}"/>' for gpu in channel.split("-")), "    </channel>"]
+        lines.append("  </graph>")
+    return "\n".join([*lines, "</graphs>"]) + "\n"
+
+
+@pytest.mark.parametrize("name", sorted({row["file"] for row in BLINKPLUS}))
+def test_blinkplus_files_are_read_and_in_force_in_todays_nccl(name: str) -> None:
+    text = blinkplus_file(name)
+    file = read_text(text, name)
+    gpus = tuple(sorted({gpu for graph in file.graphs for channel in graph.channels for gpu in channel.gpus}))
+    for row in (row for row in BLINKPLUS if row["file"] == name):
+        graph = file.graph(int(row["graph_id"]))
+        assert graph is not None
+        assert " ".join("-".join(map(str, c.gpus)) for c in graph.channels) == row["channels"]
+        assert (graph.pattern, graph.channel_count) == (int(row["pattern"]), int(row["nchannels"]))
+        assert graph.speed_intra == float(row["speedintra"])
+        assert graph.latency_inter == (float(row["latencyinter"]) if row["latencyinter"] else None)
+    for release in ("2.8.4", "2.28.3", "2.30.7"):
+        found = judge(text, Communicator(gpus), Release.parse(release))
+        assert (found.verdict, found.accidents) == ("used", ()), found.reason
+        assert found.channels == 2 * int(next(row["nchannels"] for row in BLINKPLUS if row["file"] == name))
+
+
+def test_a_dump_of_eight_h200_has_empty_graphs() -> None:
+    file = read(H200)
+    assert [graph.number for graph in file.graphs] == [0, 1, 4, 2, 3]
+    assert [len(graph.channels) for graph in file.graphs] == [12, 12, 0, 0, 0]
+    assert file.graph(nccl_graph.NVLS) is None
+    ring = file.graph(nccl_graph.RING)
+    assert ring is not None
+    assert (ring.speed_intra, ring.type_intra, ring.same_channels) == (30.0, "NVL", 1)
+    assert numbers(file, 1) == [tuple(range(8))] * 12
+    assert judge(H200.read_text(), Communicator(tuple(range(8)), sm=90)).ok
+
+
+def test_a_dump_for_a_quad_is_the_four_rings_of_a_dgx1() -> None:
+    assert numbers(read(QUAD), 0) == [(0, 1, 2, 3), (0, 3, 2, 1), (0, 3, 1, 2), (0, 2, 1, 3)]
+
+
+def test_numbers_are_hexadecimal_since_2_21() -> None:
+    text = to_text(GraphFile((Graph(0, 4, 1, 20, 20, "NVL", "PIX", channels=(Channel((10, 16)),)),)))
+    assert 'dev="0xa"' in text
+    plain = text.replace("0xa", "10").replace("0x10", "16")
+    assert read_text(plain, "x").graphs[0].channels[0].gpus == (16, 22)
+    assert read_text(plain, "x", hexadecimal=False).graphs[0].channels[0].gpus == (10, 16)
+
+
+@st.composite
+def graph_files(draw: st.DrawFn) -> GraphFile:
+    graphs = []
+    for number in draw(st.lists(st.integers(0, 4), max_size=3)):
+        nodes = draw(st.booleans())
+        channels = tuple(
+            Channel(tuple(draw(st.lists(st.integers(0, 300), min_size=1, max_size=4))), (0, 3) if nodes else ())
+            for _ in range(draw(st.integers(0, 3)))
+        )
+        speed = draw(st.sampled_from([0.0, 2.4, 12.5, 20.0, 25 / 3]))
+        graphs.append(
+            Graph(number, draw(st.integers(1, 6)), len(channels), round(speed, 9), speed_inter=20.0,
+                  type_intra=draw(st.sampled_from(["LOC", "NVL", "SYS"])), type_inter="PIX",
+                  same_channels=draw(st.integers(0, 1)), cross_nic=draw(st.integers(0, 2)), channels=channels)
+        )  # fmt: skip
+    return GraphFile(tuple(graphs))
+
+
+@given(graph_files())
+def test_what_is_written_is_read_again(file: GraphFile) -> None:
+    assert read_text(to_text(file), "x.xml") == file
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('dev="0x1"', 'dev="one"'), r"x\.xml:5:7: <gpu>: dev='one' is not a number"),
+        (('typeintra="NVL"', 'typeintra="C2C"'), "is not a path type"),
+        (('nchannels="2"', 'nchannels="two"'), "not a whole number"),
+        (('id="0"', 'ID="0"'), "attribute id is missing"),
+        (('version="1"', 'version="2"'), "must lie between 1 and 1"),
+        (("<channel>", "<gpu>"), r"mismatched tag|place is inside"),
+        (("</graphs>", ""), "cut short"),
+        (("<graphs", "<system"), "must hold <graphs>"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(change: tuple[str, str], message: str) -> None:
+    good = (TESTS / "data" / "nccl_graph" / "ok_ring_tree.xml").read_text()
+    with pytest.raises(FileError, match=message):
+        read_text(good.replace(*change), "x.xml")
+
+
+GOOD = QUAD.read_text()
+
+
+@given(st.integers(0, len(GOOD)), st.integers(0, 40), st.text(max_size=5))
+@settings(max_examples=60)
+def test_a_damaged_file_is_a_file_or_a_file_error(start: int, length: int, text: str) -> None:
+    with suppress(FileError):
+        read_text(GOOD[:start] + text + GOOD[start + length :], "damaged.xml")
+
+
+# --- from schedules -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("members", "lanes"), [("0123", Fraction(3)), ("03", Fraction(2)), ("014", None), ("", None)])
+def test_chains_come_to_nccl_with_their_rate(members: str, lanes: Fraction | None) -> None:
+    schedule = chains_of("dgx1-v100", members)
+    found = graph_export(schedule)
+    assert found.rate == rate(schedule)
+    if lanes is not None:
+        assert found.rate == lanes * 25 * GB
+    again = as_run(found.file, schedule.topology, schedule.collective, "tree")
+    assert verify(again).ok
+    assert link_loads(again) == link_loads(schedule)
+    exported = export(schedule)
+    comm = communicator(schedule.topology)
+    for release in ("2.8.4", "2.20.5", "2.28.3", "2.30.7"):
+        judged = judge(exported.files[""], comm, Release.parse(release))
+        assert judged.verdict == "used"
+        assert [list(c) for c in judged.graphs["tree"].channels] == [list(c) for c in numbers(found.file, 1)]
+    assert exported.environment["NCCL_MAX_NCHANNELS"] == str(len(numbers(found.file, 1)))
+    assert exported.environment["NCCL_ALGO"] == "allreduce:tree"
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+def test_rings_come_to_nccl_with_their_loads(collective: str) -> None:
+    schedule = algorithm("rings").build(machine("dgx1-v100"), Collective(collective))
+    found = graph_export(schedule)
+    again = as_run(found.file, schedule.topology, schedule.collective, "ring")
+    assert verify(again).ok
+    assert link_loads(again) == link_loads(schedule)
+    assert found.environment["NCCL_ALGO"] == "Ring"
+    assert len(numbers(found.file, 0)) == 6
+    assert judge(to_text(found.file), communicator(schedule.topology)).ok
+
+
+def test_the_log_of_the_four_rings_that_ran_is_foretold() -> None:
+    # 4 x H200, graphtest: the file's rings and what NCCL printed with NCCL_MAX_NCHANNELS=4.
+    rings = [(0, 2, 1, 3), (0, 3, 1, 2), (0, 1, 3, 2), (0, 2, 3, 1)]
+    log = (TESTS / "data" / "captures" / "h200x4" / "graphtest.txt").read_text()
+    heads = [Graph(0, 4, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, rings)))]
+    trees = [(0, 2, 1, 3), (3, 1, 2, 0), (0, 1, 3, 2), (2, 3, 1, 0)]
+    heads.append(Graph(1, 1, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, trees))))
+    lines = nccl_graph.log_lines(GraphFile(tuple(heads)), range(4))
+    assert lines[:4] == [line.strip() for line in log.splitlines() if line.strip().startswith("Channel 0")][:4]
+    printed = next(line.strip() for line in log.splitlines() if "Trees [0] 2/" in line)
+    assert lines[4] == printed
+
+
+def test_unequal_shares_become_repeated_channels() -> None:
+    schedule = chains_of("dgx1-v100", "0123")
+    assert len(numbers(graph_export(schedule).file, 1)) == schedule.chunks
+
+
+def test_a_chain_over_two_lanes_gets_two_channels() -> None:
+    # One channel is one thread block, which does not move more than a lane's worth.
+    pair = algorithm("chain").build(machine("dgx1-v100", "03"), Collective("allreduce"))
+    found = graph_export(pair)
+    assert numbers(found.file, 1) == [(0, 3), (0, 3)]
+    assert found.rate == rate(pair) == 50 * GB
+    tree = found.file.graph(1)
+    assert tree is not None
+    assert tree.speed_intra == 25
+    assert len(numbers(graph_export(pair, most=1).file, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm_name", "nodes", "count"), [("chain_tree", 4, 8), ("chain_tree", 2, 8), ("ring", 2, 8)]
+)
+def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) -> None:
+    topology = machine("hgx-h200", nodes=nodes)
+    schedule = algorithm(algorithm_name).build(topology, Collective("allreduce"))
+    exported = export(schedule)
+    file = read_text(exported.files[""], "x")
+    check(file, range(8), nodes)
+    assert len(numbers(file, 1)) == count
+    tree = file.graph(1)
+    assert tree is not None
+    assert tree.pattern == nccl_graph.PLAIN_TREE
+    assert exported.environment["NCCL_NVLS_ENABLE"] == "0"
+    judged = judge(exported.files[""], communicator(topology))
+    assert judged.verdict == "used"
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "collective", "message"),
+    [
+        ("blink", "", "allreduce", r"branches at .*--algorithm chains"),
+        ("direct", "0123", "alltoall", r"single sends.*msccl-xml"),
+        ("halving_doubling", "0123", "allreduce", "no ring"),
+    ],
+)
+def test_what_nccl_cannot_be_told_is_refused(name: str, members: str, collective: str, message: str) -> None:
+    schedule = algorithm(name).build(machine("dgx1-v100", members), Collective(collective))
+    with pytest.raises(InfeasibleError, match=message):
+        graph_export(schedule)
+
+
+def test_gpus_outside_the_communicator_are_refused_with_the_way_out() -> None:
+    whole = machines.load("dgx1-v100")
+    topology = whole.select(["gpu0", "gpu1"], ["gpu2", "gpu3"], relays_reduce=True)
+    schedule = algorithm("blinkplus").build(topology, Collective("allreduce"))
+    with pytest.raises(InfeasibleError, match=r"not in the communicator.*nccl-graph-set"):
+        graph_export(schedule)
+
+
+def test_too_many_channels_are_refused() -> None:
+    schedule = chains_of("dgx1-v100", "0123")
+    with pytest.raises(InfeasibleError, match="NCCL loads up to 2"):
+        graph_export(schedule, most=2)
+    with pytest.raises(InputError, match="give 1 to 32"):
+        export(schedule, 33)
+
+
+def test_one_chain_through_all_nodes_is_refused() -> None:
+    schedule = algorithm("chain").build(machine("hgx-h200", nodes=2), Collective("allreduce"))
+    with pytest.raises(InfeasibleError, match="chain_tree"):
+        graph_export(schedule)
+
+
+def test_a_ring_used_in_another_way_is_no_ring_for_nccl() -> None:
+    schedule = ring_algorithm.build(machine("dgx1-v100", "0123"), Collective("allreduce"), [(0, 1, 2, 3)])
+    graph_export(schedule)
+    keep = schedule.step != schedule.steps - 1
+    arrays = {key: getattr(schedule, key)[keep] for key in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+    with pytest.raises(InfeasibleError, match="not used as NCCL uses one"):
+        graph_export(replace(schedule, **arrays))
+
+
+def test_path_types_are_nccls_names() -> None:
+    topology = machines.load("dgx1-v100").select(links=["nvlink", "pcie", "qpi"])
+    index, route = topology.index, topology.router.route
+    pcie = machines.load("dgx1-v100").select(links=["pcie", "qpi"])
+    assert path_type(topology, route(index["gpu0"], index["gpu1"])) == "NVL"
+    expected = {"gpu1": "PIX", "gpu2": "PHB", "gpu4": "SYS"}
+    for peer, kind in expected.items():
+        assert path_type(pcie, pcie.router.route(pcie.index["gpu0"], pcie.index[peer])) == kind
+    nvlink = machine("dgx1-v100")
+    assert path_type(nvlink, nvlink.router.route(nvlink.index["gpu0"], nvlink.index["gpu5"])) == "NVB"
+    hgx = machine("hgx-h200")
+    assert path_type(hgx, hgx.router.route(hgx.index["gpu0"], hgx.index["gpu5"])) == "NVL"
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ([(0, 1), (1, 0)], None),
+        ([(0, 1), (0, 0)], "not each of"),
+        ([(0, 1)] * 17, "there may be 1 to 16"),
+        ([], "needs a ring and a tree graph"),
+    ],
+)
+def test_the_check_before_writing(file: list[tuple[int, ...]], message: str | None) -> None:
+    graphs = GraphFile(tuple(
+        Graph(n, 4, len(file), 20, 20, "NVL", "PIX", channels=tuple(map(Channel, file))) for n in (0, 1)
+    ))  # fmt: skip
+    if message is None:
+        check(graphs, (0, 1))
+        return
+    with pytest.raises(InputError, match=message):
+        check(graphs, (0, 1))
