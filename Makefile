@@ -78,6 +78,10 @@ test-gpu: $(STAMP)  ## the tests that need GPUs and CuPy (pip install 'blinksim[
 bench: $(STAMP)  ## time whole commands; RUNS=20 runs each more often
 	@for file in benchmarks/bench_*.py; do $(BIN)/python "$$file" --runs $(RUNS); done
 
+.PHONY: schedules
+schedules: $(STAMP)  ## make the ready schedules in schedules/ anew
+	@$(BIN)/python -m blinksim.study.classics schedules
+
 .PHONY: build
 build: $(STAMP)  ## sdist and wheel into dist/
 	@$(BIN)/python -m build --outdir dist
