@@ -55,6 +55,7 @@ REGISTRY = {
         Algorithm("parameter_server", ("allreduce",), "all to one rank and back"),
         Algorithm("mxnet", _REDUCE_AND_SPREAD, "a balanced binary tree per GPU, avoiding each other's links (MXNet)"),
         Algorithm("packed", COLLECTIVES, "trees or paths packed up to the exact bound", solver=True),
+        Algorithm("few_steps", COLLECTIVES, "the fewest steps and rounds for so many chunks, by search", solver=True),
         Algorithm("chains", ("allreduce",), "Hamiltonian paths in equal channels: the best NCCL can load", solver=True),
         Algorithm("rings", (*_SHARDED, "broadcast", "reduce"), "the most rings that share no lane", solver=True),
         Algorithm(

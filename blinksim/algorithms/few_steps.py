@@ -1,0 +1,267 @@
+"""Schedules with few steps: the least latency for a given bandwidth, or the least rounds for given steps.
+
+Every rank's data is cut into C chunks; the schedule has S steps, and R rounds in all, in each of which a lane moves one
+chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search (SCCL, Cai et al.,
+"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.expansion`). A collective that reduces is
+one that spreads, backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING
+
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.packing.expansion import Answer, Journey, Question, distances, move, spread, turned
+from blinksim.packing.hops import Hops, find_hops
+from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+
+if TYPE_CHECKING:
+    from blinksim.bounds.results import BoundResult
+    from blinksim.topology.graph import Topology
+
+BACKWARDS: Mapping[str, str] = {"reducescatter": "allgather", "reduce": "broadcast", "gather": "scatter"}
+
+
+@dataclass(frozen=True)
+class FewSteps:
+    """What was found: chunks (per rank; in all for broadcast and reduce), and the rounds of every step.
+
+    least_steps: no schedule has fewer. least_rounds: none of these chunks has fewer rounds, with these steps as far as
+    the search proved it. rate: algbw for large sizes, bytes/s. bounds: of that rate.
+    """
+
+    schedule: Schedule
+    chunks: int
+    per_step: tuple[int, ...]
+    least_steps: int
+    least_rounds: int
+    rate: Fraction
+    bounds: BoundResult
+
+    @property
+    def steps(self) -> int:
+        return len(self.per_step)
+
+    @property
+    def rounds(self) -> int:
+        return sum(self.per_step)
+
+    @property
+    def proved(self) -> bool:
+        """Whether fewer rounds are impossible."""
+        return self.rounds == self.least_rounds
+
+
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    steps: int | None = None,
+    rounds: int | None = None,
+    chunks: int | None = None,
+    time_limit: float = 60.0,
+    seed: int = 0,
+) -> Schedule:
+    """The schedule that `find` finds, with its bound: ``rate_exact`` …, and ``chunks steps rounds least_rounds``."""
+    return find(
+        topology, collective, steps=steps, rounds=rounds, chunks=chunks, time_limit=time_limit, seed=seed
+    ).schedule
+
+
+def find(
+    topology: Topology,
+    collective: Collective,
+    *,
+    steps: int | None = None,
+    rounds: int | None = None,
+    chunks: int | None = None,
+    time_limit: float = 60.0,
+    seed: int = 0,
+) -> FewSteps:
+    """A schedule in steps form with so many chunks, steps and rounds.
+
+    steps: default the fewest possible (for allreduce: of a reducescatter and an allgather). rounds: default as few as
+    the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce in all; for alltoall, where a
+    rank has a chunk or several for everyone, itself included, a multiple of the ranks (the default is their number).
+    The answer is the same for the same seed, unless the time limit ends the search.
+
+    Raises `InputError` for numbers that make no sense and `InfeasibleError` if there is no such schedule, or if none
+    was found in time; the message says which.
+    """
+    from blinksim.bounds import bound
+
+    found = bound(topology, collective)
+    ranks, name = topology.ranks, collective.name
+    chunks = chunks if chunks is not None else ranks if name == "alltoall" else 1
+    _check_numbers(topology, collective, steps, rounds, chunks)
+    hops = find_hops(topology)
+    least_steps = fewest_steps(hops, collective)
+    least_rounds = ceil(_vector(collective, ranks, chunks) * hops.lane / found.rate)
+    phases = [Collective("reducescatter"), Collective("allgather")] if name == "allreduce" else [collective]
+    builder = Builder(topology, collective, "few_steps", "steps")
+    numbers: dict[tuple[int, int, int], int] = {}
+    per_step: list[int] = []
+    for number, phase in enumerate(phases):
+        left = len(phases) - number
+        own_steps = fewest_steps(hops, phase) if steps is None else (steps - len(per_step)) // left
+        own_rounds = None if rounds is None else (rounds - sum(per_step)) // left
+        rate = (found if phase == collective else bound(topology, phase)).rate
+        least = ceil(_vector(phase, ranks, chunks) * hops.lane / rate)
+        answer = _phase(topology, hops, phase, chunks, own_steps, own_rounds, least, time_limit, seed)
+        _add(builder, topology, hops, collective, phase, chunks, answer, len(per_step), numbers)
+        per_step += answer.rounds[::-1] if phase.name in BACKWARDS else answer.rounds
+        if phase == collective:
+            least_rounds = answer.least_rounds
+    used = sum(per_step)
+    reached = _vector(collective, ranks, chunks) * hops.lane / used
+    claim = found.headline.to_dict(topology, collective) | {
+        "gap_exact": str(1 - reached / found.rate),
+        "chunks": chunks,
+        "steps": len(per_step),
+        "rounds": used,
+        "least_steps": least_steps,
+        "least_rounds": least_rounds,
+    }
+    schedule = builder.finish().with_bound(claim)
+    return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, found)
+
+
+def fewest_steps(hops: Hops, collective: Collective) -> int:
+    """No schedule has fewer steps: the hops between the two members farthest apart, or between them and the root."""
+    members = hops.vertices[: hops.members]
+    if collective.name in BACKWARDS:
+        hops = turned(hops)
+    starts = [members[collective.root]] if collective.rooted else members
+    farthest = 0
+    for start in starts:
+        reach = distances(hops, start)
+        farthest = max(farthest, *(reach.get(member, len(hops.vertices)) for member in members))
+    return farthest
+
+
+def _check_numbers(
+    topology: Topology, collective: Collective, steps: int | None, rounds: int | None, chunks: int
+) -> None:
+    for what, value in (("steps", steps), ("rounds", rounds), ("chunks", chunks)):
+        if value is not None and value < 1:
+            raise InputError(f"{value} {what}: give 1 or more")
+    if collective.name == "alltoall" and chunks % topology.ranks:
+        raise InputError(
+            f"alltoall of {chunks} chunks per rank: every rank has equally many for each of the {topology.ranks} "
+            f"ranks; give a multiple of {topology.ranks}"
+        )
+    if steps is not None and rounds is not None and rounds < steps:
+        raise InputError(f"{rounds} rounds in {steps} steps: every step has a round at least")
+
+
+def _vector(collective: Collective, ranks: int, chunks: int) -> int:
+    """Chunks in the whole vector, which is what algbw counts."""
+    return chunks if collective.name in ("broadcast", "reduce", "alltoall") else chunks * ranks
+
+
+def _phase(
+    topology: Topology,
+    hops: Hops,
+    collective: Collective,
+    chunks: int,
+    steps: int,
+    rounds: int | None,
+    least_rounds: int,
+    time_limit: float,
+    seed: int,
+) -> Answer:
+    """The answer for a collective that only spreads, or is one that does backwards; steps count from its start."""
+    least_steps = fewest_steps(hops, collective)
+    what = f"{collective} of {chunks} chunks on {topology.name}"
+    if steps < least_steps:
+        raise InfeasibleError(f"{what} needs {least_steps} steps or more, not {steps}: some rank is as many hops away")
+    least_rounds = max(least_rounds, steps)
+    if rounds is not None and rounds < least_rounds:
+        raise InfeasibleError(f"{what} needs {least_rounds} rounds or more, not {rounds}, by its bound")
+    members = hops.vertices[: hops.members]
+    work = turned(hops) if collective.name in BACKWARDS else hops
+    question = Question(work, steps, rounds, least_rounds, time_limit, seed)
+    name = BACKWARDS.get(collective.name, collective.name)
+    if name == "broadcast":
+        answer = spread(question, [members[collective.root]] * chunks)
+    elif name == "allgather":
+        answer = spread(question, [member for member in members for _ in range(chunks)])
+    else:
+        each = chunks // topology.ranks if name == "alltoall" else chunks
+        starts = members if name == "alltoall" else (members[collective.root],)
+        answer = move(question, {a: {b: each for b in members if b != a} for a in starts})
+    if answer.journeys is None:
+        asked = f"{steps} steps" + (f" and {rounds} rounds" if rounds is not None else "")
+        if answer.proved:
+            raise InfeasibleError(f"{what}: no schedule has {asked}; more steps or rounds may do")
+        raise InfeasibleError(f"{what}: found none of {asked} in {time_limit:g} s; allow more time, steps or rounds")
+    return answer
+
+
+def _add(
+    builder: Builder,
+    topology: Topology,
+    hops: Hops,
+    whole: Collective,
+    phase: Collective,
+    chunks: int,
+    answer: Answer,
+    first_step: int,
+    numbers: dict[tuple[int, int, int], int],
+) -> None:
+    """The sends of one phase. numbers: chunks already there, by (origin or owner, target, which of them)."""
+    rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
+    backwards = phase.name in BACKWARDS
+    share = Fraction(1, _vector(whole, topology.ranks, chunks))
+    seen: dict[tuple[int, int], int] = {}
+
+    def number(journey: Journey) -> int:
+        ends = (rank[journey.origin], -1 if journey.target is None else rank[journey.target])
+        which = seen[ends] = seen.get(ends, -1) + 1
+        if (*ends, which) not in numbers:
+            numbers[*ends, which] = builder.add_chunk(share, *_ends(whole.name, *ends))
+        return numbers[*ends, which]
+
+    steps = len(answer.rounds)
+    for journey in answer.journeys or ():
+        chunk = number(journey)
+        for step, a, b in journey.sends:
+            src, dst = (b, a) if backwards else (a, b)
+            builder.add_sends(
+                chunk=chunk,
+                src=src,
+                dst=dst,
+                op=REDUCE if phase.reduces else COPY,
+                step=first_step + (steps - 1 - step if backwards else step),
+                route=builder.add_route(hops.routes[src, dst]),
+                channel=0,
+            )
+    # What stays where it is belongs to the vector too.
+    if whole.name in ("alltoall", "scatter", "gather"):
+        each = chunks // topology.ranks if whole.name == "alltoall" else chunks
+        for own in range(topology.ranks) if whole.name == "alltoall" else (whole.root,):
+            for _ in range(each):
+                builder.add_chunk(share, *_ends(whole.name, own, own))
+
+
+def _ends(name: str, start: int, target: int) -> tuple[int, int]:
+    """Origin and target of a chunk in a schedule of the collective, from those of its journey."""
+    match name:
+        case "allgather":
+            return start, -1
+        case "reducescatter":
+            return -1, start
+        case "scatter":
+            return -1, target
+        case "gather":
+            return target, -1
+        case "alltoall":
+            return start, target
+        case _:
+            return -1, -1
+
