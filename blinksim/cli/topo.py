@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import Any
 
 import click
 
 from blinksim.cli.options import Setting, machine_options
-from blinksim.cli.output import names, print_json, table
+from blinksim.cli.output import names, note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
 
@@ -195,3 +196,40 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
     write_text(output, text, force=force)
     click.echo(f"{topology.name}: {topology.ranks} GPUs, {len(topology.links)} directed links, written to {output}")
     click.echo(f"next: blinksim project {output} allreduce 256MiB")
+
+
+@command.command("export", epilog="\b\nExample:\n  blinksim topo export dgx1-v100 --format nccl-topo -o dgx1.xml")
+@click.argument("machine")
+@click.option("--format", "name", required=True, metavar="NAME", help="nccl-topo: NCCL's topology file.")
+@click.option("-o", "--output", metavar="FILE", help="Where to write it.  [default: standard output]")
+@click.option("--members", metavar="LIST", help="Only these GPUs, by number or name.  [default: all]")
+@click.option("--bus-ids", metavar="LIST", help="PCI bus ids of the GPUs that the job runs on: 0000:1b:00.0,…")
+@click.option("--rates", default="nominal", show_default=True, help="Rates to take the machine at.")
+@click.option("--edit", "edits", multiple=True, metavar="EDIT", help="A what-if, such as 'without gpu3'.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+def export_machine(machine: str, name: str, output: str | None, bus_ids: str | None, **options: Any) -> None:
+    """Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE)."""
+    from blinksim.errors import unknown
+    from blinksim.formats import nccl_topo_writer
+    from blinksim.formats.text_files import write_text
+
+    if name.lower().replace("_", "-") != "nccl-topo":
+        raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")
+    setting = Setting(machine, members=options["members"], rates=options["rates"], edits=options["edits"])
+    whole = setting.load()
+    topology = whole if setting.members is None else whole.subset(setting.select(whole).members)
+    found = nccl_topo_writer.write(topology, None if bus_ids is None else bus_ids.split(","))
+    advice = [f"  note     {line}" for line in found.notes]
+    advice.append("  caution  for experiments: every communicator of the process plans for this machine, on whatever GPUs")
+    if output is None:
+        click.echo(found.text, nl=False)
+        for line in advice:
+            note(line, quiet=options["quiet"])
+        return
+    write_text(output, found.text, force=options["force"])
+    click.echo(f"{output}: {topology.name} with {topology.ranks} GPUs, as NCCL sees it\n")
+    click.echo(f"  set, for one command:\n    export NCCL_TOPO_FILE={shlex.quote(output)}")
+    click.echo("  in force if NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH prints the bus ids of this file")
+    for line in advice:
+        click.echo(line)

@@ -23,7 +23,7 @@ from blinksim.topology.graph import Device, Link, Topology
 
 _MAX_ELEMENTS = 20_000
 _MAX_CPUS = 256
-_BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
+BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
 # What a virtual machine shows for an NVSwitch that stays with the hypervisor.
 _HIDDEN_SWITCH = re.compile(r"f{4,8}:f{2,4}:f{2,4}\.[0f]")
 _PCIE_SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?GT/s(?:PCIe)?")
@@ -294,7 +294,7 @@ class _Builder:
 
     def bus_id(self, element: Element, name: str) -> BusId:
         text = word(self.path, element, name).lower()
-        match = _BUS_ID.fullmatch(text)
+        match = BUS_ID.fullmatch(text)
         if match is None:
             raise fault(self.path, element, f"{name}={text[:40]!r} is not a bus id such as 0000:06:00.0")
         domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
