@@ -1,0 +1,342 @@
+"""Logs of nccl-tests: the text that it prints, of every release, and the JSON that ``-J`` writes.
+
+nccl-tests (src/util.cu, doc/PERFORMANCE.md) prints a row per size: time in microseconds averaged over iterations and
+ranks, algbw and busbw in GB/s, once out of place and once in place. Which columns there are is read from the heading,
+so that releases with `error` instead of `#wrong`, without `redop` or `root`, with per-iteration columns (-I) and with
+time stamps (-S) are all understood.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
+from blinksim.errors import FileError, InputError
+from blinksim.formats import strict_json, text_files
+from blinksim.formats.nccl_tests_columns import Columns, Number, read_heading
+from blinksim.formats.strict_json import Entry
+
+LIMIT = 64 * text_files.MIB
+_WHAT = "nccl-tests log"
+# What mpirun --tag-output and the like put before every line.
+_TAG = re.compile(r"^\s*\[\d+,\d+\]<std(?:out|err)>:\s?")
+_NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
+_RANK = re.compile(
+    r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+\[([^\]\s]{1,40})\]\s*(.*)"
+)
+_STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
+_VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)")
+_FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
+_MOST_ROWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. size: bytes; time_s: seconds; algbw, busbw: bytes/s as the log states them.
+
+    op, root: ``none`` and -1 where the collective has none. wrong: elements found wrong (or the largest error, in old
+    releases), None if not checked. line: its place in the log (in JSON the number of the result, from 1).
+    """
+
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int
+    in_place: bool
+    time_s: float
+    algbw: float
+    busbw: float
+    wrong: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank ran: host name, CUDA device number, PCI address, name of the device."""
+
+    rank: int
+    host: str
+    device: int
+    busid: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One test of a log. collective: as blinksim calls it, or empty if the log does not say and it is not clear.
+
+    ranks: 0 where the log does not list them. complete: whether the test's last lines are there.
+    """
+
+    path: str
+    collective: str
+    ranks: int
+    rows: tuple[Row, ...]
+    places: tuple[RankPlace, ...] = ()
+    version: str = ""
+    complete: bool = True
+
+    def __repr__(self) -> str:
+        sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
+        return f"<Run {self.collective or 'unknown collective'} on {self.ranks or '?'} ranks: {sizes} ({self.path})>"
+
+
+@dataclass
+class _Draft:
+    """A test while it is being read."""
+
+    program: str = ""
+    version: str = ""
+    places: list[RankPlace] = field(default_factory=list)
+    columns: Columns | None = None
+    rows: list[tuple[Row, tuple[Number, Number, Number]]] = field(default_factory=list)
+    complete: bool = False
+
+    def finish(self, path: str, ranks: int) -> Run:
+        name = _collective(self.program)
+        rows = tuple(row for row, _ in self.rows)
+        run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.complete)
+        run = run if name else replace(run, collective=_inferred(run))
+        if run.collective in COLLECTIVES:
+            for row, numbers in self.rows:
+                _check_rate(path, row, numbers)
+            _check_ranks(run)
+        return run
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
+    """All tests of the log at `path`, text or JSON; at least one, each with at least one row.
+
+    Raises `FileError` with the line for everything between a heading and the last line of its test that is neither a
+    row, a comment nor a message of NCCL, for rows that contradict themselves, and for a file without any row.
+    """
+    name = os.fspath(path)
+    data = text_files.read_bytes(path, LIMIT, _WHAT)
+    if data.lstrip().startswith((b"{", b"[")) and not _TAG.match(data[:80].decode("ascii", "replace")):
+        return (_read_json(name, data),)
+    return _read_text(name, text_files.decode(path, data, _WHAT))
+
+
+def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
+    """The runs of `collective` (as blinksim calls it), or all if they are of one kind.
+
+    A run whose log does not say what it is takes the name that is given. Raises `InputError` if there is none, if
+    several collectives are there to choose from, or if the log leaves it open.
+    """
+    named = [replace(run, collective=run.collective or collective) for run in runs]
+    found = [run for run in named if not collective or run.collective == collective]
+    have = sorted({run.collective for run in named if run.collective})
+    if not found:
+        raise InputError(f"{named[0].path}: has no test of {collective}, only of {', '.join(have)}")
+    if any(not run.collective for run in found):
+        raise InputError(f"{found[0].path}: does not say which collective it is of; add --collective, as in allgather")
+    kinds = {run.collective for run in found}
+    if len(kinds) > 1:
+        raise InputError(f"{found[0].path}: holds {', '.join(sorted(kinds))}; choose one with --collective")
+    if not kinds <= set(COLLECTIVES):
+        raise InputError(f"{found[0].path}: is of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
+    return found
+
+
+# --- text -----------------------------------------------------------------------------------------------------
+
+
+def _read_text(path: str, text: str) -> tuple[Run, ...]:
+    drafts, draft = list[_Draft](), _Draft()
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = _TAG.sub("", raw).strip()
+        if not line or _NOISE.search(line):
+            continue
+        if line.startswith("#"):
+            if _opens(line) and (draft.complete or (draft.places and not draft.rows and "size" not in line)):
+                # The next test of the same file; one that ended before its first row leaves nothing.
+                drafts += [draft] if draft.rows else []
+                draft = _Draft()
+            _comment(path, draft, line, number)
+        elif draft.columns is not None and not draft.complete:
+            _add_row(path, draft, line, number)
+    drafts += [draft] if draft.rows else []
+    if not drafts:
+        if draft.columns is None:
+            raise FileError(path, "has no heading like '# size count type redop root time algbw busbw'; is it a log?")
+        raise FileError(path, "has a heading and no measurement below it; did the test end early?")
+    return tuple(one.finish(path, 1 + max((place.rank for place in one.places), default=-1)) for one in drafts)
+
+
+def _opens(line: str) -> bool:
+    """Whether a comment belongs to a next test (in the same log)."""
+    words = line.lstrip("# ")
+    return words.startswith(("nccl-tests version", "Collective test starting", "nThread ", "size "))
+
+
+def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
+    if match := _RANK.match(line):
+        rank, host, device, busid, name = match.groups()
+        if any(place.rank == int(rank) for place in draft.places):
+            raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
+        draft.places.append(RankPlace(int(rank), host, int(device), busid, name.strip()))
+    elif match := _STARTING.match(line):
+        draft.program = match.group(1)
+    elif match := _VERSION.match(line):
+        draft.version = match.group(1)
+    elif _FOOTER.match(line):
+        draft.complete = bool(draft.rows)
+    else:
+        draft.columns = read_heading(path, line, number) or draft.columns
+
+
+def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
+    assert draft.columns is not None
+    head, halves = draft.columns.split(path, line, number)
+    for in_place, half in halves:
+        row = Row(
+            size=head.size,
+            count=head.count,
+            dtype=head.dtype,
+            op=head.op,
+            root=head.root,
+            in_place=in_place,
+            time_s=half.time.value / 1e6,
+            algbw=half.algbw.value * 1e9,
+            busbw=half.busbw.value * 1e9,
+            wrong=half.wrong,
+            line=number,
+        )
+        draft.rows.append((row, (half.time, half.algbw, half.busbw)))
+    if len(draft.rows) > _MOST_ROWS:
+        raise FileError(path, f"has more than {_MOST_ROWS:,} measurements; that is no {_WHAT}", number)
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: str, data: bytes) -> Run:
+    root = Entry(path, "", strict_json.parse(path, data, _WHAT))
+    top = root.a(dict, "an object {…}")
+    if "results" not in top:
+        raise FileError(path, "has no 'results'; is it what nccl-tests wrote with -J?")
+    version = Entry(path, "version", top.get("version")).whole(1, 3)
+    draft = _Draft(version=f"JSON {version}", complete="average_bus_bandwidth" in top)
+    args = [entry.a(str, "text") for entry in Entry(path, "args", top.get("args", [])).items()]
+    draft.program = args[0] if args else ""
+    config = Entry(path, "config", top.get("config", {})).a(dict, "an object {…}")
+    for entry in Entry(path, "config.devices", config.get("devices", [])).items():
+        place = entry.a(dict, "an object {…}")
+        get = {key: Entry(path, f"{entry.place}.{key}", place.get(key)) for key in ("rank", "device")}
+        texts = (str(place.get(key, "")) for key in ("device_hex", "device_info"))
+        host = str(place.get("hostname", ""))
+        draft.places.append(RankPlace(get["rank"].whole(0, 10**7), host, get["device"].whole(0, 10**5), *texts))
+    for number, entry in enumerate(Entry(path, "results", top["results"]).items(), start=1):
+        _add_result(draft, entry, number)
+    if not draft.rows:
+        raise FileError(path, "results: there is no measurement; did the test end early?")
+    each = math.prod(Entry(path, f"config.{key}", config.get(key, 1)).whole(1, 10**5) for key in ("nthreads", "ngpus"))
+    return draft.finish(path, _ranks_of(draft.places, each) if "ngpus" in config or draft.places else 0)
+
+
+def _ranks_of(places: list[RankPlace], each: int) -> int:
+    """The number of ranks: some releases list all of them, others the first of every process, which has `each`."""
+    last = max((place.rank for place in places), default=0)
+    everyone = len(places) > 1 and len(places) == last + 1
+    return last + (1 if everyone else each)
+
+
+def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
+    given = entry.a(dict, "an object {…}")
+
+    def at(key: str, inside: dict[str, object] | None = None, place: str = "") -> Entry:
+        return Entry(entry.path, f"{entry.place}.{place}{key}", (given if inside is None else inside).get(key))
+
+    size, count = at("size").whole(0, 2**62), at("count").whole(0, 2**62)
+    dtype, op = (at(key).text(40).strip() for key in ("type", "redop"))
+    root_text = str(at("root").a((str, int), "a number")).strip()
+    if not re.fullmatch(r"-?\d{1,7}", root_text):
+        raise at("root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
+    halves = 0
+    for key, in_place in (("out_of_place", False), ("in_place", True)):
+        half = given.get(key)
+        if half is None:
+            continue
+        body = at(key).a(dict, "an object {…}")
+        clock = "cpu_time" if "cpu_time" in body else "time"
+        time, algbw, busbw = (at(name, body, f"{key}.").number(0, 1e15) for name in (clock, "alg_bw", "bus_bw"))
+        if time <= 0:
+            raise at(clock, body, f"{key}.").wrong("must be more than 0")
+        wrong = None if body.get("nwrong") is None else at("nwrong", body, f"{key}.").number(0, 1e18)
+        row = Row(size, count, dtype, op, int(root_text), in_place, time / 1e6, algbw * 1e9, busbw * 1e9, wrong, number)
+        # JSON holds six decimals.
+        draft.rows.append((row, tuple(Number(value, 5e-7) for value in (time, algbw, busbw))))  # type: ignore[arg-type]
+        halves += 1
+    if not halves:
+        raise entry.wrong("has neither 'out_of_place' nor 'in_place'")
+
+
+# --- what a log is of -------------------------------------------------------------------------------------------
+
+
+def _collective(program: str) -> str:
+    """``allreduce`` for ``./build/all_reduce_perf_mpi``; other tests keep the name of their program."""
+    stem = re.sub(r"_perf(_mpi)?(\.exe)?$", "", program.replace("\\", "/").rpartition("/")[2])
+    plain = stem.replace("_", "").lower()
+    return plain if plain in COLLECTIVES else stem
+
+
+def _factor(rows: Iterable[Row]) -> float | None:
+    """busbw / algbw of the row that shows it most exactly, None if none does."""
+    best = max(rows, key=lambda row: row.algbw, default=None)
+    return best.busbw / best.algbw if best is not None and best.algbw >= 1e9 else None
+
+
+def _inferred(run: Run) -> str:
+    """What only one collective could have printed, from its operation, root and busbw / algbw; else empty."""
+    factor, first = _factor(run.rows), run.rows[0]
+    if factor is None or run.ranks < 2:
+        return ""
+    fits = [
+        name
+        for name in COLLECTIVES
+        if abs(float(busbw_factor(name, run.ranks)) - factor) < 0.02
+        and (name in REDUCING) == (first.op != "none")
+        and (name in ROOTED) == (first.root >= 0)
+    ]
+    return fits[0] if len(fits) == 1 else ""
+
+
+def _check_ranks(run: Run) -> None:
+    """A log whose busbw is not that of its own number of ranks is a mixture of logs."""
+    factor = _factor(run.rows)
+    if factor is None or run.ranks < 2:
+        return
+    expected = busbw_factor(run.collective, run.ranks)
+    if abs(factor - float(expected)) > 0.03:
+        raise FileError(
+            run.path,
+            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {_text(expected)}; "
+            f"is this one log?",
+        )
+
+
+def _text(factor: Fraction) -> str:
+    return str(factor) if factor.denominator == 1 else f"{factor} = {float(factor):.3f}"
+
+
+def _check_rate(path: str, row: Row, numbers: tuple[Number, Number, Number]) -> None:
+    """Raises `FileError` if size / time is not the algbw that the row states, as far as its digits go."""
+    time, algbw, _ = numbers
+    if not row.size:
+        return
+    low, high = (row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf
+                 for sign in (1, -1))  # fmt: skip
+    if not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
+        raise FileError(
+            path,
+            f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
+            f"but the row says algbw {algbw.value:g}",
+            row.line,
+        )

@@ -1,0 +1,155 @@
+"""The columns of an nccl-tests table: its heading says which there are, and a row is split accordingly.
+
+Times and rates are printed to a width: 123.45, 1234.5, 12345, 1.2e+06. A `Number` remembers how far its digits go.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from blinksim.errors import FileError
+
+_CLOCKS = ("time", "cputime")
+_HEAD = ("size", "count", "type", "redop", "root")
+_HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
+_WHOLE = re.compile(r"\d{1,19}")
+_DECIMAL = re.compile(r"(\d{1,30})(?:\.(\d{0,20}))?(?:[eE]([+-]?\d{1,3}))?")
+_GAP = re.compile(r"\S {20,}\S")
+_WORD = re.compile(r"[A-Za-z0-9_]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A printed number and half a unit of its last digit."""
+
+    value: float
+    half: float
+
+    @classmethod
+    def parse(cls, text: str) -> Number | None:
+        """None if `text` is not a plain number of at least 0."""
+        match = _DECIMAL.fullmatch(text)
+        if match is None:
+            return None
+        value = float(text)
+        last = int(match.group(3) or 0) - len(match.group(2) or "")
+        return cls(value, 0.5 * 10.0**last) if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What was run: bytes, elements, data type, operation (``none``) and root (-1)."""
+
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One way of running it. time: microseconds; algbw, busbw: GB/s; wrong: None if not checked."""
+
+    time: Number
+    algbw: Number
+    busbw: Number
+    wrong: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names of the columns: of the head, and of each half (out of place, in place); stamped: time stamps follow."""
+
+    head: tuple[str, ...]
+    halves: tuple[tuple[str, ...], ...]
+    stamped: bool
+
+    def split(self, path: str, line: str, number: int) -> tuple[Head, list[tuple[bool, Half]]]:
+        """The head of a row, and (in place?, numbers) of its halves; raises `FileError` for anything amiss."""
+        words = line.split()
+        if self.stamped:
+            # A date and a time of day.
+            words, stamp = words[:-2], words[-2:]
+            if len(stamp) < 2 or not re.fullmatch(r"\d{4}-\d\d-\d\d", stamp[0]):
+                raise FileError(path, f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}",
+                                number)  # fmt: skip
+        halves = self.halves
+        if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
+            # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
+            halves = (halves[1],)
+        need = len(self.head) + sum(map(len, halves))
+        if len(words) != need:
+            raise FileError(
+                path, f"the row has {len(words)} columns, its heading {need}; is the line whole? {line[:80]!r}", number
+            )
+        head = self._head(path, words, number)
+        found, start = [], len(self.head)
+        for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
+            half = _half(path, dict(zip(names, words[start:], strict=False)), number)
+            start += len(names)
+            if half is not None:
+                found.append((place == 1, half))
+        return head, found
+
+    def _head(self, path: str, words: Sequence[str], number: int) -> Head:
+        given = dict(zip(self.head, words, strict=False))
+        for name in ("size", "count"):
+            if name in given and not (_WHOLE.fullmatch(given[name]) and int(given[name]) < 2**62):
+                raise FileError(path, f"{name} must be a whole number, not {given[name][:40]!r}", number)
+        for name in ("type", "redop"):
+            if name in given and not _WORD.fullmatch(given[name]):
+                raise FileError(path, f"{name} must be a word, not {given[name][:40]!r}", number)
+        root = given.get("root", "-1")
+        if not re.fullmatch(r"-1|\d{1,7}", root):
+            raise FileError(path, f"root must be a rank or -1, not {root[:40]!r}", number)
+        return Head(
+            int(given["size"]), int(given.get("count", 0)), given.get("type", ""), given.get("redop", "none"), int(root)
+        )
+
+
+def read_heading(path: str, line: str, number: int) -> Columns | None:
+    """The columns, if the comment `line` is a heading; raises `FileError` for one with unknown columns."""
+    words = line.lstrip("#").split()
+    if words[:1] != ["size"] or not set(words) & set(_CLOCKS):
+        return None
+    stamped = words[-1] == "timestamp"
+    words = words[:-1] if stamped else words
+    starts = [place for place, word in enumerate(words) if word in _CLOCKS]
+    head = tuple(words[: starts[0]])
+    halves = tuple(tuple(words[a:b]) for a, b in zip(starts, [*starts[1:], len(words)], strict=True))
+    strange = [word for word in head if word not in _HEAD]
+    strange += [word for half in halves for word in half if word not in _HALF]
+    if strange or len(halves) > 2 or len(set(head)) < len(head) or any(len(set(h)) < len(h) for h in halves):
+        raise FileError(path, f"the heading has columns that nccl-tests does not print: {' '.join(strange) or line}",
+                        number)  # fmt: skip
+    for half in halves:
+        for name in ("algbw", "busbw"):
+            if name not in half:
+                raise FileError(path, f"the heading has no column {name}", number)
+    return Columns(head, halves, stamped)
+
+
+def _half(path: str, given: dict[str, str], number: int) -> Half | None:
+    """The numbers of a half, None if it was not run."""
+    values: dict[str, Number] = {}
+    for name, text in given.items():
+        if text == "N/A":
+            continue
+        parsed = Number.parse(text)
+        if parsed is None:
+            raise FileError(path, f"{name} must be a number, not {text[:40]!r}", number)
+        values[name] = parsed
+    clock = next(name for name in given if name in _CLOCKS)
+    missing = [name for name in (clock, "algbw", "busbw") if name not in values]
+    if len(missing) == 3:
+        return None
+    if missing:
+        raise FileError(path, f"{missing[0]} is N/A, but other numbers of the row are there", number)
+    if values[clock].value <= 0:
+        raise FileError(path, f"{clock} must be more than 0", number)
+    wrong = values.get("#wrong", values.get("error"))
+    return Half(values[clock], values["algbw"], values["busbw"], None if wrong is None else wrong.value)

@@ -1,0 +1,270 @@
+"""Logs of nccl-tests: every layout gives the same rows, and every fault is named with its line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nccl_tests_logs import Point, as_json, text
+
+from blinksim.collective import COLLECTIVES, busbw_factor
+from blinksim.errors import FileError, InputError
+from blinksim.formats.nccl_tests import Run, read, select
+from blinksim.formats.nccl_tests_columns import Number
+
+POINTS = [Point(8, 5.631, 5.2), Point(65536, 23.4, 22.0), Point(2**20, 123.456, 120.0), Point(2**30, 5227.44, 5300.2)]
+
+
+def write(folder: Path, content: str, name: str = "log.txt") -> Path:
+    path = folder / name
+    path.write_text(content)
+    return path
+
+
+@pytest.mark.parametrize("layout", ["new", "iterations", "stamped", "old"])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "broadcast", "reduce", "reducescatter"])
+def test_every_layout_gives_the_same_rows(tmp_path: Path, collective: str, layout: str) -> None:
+    path = write(tmp_path, text(collective, 8, POINTS, layout=layout))
+    (run,) = select(read(path), collective)
+    assert (run.collective, run.ranks, run.complete) == (collective, 8, True)
+    assert [(row.size, row.in_place) for row in run.rows] == [(p.size, half) for p in POINTS for half in (False, True)]
+    for row, micros in zip(run.rows, (m for p in POINTS for m in p[1:]), strict=True):
+        assert row.time_s == pytest.approx((micros or 0) * 1e-6, rel=1e-3)
+        assert row.algbw == pytest.approx(row.size / row.time_s, rel=0.01, abs=5e6)
+        assert row.busbw == pytest.approx(row.algbw * float(busbw_factor(collective, 8)), rel=0.01, abs=1e7)
+        assert row.wrong == (2e-07 if layout == "old" else 0)
+        assert row.op == ("sum" if "reduce" in collective else "none")
+        assert row.root == (0 if collective in ("broadcast", "reduce") else -1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        run.rows[0].size = 1  # type: ignore[misc]
+
+
+def test_the_line_of_every_row_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, text("allreduce", 4, POINTS))
+    (run,) = read(path)
+    lines = path.read_text().splitlines()
+    for row in run.rows:
+        assert lines[row.line - 1].split()[0] == str(row.size)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("listed", ["first", "all", "none"])
+def test_json_says_the_same(tmp_path: Path, version: int, listed: str) -> None:
+    content = as_json("reducescatter", 8, POINTS, version=version, listed=listed)
+    (run,) = read(write(tmp_path, content, "log.json"))
+    assert (run.collective, run.ranks, run.complete) == ("reducescatter", 8, True)
+    assert [row.time_s for row in run.rows] == pytest.approx([m * 1e-6 for p in POINTS for m in p[1:]])  # type: ignore[operator]
+    assert run.rows[0].root == -1
+
+
+def test_unchecked_and_left_out_numbers(tmp_path: Path) -> None:
+    (run,) = read(write(tmp_path, text("alltoall", 4, [Point(2**20, 100.0, None)], checked=False)))
+    assert [(row.in_place, row.wrong) for row in run.rows] == [(False, None)]
+    (run,) = read(write(tmp_path, as_json("alltoall", 4, [Point(2**20, None, 100.0)]), "log.json"))
+    assert [row.in_place for row in run.rows] == [True]
+
+
+def test_blanks_in_place_of_the_first_half(tmp_path: Path) -> None:
+    content = text("allreduce", 4, [Point(2**20, 100.0, 100.0)])
+    row = next(line for line in content.splitlines() if line.strip().startswith("1048576"))
+    head, half = row[:46], "  100.00   10.49   15.73       0"
+    (run,) = read(write(tmp_path, content.replace(row, head + " " * 32 + half)))
+    assert [(r.in_place, r.time_s) for r in run.rows] == [(True, pytest.approx(1e-4))]
+
+
+def test_what_else_stands_in_logs(tmp_path: Path) -> None:
+    lines = text("allreduce", 4, POINTS).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.strip().startswith("8 "))
+    noisy = [
+        "Warning: Permanently added 'box1' to the list of known hosts.",
+        *lines[: first + 1], "box:1:1 [0] NCCL INFO Channel 00/24 : 0 1 2 3", "", *lines[first + 1 :], "$ exit",
+    ]  # fmt: skip
+    tagged = "\r\n".join(f"[1,0]<stdout>:{line}" for line in noisy)
+    plain, other = read(write(tmp_path, "\n".join(lines)))[0], read(write(tmp_path, tagged, "tagged.txt"))[0]
+    assert [dataclasses.replace(row, line=0) for row in plain.rows] == [
+        dataclasses.replace(row, line=0) for row in other.rows
+    ]
+
+
+def test_several_tests_in_one_file(tmp_path: Path) -> None:
+    path = write(tmp_path, text("allreduce", 4, POINTS) + text("allgather", 4, POINTS) + text("allgather", 4, POINTS))
+    runs = read(path)
+    assert [run.collective for run in runs] == ["allreduce", "allgather", "allgather"]
+    assert len(select(runs, "allgather")) == 2
+    with pytest.raises(InputError, match="holds allgather, allreduce; choose one with --collective"):
+        select(runs)
+    with pytest.raises(InputError, match="has no test of broadcast, only of allgather, allreduce"):
+        select(runs, "broadcast")
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_what_an_unnamed_log_is_of(tmp_path: Path, name: str) -> None:
+    (run,) = read(write(tmp_path, text(name, 8, POINTS, named=False)))
+    # Operation, root and busbw leave two pairs open.
+    clear = name in ("allreduce", "reducescatter", "reduce", "broadcast")
+    assert run.collective == (name if clear else "")
+    assert select([run], name)[0].collective == name
+    if not clear:
+        with pytest.raises(InputError, match="does not say which collective"):
+            select([run])
+
+
+def test_a_test_that_is_no_collective(tmp_path: Path) -> None:
+    content = text("broadcast", 2, POINTS).replace("broadcast_perf", "sendrecv_perf")
+    with pytest.raises(InputError, match="is of sendrecv; blinksim knows allreduce"):
+        select(read(write(tmp_path, content)))
+
+
+def test_a_log_that_was_cut_short(tmp_path: Path) -> None:
+    (run,) = read(write(tmp_path, text("allreduce", 4, POINTS, footer=False)))
+    assert not run.complete
+    lines = text("allreduce", 4, POINTS, footer=False).splitlines()
+    path = write(tmp_path, "\n".join([*lines[:-1], lines[-1][:70]]))
+    place = f"{path}:{len(lines)}"
+    with pytest.raises(FileError, match=rf"^{re.escape(place)}: the row has \d columns, its heading 13"):
+        read(path)
+    # Cut between its halves, a row is still no row.
+    path = write(tmp_path, "\n".join([*lines[:-1], " ".join(lines[-1].split()[:9])]))
+    with pytest.raises(FileError, match=rf"^{re.escape(place)}: the row has 9 columns, its heading 13"):
+        read(path)
+
+
+ROW = " 1048576  262144     float     sum      -1   123.46    8.49   12.74       0   120.00    8.74   13.11       0"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("123.46", "12x.46", "time must be a number, not '12x.46'"),
+        ("123.46", "-123.46", "time must be a number"),
+        ("123.46", "nan", "time must be a number"),
+        ("123.46", "N/A", "time is N/A, but other numbers of the row are there"),
+        ("123.46", "0.00", "time must be more than 0"),
+        ("123.46", "1234.6", r"1048576 bytes in 1234.6 us are 0.8493 GB/s, but the row says algbw 8.49"),
+        ("8.49", "0.00", "but the row says algbw 0"),
+        ("1048576", "1048576.5", "size must be a whole number"),
+        ("262144", "-262144", "count must be a whole number"),
+        ("sum", "s;m", "redop must be a word"),
+        ("   -1", "   -7", "root must be a rank or -1, not '-7'"),
+        ("  0   120.00", "  120.00", "the row has 12 columns, its heading 13"),
+        (ROW, "Segmentation fault (core dumped)", "the row has 4 columns, its heading 13"),
+        (ROW, f"{ROW} 7", "the row has 14 columns, its heading 13"),
+    ],
+)
+def test_every_malformed_row_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    content = text("allreduce", 4, [Point(2**20, 123.456, 120.0), Point(2**21, 200.0, 200.0)])
+    lines = [ROW if line.strip().startswith("1048576") else line for line in content.splitlines()]
+    place = lines.index(ROW) + 1
+    read(write(tmp_path, "\n".join(lines)))
+    lines[place - 1] = ROW.replace(old, new, 1)
+    path = write(tmp_path, "\n".join(lines))
+    with pytest.raises(FileError, match=rf"^{re.escape(str(path))}:{place}: .*{message}"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "has no heading"),
+        ("hello\n", "has no heading"),
+        ("# size count type redop root time algbw busbw #wrong\n", "a heading and no measurement"),
+        ("# size count colour time algbw busbw\n", ":1: the heading has columns that .* does not print: colour"),
+        ("# size count time busbw\n", ":1: the heading has no column algbw"),
+        ("{", r":1:2: is not JSON"),
+        ("[]", "must be an object"),
+        ('{"version": 3}', "has no 'results'"),
+        ('{"version": 9, "results": []}', "version: must lie between 1 and 3"),
+        ('{"version": 3, "results": []}', "there is no measurement"),
+        ('{"version": 3, "results": [{}]}', r"results\[0\].size: must be a whole number"),
+    ],
+)
+def test_what_is_no_log(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        read(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("out_of_place", "time"), 0, r"results\[0\].out_of_place.time: must be more than 0"),
+        (("out_of_place", "time"), "nan", r"results\[0\].out_of_place.time: must be a number"),
+        (("out_of_place", "alg_bw"), 7.0, "bytes in 123.456 us are 8.494 GB/s, but the row says algbw 7"),
+        (("out_of_place",), [], r"results\[0\].out_of_place: must be an object"),
+        (("size",), True, "size: must be a whole number"),
+        (("root",), "x", "root: must be a rank or -1, not 'x'"),
+    ],
+)
+def test_faults_in_json(tmp_path: Path, keys: tuple[str, ...], value: object, message: str) -> None:
+    data = json.loads(as_json("allreduce", 4, [Point(2**20, 123.456, 120.0)]))
+    inner = data["results"][0]
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    with pytest.raises(FileError, match=message):
+        read(write(tmp_path, json.dumps(data), "log.json"))
+
+
+def test_a_mixture_of_logs_is_refused(tmp_path: Path) -> None:
+    eight, four = text("allreduce", 8, POINTS).splitlines(), text("allreduce", 4, POINTS).splitlines()
+    first = next(i for i, line in enumerate(eight) if line.strip().startswith("8 "))
+    with pytest.raises(FileError, match=r"busbw / algbw is 1.500, but an allreduce on 8 ranks has 7/4 = 1.750"):
+        read(write(tmp_path, "\n".join([*eight[:first], *four[-8:]])))
+
+
+numbers = st.floats(0.01, 9e6)
+
+
+@given(
+    collective=st.sampled_from(COLLECTIVES),
+    ranks=st.integers(2, 64),
+    layout=st.sampled_from(["new", "iterations", "stamped", "old"]),
+    points=st.lists(st.builds(Point, st.integers(1, 2**34), numbers, st.none() | numbers), min_size=1, max_size=6),
+)
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, collective: str, ranks: int, layout: str, points: list[Point]
+) -> None:
+    path = write(tmp_path_factory.mktemp("log"), text(collective, ranks, points, layout=layout))
+    (run,) = select(read(path), collective)
+    assert run.ranks == ranks
+    expected = [(p.size, m) for p in points for m in p[1:] if m is not None]
+    assert [row.size for row in run.rows] == [size for size, _ in expected]
+    for row, (_, micros) in zip(run.rows, expected, strict=True):
+        # Two digits of numbers too large for their column, two decimals of small ones.
+        assert row.time_s * 1e6 == pytest.approx(micros, rel=0.051, abs=0.0051)
+
+
+@given(
+    cut=st.integers(0, 10**4), length=st.integers(0, 40), put=st.text(max_size=12), lines=st.booleans(),
+    layout=st.sampled_from(["new", "iterations", "old", "json"]),
+)  # fmt: skip
+def test_damaged_logs_end_in_one_message(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, length: int, put: str, lines: bool, layout: str
+) -> None:
+    good = as_json("allreduce", 2, POINTS) if layout == "json" else text("allreduce", 2, POINTS, layout=layout)
+    start = cut % len(good)
+    put = put.replace("\n", " ") if lines else put
+    path = tmp_path_factory.mktemp("damaged") / "log"
+    path.write_bytes((good[:start] + put + good[start + length :]).encode("utf-8", "surrogatepass"))
+    message = f"{path}:"
+    runs: tuple[Run, ...] = ()
+    try:
+        runs = read(path)
+    except FileError as error:
+        message = str(error)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    assert all(row.time_s > 0 and row.algbw >= 0 for run in runs for row in run.rows)
+
+
+@pytest.mark.parametrize(
+    ("printed", "value", "half"), [("123.45", 123.45, 0.005), ("12345", 12345, 0.5), ("1.2e+06", 1.2e6, 5e4)]
+)
+def test_how_far_the_digits_of_a_number_go(printed: str, value: float, half: float) -> None:
+    number = Number.parse(printed)
+    assert number is not None
+    assert (number.value, number.half) == (value, pytest.approx(half))
