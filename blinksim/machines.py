@@ -61,7 +61,7 @@ def load(
             later.append(edit)
         else:
             topology = topology.edit(edit)
-    topology = topology.replicate(nodes)
+    topology = topology if nodes == 1 else topology.replicate(nodes)
     for edit in later:
         topology = topology.edit(edit)
     return topology

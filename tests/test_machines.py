@@ -262,3 +262,22 @@ def test_loading_is_quick() -> None:
         machines.load("dgx1-v100")
         times.append(time.perf_counter() - start)
     assert min(times) < 0.03
+
+
+def test_forms_that_are_clusters_load_as_they_are() -> None:
+    assert machines.load("rails:2x2").nodes == 2
+    assert machines.load("fattree:4x2").ranks == 8
+    with pytest.raises(InputError, match="already is a cluster of 2 nodes"):
+        machines.load("rails:2x2", nodes=3)
+
+
+def test_edits_change_every_node_or_the_one_they_name() -> None:
+    lanes = {
+        link.src: link.lanes
+        for edit in ("degrade gpu0-gpu3 lanes=1", "degrade n1.gpu0-n1.gpu3 lanes=1")
+        for link in machines.load("dgx1-v100", nodes=2, edits=[edit]).links
+        if link.src.endswith("gpu0") and link.dst.endswith("gpu3")
+    }
+    assert lanes == {"n0.gpu0": 2, "n1.gpu0": 1}
+    both = machines.load("dgx1-v100", nodes=2, edits=["degrade gpu0-gpu3 lanes=1"])
+    assert {x.lanes for x in both.links if x.src.endswith("gpu0") and x.dst.endswith("gpu3")} == {1}

@@ -9,25 +9,20 @@ can access each other's memory.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 # Before CuPy loads NCCL: in-switch reduction is another machine than the one that is measured here.
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 import numpy as np
+from notes import CONSTANT, Notebook, provenance
 
-import blinksim
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import ROOTED, Collective
 from blinksim.errors import BlinksimError
@@ -52,60 +47,6 @@ TYPES_AND_OPS = (
 # Elements: less than one per chunk, odd, a little over a few pieces.
 COUNTS = (3, 1_000_003, 4_194_304 + 5)
 SIZES = tuple(1 << power for power in range(10, 31, 2))
-
-
-# The same in every row of a file.
-_CONSTANT = ("machine", "members", "relays", "links", "rates", "root", "executor", "hardware", "checked", "ok")
-
-
-class Notebook:
-    """A JSON file that is rewritten after every entry."""
-
-    def __init__(self, path: Path, provenance: dict[str, Any]) -> None:
-        self.path, self.content = path, {"provenance": provenance}
-        self.deadline = float("inf")
-
-    def add(self, part: str, entry: Any) -> None:
-        self.content.setdefault(part, []).append(entry)
-        temporary = self.path.with_suffix(".tmp")
-        parts = [f'"provenance": {json.dumps(self.content["provenance"], indent=1)}']
-        for name, entries in self.content.items():
-            if name != "provenance":
-                lines = ",\n".join(json.dumps(entry) for entry in entries)
-                parts.append(f'"{name}": [\n{lines}\n]')
-        temporary.write_text("{\n" + ",\n".join(parts) + "\n}\n")
-        temporary.replace(self.path)
-
-    @property
-    def out_of_time(self) -> bool:
-        return time.monotonic() > self.deadline
-
-
-def provenance(gpus: int, command: str) -> dict[str, Any]:
-    cupy = require_cupy()
-    runtime = cupy.cuda.runtime
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.split()
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "gpus": [runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)],
-        "driver": driver[0] if driver else "unknown",
-        "cuda_runtime": runtime.runtimeGetVersion(),
-        "cuda_driver": runtime.driverGetVersion(),
-        "cupy": cupy.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "blinksim": blinksim.__version__,
-        "environment": {
-            key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
-        },
-    }
 
 
 def schedules(gpus: int) -> Iterator[Schedule]:
@@ -228,7 +169,7 @@ def time_all(notes: Notebook, gpus: int, sizes: tuple[int, ...]) -> None:
             runs = [execute(schedule, size, executor="cupy", in_place=in_place) for in_place in (False, True)]
             rows.append(nccl_tests_row(*runs))
             for run in runs:
-                notes.add("allreduce", {key: value for key, value in run.to_dict().items() if key not in _CONSTANT})
+                notes.add("allreduce", {key: value for key, value in run.to_dict().items() if key not in CONSTANT})
         print(f"# {schedule.algorithm}\n{nccl_tests_table(rows[-len(sizes) :])}")
 
 

@@ -1,0 +1,70 @@
+"""What recipes share: results written after every run, and where they come from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import blinksim
+from blinksim.execute.cupy_p2p import require_cupy
+
+# The same in every row of a file.
+CONSTANT = ("machine", "members", "relays", "links", "rates", "root", "executor", "hardware", "checked", "ok")
+
+
+class Notebook:
+    """A JSON file that is rewritten after every entry."""
+
+    def __init__(self, path: Path, provenance: dict[str, Any]) -> None:
+        self.path, self.content = path, {"provenance": provenance}
+        self.deadline = float("inf")
+
+    def add(self, part: str, entry: Any) -> None:
+        self.content.setdefault(part, []).append(entry)
+        temporary = self.path.with_suffix(".tmp")
+        parts = [f'"provenance": {json.dumps(self.content["provenance"], indent=1)}']
+        for name, entries in self.content.items():
+            if name != "provenance":
+                lines = ",\n".join(json.dumps(entry) for entry in entries)
+                parts.append(f'"{name}": [\n{lines}\n]')
+        temporary.write_text("{\n" + ",\n".join(parts) + "\n}\n")
+        temporary.replace(self.path)
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.monotonic() > self.deadline
+
+
+def provenance(gpus: int, command: str) -> dict[str, Any]:
+    cupy = require_cupy()
+    runtime = cupy.cuda.runtime
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.split()
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "gpus": [runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)],
+        "driver": driver[0] if driver else "unknown",
+        "cuda_runtime": runtime.runtimeGetVersion(),
+        "cuda_driver": runtime.driverGetVersion(),
+        "cupy": cupy.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "blinksim": blinksim.__version__,
+        "environment": {
+            key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
+        },
+    }
