@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.output import print_json
+from blinksim.cli.output import print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_size, format_time, parse_size
 
@@ -81,5 +81,14 @@ def _pairs(schedule: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"command": "run", **found})
         return
-    for key, value in found.items():
-        click.echo(f"{key}: {value}")
+    header = ("", *(f"gpu{i}" for i in range(len(found["gpus"]))))
+    for title, values in (
+        (f"copies of {format_size(found['size_bytes'])}, GB/s", _cells(found["GBps"], 1.0)),
+        ("small copies, us", _cells(found["latency_s"], 1e6)),
+    ):
+        click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(values)])}\n")
+    click.echo(f"on {', '.join(dict.fromkeys(found['gpus']))}")
+
+
+def _cells(rows: list[list[float | None]], scale: float) -> list[list[str]]:
+    return [["-" if value is None else f"{value * scale:.4g}" for value in row] for row in rows]
