@@ -1,0 +1,313 @@
+"""Polish a packing: the lowest trees that keep its rate, and the fewest; or what lower trees would cost in rate.
+
+A packing at the best rate may have tall trees, which start late, and many, which need channels. On small machines all
+trees of a height are compared (`blinksim.packing.polish`), height by height until the bound is reached, which gives the
+Pareto front of rate, height and number of trees; on larger ones the trees of given schedules are what there is to
+choose from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+from random import Random
+from typing import TYPE_CHECKING
+
+from blinksim.algorithms.claims import with_gap
+from blinksim.algorithms.forest_trees import tree_height, tree_loads, trees_of
+from blinksim.algorithms.forests import Branches, Edge, ForestPlan
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.packing.columns import MOST_PARTS, Column, Mix, best_mix
+from blinksim.packing.expansion import turned
+from blinksim.packing.hops import Arc, find_hops
+from blinksim.packing.polish import Choice, Selection, Turn, entry_trees, images, low_trees, turns
+from blinksim.schedule.loads import rate as load_rate
+from blinksim.schedule.model import Schedule
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.bounds.results import BoundResult
+
+COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
+MOST_TREES = 8_000
+"""Trees of one height up to which all of them are compared."""
+_TURNED = ("reducescatter", "reduce")
+# Trees up to which a linear program over given ones is made exact.
+_MOST_EXACT = 150
+# Height of trees that enter every other node once and spread there.
+_ENTRY_HEIGHT = 2
+# The part of the bound that a point must reach to be worth a look.
+_WORTH = Fraction(1, 10)
+# Orders of the columns that the linear program is given.
+_ORDERS = 12
+
+
+@dataclass(frozen=True)
+class Point:
+    """One compromise. rate: algbw in bytes/s, exact. height: hops from the root to the farthest rank, up or down.
+
+    least_trees: fewer trees, with rates in multiples of the same part, are impossible at this rate and height; where
+    only given trees were compared, impossible with these trees.
+    """
+
+    schedule: Schedule
+    rate: Fraction
+    height: int
+    trees: int
+    least_trees: int
+    of_all_trees: bool
+
+
+@dataclass(frozen=True)
+class Polished:
+    """The Pareto front, lowest first: taller points are faster, or have fewer trees. bound: nothing is faster."""
+
+    points: tuple[Point, ...]
+    bound: BoundResult
+
+    @property
+    def best(self) -> Point:
+        """The fastest; of equally fast ones the lowest, with as few trees as were found."""
+        return max(self.points, key=lambda point: (point.rate, -point.height, -point.trees))
+
+
+def polish(
+    given: Schedule | Topology,
+    collective: Collective | None = None,
+    *,
+    seconds: float = 30.0,
+    seed: int = 0,
+    more: Sequence[Schedule] = (),
+) -> Polished:
+    """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
+
+    seconds: of search for fewer trees, in all; the answer depends on it and on `seed`, but not on the machine that
+    searches. more: further schedules of the same question (say from other seeds of packed), whose trees may be used.
+
+    Raises `InputError` for other collectives, for schedules that are no forest or answer another question, and where a
+    topology is too large to compare all trees and no schedule is given.
+    """
+    from blinksim.bounds import bound
+
+    schedules = [*([given] if isinstance(given, Schedule) else []), *more]
+    topology = given.topology if isinstance(given, Schedule) else given
+    wanted = given.collective if isinstance(given, Schedule) and collective is None else collective
+    if wanted is None or wanted.name not in COLLECTIVES:
+        raise InputError(f"{wanted or 'no collective'} cannot be polished; {', '.join(COLLECTIVES)} can")
+    for other in schedules:
+        if other.form != "forest":
+            raise InputError(f"{other.algorithm} is in steps form; only forests can be polished")
+        if other.collective != wanted or other.topology.links != topology.links:
+            raise InputError(f"{other.algorithm} answers another question than {wanted} on {topology.name}")
+    question = _Question(topology, wanted, bound(topology, wanted))
+    points = question.compared(seconds / (2 if schedules else 1), seed)
+    if schedules:
+        points += question.chosen(schedules, seconds if not points else seconds / 2, seed)
+    if not points:
+        raise InputError(
+            f"{topology.name} has too many trees to compare all of them; build a schedule with packed, and polish that"
+        )
+    return Polished(tuple(_front(points)), question.bound)
+
+
+class _Question:
+    """One collective on one topology."""
+
+    def __init__(self, topology: Topology, collective: Collective, bound: BoundResult) -> None:
+        self.topology, self.collective, self.bound = topology, collective, bound
+        hops = find_hops(topology)
+        self.hops = turned(hops) if collective.name in _TURNED else hops
+        self.members = hops.vertices[: hops.members]
+        # Every root of an allgather needs its own rate, which makes it a group; in an allreduce the roots are free.
+        self.both = collective.name == "allreduce"
+        self.roots = (self.members[collective.root],) if collective.rooted or self.both else self.members
+
+    # --- all trees ------------------------------------------------------------------------------------------------
+
+    def compared(self, seconds: float, seed: int) -> list[Point]:
+        """One point for every height at which all trees can be listed and the rate grows, up to the bound."""
+        found: list[tuple[int, list[Column], Mix, bool]] = []
+        for height in range(1, len(self.members)):
+            columns, whole = self.columns(height), True
+            if columns is None and height == _ENTRY_HEIGHT:
+                columns, whole = self.entering(), False
+            if columns is None:
+                break
+            if {column.group for column in columns} == set(range(len(self.roots))):
+                mix = best_mix(columns, self.hops.capacity, groups=len(self.roots))
+                if not found or mix.rate > found[-1][2].rate:
+                    found.append((height, columns, mix, whole))
+                if mix.rate * self.hops.unit * len(self.roots) >= self.bound.rate:
+                    break
+        worth = self.bound.rate / self.hops.unit / len(self.roots) * _WORTH
+        found = [entry for entry in found if entry[2].rate >= worth]
+        known = turns(self.hops) if found else []
+        points = []
+        for number, (height, columns, mix, whole) in enumerate(found):
+            # The fastest is what most people want: it gets half of the time.
+            part = seconds / 2 if number == len(found) - 1 else seconds / 2 / (len(found) - 1)
+            chosen = self._compared(columns, mix, known, part if len(found) > 1 else seconds, seed)
+            points.append(self._point([self._branches(column) for column in columns], *chosen, height, whole))
+        return points
+
+    def _compared(
+        self, columns: list[Column], mix: Mix, known: Sequence[Turn], seconds: float, seed: int
+    ) -> tuple[Choice, Selection]:
+        """The fewest of these columns that are found, with the rate of `mix`."""
+        mix = self._short(columns, mix, seed)
+        weight = dict(zip(mix.columns, mix.rates, strict=True))
+        own = lcm(*(rate.denominator for rate in mix.rates))
+        mapped = [images(columns, turn, self.roots, both=self.both) for turn in known]
+        maps = [entry for entry in mapped if entry is not None]
+        best: tuple[Choice, Selection] | None = None
+        for parts in sorted({mix.rate.denominator, own}):
+            amounts = [weight.get(column, Fraction(0)) * parts for column in columns]
+            start = [int(amount) for amount in amounts] if parts % own == 0 else None
+            choice = Choice(columns, self.hops.capacity, mix.rate, parts)
+            if parts <= MOST_PARTS:
+                selection = choice.fewest(seconds, seed, maps=maps, known=start)
+            else:
+                selection = None if start is None else Selection(tuple(start), choice.least)
+            if selection is not None and (best is None or selection.count < best[1].count):
+                best = choice, selection
+                if selection.count <= len(mix.columns):
+                    break
+        assert best is not None
+        return best
+
+    def _short(self, columns: list[Column], mix: Mix, seed: int) -> Mix:
+        """Of several answers of the linear program, from columns in other orders, the one with the fewest columns."""
+        random, shuffled = Random(seed), list(columns)
+        for _ in range(_ORDERS if len(mix.columns) > len(self.roots) else 0):
+            random.shuffle(shuffled)
+            other = best_mix(shuffled, self.hops.capacity, groups=len(self.roots))
+            if other.rate >= mix.rate and len(other.columns) < len(mix.columns):
+                mix = other
+        return mix
+
+    def entering(self) -> list[Column] | None:
+        """Low trees over several nodes (`entry_trees`); None on a single node."""
+        places = nodes_of(self.topology, self.topology.members)
+        if len(places) < 2:
+            return None
+        nodes = [[self.members[rank] for rank in node] for node in places]
+        roots = self.members if self.both else self.roots
+        trees = ((group, arcs) for group, root in enumerate(roots) for arcs in entry_trees(self.hops, nodes, root))
+        return list(dict.fromkeys(self._column(arcs, group) for group, arcs in trees)) or None
+
+    def columns(self, height: int) -> list[Column] | None:
+        """All trees of at most that height; None if they are too many."""
+        found: list[Column] = []
+        seen: set[frozenset[frozenset[int]]] = set()
+        for group, root in enumerate(self.members if self.both else self.roots):
+            for arcs in low_trees(self.hops, root, height):
+                if self.both:
+                    # Used both ways, a tree is the same whatever its root; the first root found is low enough.
+                    shape = frozenset(map(frozenset, arcs))
+                    if shape in seen or any((b, a) not in self.hops.routes for a, b in arcs):
+                        continue
+                    seen.add(shape)
+                found.append(self._column(arcs, group))
+                if len(found) > MOST_TREES:
+                    return None
+        return found
+
+    def _column(self, arcs: tuple[Arc, ...], group: int) -> Column:
+        used = (*arcs, *((b, a) for a, b in arcs)) if self.both else arcs
+        return Column(arcs, self.hops.load(used), 0, 0 if self.both else group)
+
+    def _branches(self, column: Column) -> Branches:
+        """A tree as the schedule takes it, without its share."""
+        routes = self.hops.routes
+        spread = tuple((a, b, routes[a, b]) for a, b in column.arcs)
+        if self.collective.name in _TURNED:
+            return Branches(column.arcs[0][0], Fraction(0), up=spread)
+        up = tuple((a, b, routes[b, a]) for a, b in column.arcs) if self.both else ()
+        return Branches(column.arcs[0][0], Fraction(0), spread, up)
+
+    # --- given trees ----------------------------------------------------------------------------------------------
+
+    def chosen(self, schedules: Sequence[Schedule], seconds: float, seed: int) -> list[Point]:
+        """The rate of the first schedule with as few of the trees of all of them as are found.
+
+        For the lowest trees that suffice, and for trees as tall as those of each schedule.
+        """
+        place: dict[tuple[int, frozenset[Edge], frozenset[Edge]], int] = {}
+        given: list[Branches] = []
+        shares: list[dict[int, Fraction]] = [{} for _ in schedules]
+        for own, schedule in zip(shares, schedules, strict=True):
+            for tree in trees_of(schedule):
+                number = place.setdefault((tree.root, frozenset(tree.down), frozenset(tree.up)), len(place))
+                if number == len(given):
+                    given.append(tree)
+                own[number] = own.get(number, Fraction(0)) + tree.share
+        rates = [load_rate(schedule) or Fraction(0) for schedule in schedules]
+        total = rates[0] / self.hops.unit
+        group = {root: number for number, root in enumerate(self.roots)}
+        columns = [
+            Column((), load, 0, 0 if self.both else group[tree.root])
+            for tree, load in zip(given, tree_loads(self.topology, given), strict=True)
+        ]
+        heights = [tree_height(tree) for tree in given]
+        tallest = [max(heights[number] for number in own) for own in shares]
+        amounts = [total / len(self.roots), *(total * share for share in shares[0].values())]
+        parts = lcm(*(amount.denominator for amount in amounts))
+        if parts > MOST_PARTS:
+            exact = [(given[number], share) for number, share in shares[0].items()]
+            return [self._finished(exact, tallest[0], len(self.roots), False)]
+        lowest = [h for h in sorted(set(heights)) if h < min(tallest) and self._enough(columns, heights, h, total)]
+        levels = sorted({*lowest[:1], *tallest})
+        points = []
+        for level in levels:
+            allowed = [number for number, own in enumerate(heights) if own <= level]
+            starts = [
+                [total * own.get(number, Fraction(0)) * parts for number in allowed]
+                for own, height, rate in zip(shares, tallest, rates, strict=True)
+                if height <= level and rate >= rates[0]
+            ]
+            whole = [[int(x) for x in start] for start in starts if all(x.denominator == 1 for x in start)]
+            known = min(whole, key=lambda start: sum(x > 0 for x in start), default=None)
+            choice = Choice([columns[i] for i in allowed], self.hops.capacity, total / len(self.roots), parts)
+            selection = choice.fewest(seconds / len(levels), seed, known=known)
+            if selection is not None:
+                points.append(self._point([given[i] for i in allowed], choice, selection, level, False))
+        return points
+
+    def _enough(self, columns: Sequence[Column], heights: Sequence[int], height: int, total: Fraction) -> bool:
+        """Whether the trees of at most that height make the rate, by their linear program."""
+        low = [column for column, own in zip(columns, heights, strict=True) if own <= height]
+        if len(low) > _MOST_EXACT or {column.group for column in low} != set(range(len(self.roots))):
+            return False
+        return best_mix(low, self.hops.capacity, groups=len(self.roots)).rate * len(self.roots) >= total
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def _point(
+        self, trees: Sequence[Branches], choice: Choice, selection: Selection, height: int, of_all: bool
+    ) -> Point:
+        total = int(choice.rate * choice.parts) * len(self.roots)
+        pairs = zip(trees, selection.amounts, strict=True)
+        chosen = [(tree, Fraction(amount, total)) for tree, amount in pairs if amount]
+        return self._finished(chosen, height, selection.least, of_all)
+
+    def _finished(self, chosen: Sequence[tuple[Branches, Fraction]], height: int, least: int, of_all: bool) -> Point:
+        plan = ForestPlan(self.topology, self.collective, "packed")
+        plan.add_trees(replace(tree, share=share) for tree, share in chosen)
+        schedule = with_gap(plan.finish(), self.bound)
+        rate = load_rate(schedule)
+        assert rate is not None
+        own = max(tree_height(tree) for tree, _ in chosen)
+        return Point(schedule, rate, min(own, height), len(chosen), least, of_all)
+
+
+def _front(points: Sequence[Point]) -> list[Point]:
+    """Those that no other point equals or betters in rate, height and number of trees; lowest first."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.height, -p.rate, p.trees)):
+        if not any(other.rate >= point.rate and other.trees <= point.trees for other in kept):
+            kept.append(point)
+    return kept
