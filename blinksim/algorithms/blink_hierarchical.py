@@ -8,10 +8,11 @@ sets the chunks' shares: equal ones where these are best.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice, product
+from itertools import islice, pairwise, product
+from math import prod
 
 from blinksim.algorithms.claims import with_gap
 from blinksim.bounds import BoundResult
@@ -70,7 +71,7 @@ def build(
         options = [_given(topology, hops, groups)]
     best: tuple[Mix, dict[Column, _Chunk], Groups] | None = None
     for option in options:
-        chunks = dict(islice(_chunks(hops, option), _MOST_OWNERS))
+        chunks = dict(_chunks(hops, option))
         if chunks:
             mix = _equal(hops, chunks, best_mix(list(chunks), hops.capacity))
             if best is None or mix.rate > best[0].rate:
@@ -162,8 +163,11 @@ def _words(topology: Topology, groups: Groups) -> str:
 
 
 def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
-    """Every way to choose one owner per group so that links join the owners."""
-    for owners in product(*groups):
+    """Every way to choose one owner per group so that links join the owners; with many ways, equal places only."""
+    ways: Iterable[tuple[int, ...]] = product(*groups)
+    if prod(map(len, groups)) > _MOST_OWNERS:
+        ways = zip(*groups, strict=False)
+    for owners in ways:
         inside = set(owners)
         price = {
             (a, b): 1 / min(hops.capacity[r] / t for r, t in hops.loads[a, b])
@@ -172,6 +176,10 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
         tree = cheapest_tree(price, owners[0], owners, directed=False)
         if tree is None:
             continue
+        line = tuple(pairwise(owners))
+        if all(arc in price and price[arc] <= max(price[other] for other in tree) for arc in line):
+            # As wide as the tree, and no owner has more than two others to send to.
+            tree = line
         stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
         arcs = (*tree, *stars)
         height = 1 + len(tree)

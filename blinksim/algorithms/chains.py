@@ -19,11 +19,23 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chains import MOST_LISTED, MOST_PRICED, Order, column, order_of, orders, pricing, zigzags
+from blinksim.packing.chains import (
+    MOST_LISTED,
+    MOST_PRICED,
+    Order,
+    by_rail,
+    column,
+    order_of,
+    orders,
+    pricing,
+    pricing_rounds,
+    zigzags,
+)
 from blinksim.packing.columns import Column, Limits, best_mix
 from blinksim.packing.equal import equal_shares
 from blinksim.packing.hops import Hops, find_hops
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce",)
@@ -79,7 +91,7 @@ def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, 
         if not start:
             start = price([1.0] * len(hops.capacity), [float("inf")]) if hops.members <= MOST_PRICED else []
         if start and hops.members <= MOST_PRICED:
-            mix = best_mix(start, hops.capacity, price=price, rounds=100)
+            mix = best_mix(start, hops.capacity, price=price, rounds=pricing_rounds(hops))
             start = list(dict.fromkeys((*mix.columns, *start)))
         pool = start
     if not pool:
@@ -122,9 +134,9 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
     n = hops.members
     turned = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
     best: tuple[Fraction, list[Order]] | None = None
-    for chains in (zigzags(n), turned, turned[:1]):
+    for chains in (zigzags(n), *_rails(topology, channels), turned, turned[:1]):
         steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
-        if len(chains) > channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
+        if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
             continue
         rate = _even_rate(hops, [_column(hops, order) for order in chains])
         if best is None or rate > best[0]:
@@ -132,6 +144,20 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
         if rate >= target:
             break
     return best
+
+
+def _rails(topology: Topology, channels: int) -> list[list[Order]]:
+    """Chains on rails, over the nodes in one order, and over zigzags of nodes, where every node is an end alike."""
+    nodes = nodes_of(topology, topology.members)
+    plain = by_rail(nodes, closed=False)
+    turns = [by_rail([nodes[place] for place in order], closed=False) for order in zigzags(len(nodes))]
+    size = len(plain)
+    if not size or len(nodes) < 3:
+        return [plain]
+    every = [chain for chains in turns for chain in chains]
+    # With too few channels for all, every rail takes the zigzags in turn.
+    mixed = [turns[place * len(turns) // size % len(turns)][place] for place in range(size)]
+    return [plain, mixed, every] if len(every) <= channels else [plain, mixed]
 
 
 def _even_rate(hops: Hops, columns: list[Column]) -> Fraction:

@@ -21,12 +21,23 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chains import MOST_LISTED, MOST_PRICED, Order, column, order_of, orders, pricing
+from blinksim.packing.chains import (
+    MOST_LISTED,
+    MOST_PRICED,
+    Order,
+    by_rail,
+    column,
+    order_of,
+    orders,
+    pricing,
+    pricing_rounds,
+)
 from blinksim.packing.columns import Column, Limits, best_mix
 from blinksim.packing.equal import equal_shares, most_whole
 from blinksim.packing.hops import Hops, find_hops
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
@@ -160,7 +171,7 @@ def _free_lanes(hops: Hops, lanes: list[int]) -> int:
 def _templates(topology: Topology, hops: Hops, both: bool, lanes: Sequence[int]) -> list[Column]:
     """The rings that need no search, where they use hops that pass no other member and leave a lane to themselves."""
     found = []
-    for order in ring_orders(topology):
+    for order in (*ring_orders(topology), *by_rail(nodes_of(topology, topology.members), closed=True)):
         steps = [(hops.vertices[a], hops.vertices[b]) for a, b in pairwise((*order, order[0]))]
         if all(a in hops.routes and a[::-1] in hops.routes for a in steps):
             entry = column(hops, order, closed=True, both=both)
@@ -177,5 +188,5 @@ def _priced(hops: Hops, pool: list[Column], lanes: Sequence[int], both: bool, li
     start = pool or price([1.0] * len(lanes), [float("inf")])
     if not start:
         return []
-    mix = best_mix(start, lanes, price=price, rounds=60)
+    mix = best_mix(start, lanes, price=price, rounds=pricing_rounds(hops))
     return [c for c in dict.fromkeys((*start, *mix.columns)) if all(lanes[r] >= times for r, times in c.load)]

@@ -78,6 +78,36 @@ def zigzags(n: int) -> list[Order]:
     return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
 
 
+def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
+    """Orders node by node that leave a node where the next one is entered: at the same place, on the same rail.
+
+    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are used alike;
+    none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
+    """
+    count, size = len(groups), len(groups[0])
+    if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
+        return []
+    found = []
+    for start in range(size):
+        places = [(start + node % 2) % size for node in range(count)]
+        if closed and count % 2:
+            places[-1] = (start + 2) % size
+        order: list[int] = []
+        for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
+            if leave < 0:
+                leave = (enter - 1) % size
+            inner = [(enter + step) % size for step in range(1, size)]
+            inner.remove(leave)
+            order += [groups[node][place] for place in (enter, *inner, leave)]
+        found.append(tuple(order))
+    return found
+
+
+def pricing_rounds(hops: Hops) -> int:
+    """How often to ask for a cheaper order: each answer takes longer on a larger machine."""
+    return 60 if hops.members <= 16 else 40
+
+
 def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
     """A function that finds the order of least price, for `columns.best_mix`."""
     members = hops.vertices[: hops.members]

@@ -204,6 +204,14 @@ def test_more_than_two_groups_exchange_over_a_tree() -> None:
     assert len(groups[0]) == 4
 
 
+def test_boxes_are_groups_and_rails_join_their_owners() -> None:
+    schedule = blink_hierarchical.build(load("dgx-a100", nodes=4).select(), ALLREDUCE)
+    assert verify(schedule).ok
+    assert schedule.chunks == 8
+    # A line over four boxes loads the NICs of the inner ones twice.
+    assert rate(schedule) == 100 * GB
+
+
 def test_groups_can_be_named() -> None:
     topology = part("DGX-1P", "0-1-4-5")
     rows = [["gpu0", "gpu4"], ["gpu1", "gpu5"]]

@@ -18,7 +18,7 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.chains import zigzags
+from blinksim.packing.chains import by_rail, zigzags
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Device, Link, Topology
@@ -127,6 +127,33 @@ def test_behind_one_switch_balanced_ends_reach_the_bound(name: str, channels: in
     if topology.ranks == 8:
         port = topology.links[topology.out_links[0][0]].bandwidth
         assert rate(schedule) == port * Fraction(8, 14)
+
+
+@pytest.mark.parametrize(("nodes", "channels"), [(4, 16), (8, 32)])
+def test_chains_over_boxes_on_rails_reach_the_bound(nodes: int, channels: int) -> None:
+    """Zigzags over the nodes, on every rail: all nodes are ends equally often, 200 GB/s n / (2 (n-1))."""
+    schedule = chains.build(load("dgx-a100", nodes=nodes).select(), ALLREDUCE, channels=channels)
+    assert verify(schedule).ok
+    assert rate(schedule) == Fraction(200 * GB * nodes, 2 * (nodes - 1))
+    assert schedule.bound["gap_exact"] == "0"
+    assert schedule.chunks == channels
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize(("nodes", "local"), [(2, 2), (2, 4), (3, 3), (3, 4), (4, 2), (5, 8)])
+def test_orders_stay_on_rails(nodes: int, local: int, closed: bool) -> None:
+    groups = [list(range(node * local, (node + 1) * local)) for node in range(nodes)]
+    found = by_rail(groups, closed=closed)
+    assert len(found) == local
+    crossings = Counter[int]()
+    for order in found:
+        assert sorted(order) == list(range(nodes * local))
+        steps = [*pairwise(order), *([(order[-1], order[0])] if closed else [])]
+        across = [(a, b) for a, b in steps if a // local != b // local]
+        assert len(across) == (nodes if closed else nodes - 1)
+        assert all(a % local == b % local for a, b in across)
+        crossings.update(a % local for a, _ in across)
+    assert len(set(crossings.values())) == 1, "every rail is crossed equally often"
 
 
 def test_what_cannot_be_is_refused() -> None:
