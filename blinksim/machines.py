@@ -1,4 +1,4 @@
-"""One door to every machine: a catalogue name, a machine file, an NCCL topology file, or a form such as ``ring:8``."""
+"""One door to every machine: a catalogue name, a machine file, an NCCL topology file, text of nvidia-smi, or a form."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ _AMBIGUOUS = {
 }
 _YAML = (".yaml", ".yml")
 _XML = (".xml",)
+_TEXT = (".txt", ".log")
 
 
 def load(
@@ -46,9 +47,10 @@ def load(
     """The machine called or described by `name_or_path`, as a cluster of `nodes` nodes.
 
     name_or_path: a name of the catalogue (`names`; case does not matter), a machine file (.yaml, .yml), an NCCL
-    topology file (.xml), or a form such as ``torus:4x4@50GB/s``. rates: the name of a rate table that the machine has,
-    such as ``nominal``, or a rates file. edits: what-ifs such as ``degrade gpu0-gpu3 lanes=1``; one that names devices
-    of the machine file changes every node, one that names a device of the cluster (``n0.gpu0``) only that.
+    topology file (.xml), what `nvidia-smi topo -m` printed (.txt), or a form such as ``torus:4x4@50GB/s``. rates: the
+    name of a rate table that the machine has, such as ``nominal``, or a rates file. edits: what-ifs such as ``degrade
+    gpu0-gpu3 lanes=1``; one that names devices of the machine file changes every node, one that names a device of the
+    cluster (``n0.gpu0``) only that.
 
     Raises `InputError` for unknown names and files that cannot be used, and `InfeasibleError` for several nodes of a
     machine without a fabric.
@@ -115,18 +117,41 @@ def _node(name: str, rates: str) -> Topology:
 
         table = _rates_file(rates) or _tables().get(rates)
         return nccl_topo.read(name, rates) if table is None else rates_yaml.apply(nccl_topo.read(name), table)
+    if suffix in _TEXT:
+        return _from_smi(name, rates)
     generated = _from_form(name, rates)
     if generated is not None:
         return generated
     try:
         path = catalogue_file(name)
     except InputError:
+        if Path(name).is_file() and _is_smi(name):
+            return _from_smi(name, rates)
         if Path(name).exists():
-            raise FileError(name, "a machine is read from files that end in .yaml, .yml or .xml") from None
+            raise FileError(
+                name, "a machine is read from files that end in .yaml, .yml, .xml, or from `nvidia-smi topo -m` text"
+            ) from None
         if "/" in name:
             raise FileError(name, "no such machine file") from None
         raise
     return _from_yaml(path, rates)
+
+
+def _from_smi(name: str, rates: str) -> Topology:
+    from blinksim.formats import nvidia_smi
+
+    table = _rates_file(rates) or _tables().get(rates)
+    return nvidia_smi.read(name, rates) if table is None else rates_yaml.apply(nvidia_smi.read(name), table)
+
+
+def _is_smi(name: str) -> bool:
+    from blinksim.formats import nvidia_smi
+    from blinksim.formats.text_files import read_text
+
+    try:
+        return nvidia_smi.looks_like(read_text(name))
+    except FileError:
+        return False
 
 
 def _from_yaml(path: Path, rates: str) -> Topology:

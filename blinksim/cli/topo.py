@@ -221,7 +221,9 @@ def export_machine(machine: str, name: str, output: str | None, bus_ids: str | N
     topology = whole if setting.members is None else whole.subset(setting.select(whole).members)
     found = nccl_topo_writer.write(topology, None if bus_ids is None else bus_ids.split(","))
     advice = [f"  note     {line}" for line in found.notes]
-    advice.append("  caution  for experiments: every communicator of the process plans for this machine, on whatever GPUs")
+    advice.append(
+        "  caution  for experiments: every communicator of the process plans for this machine, on whatever GPUs"
+    )
     if output is None:
         click.echo(found.text, nl=False)
         for line in advice:

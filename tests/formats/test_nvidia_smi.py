@@ -1,0 +1,200 @@
+"""Text of nvidia-smi: a recorded machine, tables as drivers of several ages print them, and hostile text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blinksim import machines
+from blinksim.errors import FileError, InputError
+from blinksim.formats.nvidia_smi import looks_like, read, read_text
+from blinksim.topology.graph import Topology
+
+CAPTURE = Path(__file__).resolve().parents[1] / "data" / "captures" / "h200x8" / "smi_topo.txt"
+GB = 10**9
+# A DGX-1 with V100 as a driver of the 470 series prints it: adapters under their own names, no aliases.
+LANES = {
+    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
+    (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
+}  # fmt: skip
+
+
+def dgx1(tab: str = "\t", nics: tuple[str, ...] = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")) -> str:
+    labels = [f"GPU{i}" for i in range(8)] + list(nics)
+
+    def switch(k: int) -> int:
+        return k // 2 if k < 8 else k - 8
+
+    def cell(a: int, b: int) -> str:
+        if a == b:
+            return " X "
+        if (min(a, b), max(a, b)) in LANES:
+            return f"NV{LANES[min(a, b), max(a, b)]}"
+        if switch(a) == switch(b):
+            return "PIX"
+        return "PHB" if switch(a) // 2 == switch(b) // 2 else "SYS"
+
+    lines = [tab + tab.join(labels) + f"{tab}CPU Affinity{tab}NUMA Affinity"]
+    for a, label in enumerate(labels):
+        tail = [] if a >= 8 else [f"{20 * (a // 4)}-{20 * (a // 4) + 19},40-59", str(a // 4)]
+        lines.append(tab.join([label, *(cell(a, b) for b in range(len(labels))), *tail]))
+    return "\n".join([*lines, "", "Legend:", "", "  X    = Self", "  SYS  = Connection traversing PCIe"]) + "\n"
+
+
+def quad(cell: str, count: int = 4, tail: str = "\t0-71\t0\tN/A", extra: str = "") -> str:
+    """A table in which all pairs are alike."""
+    labels = [f"GPU{i}" for i in range(count)]
+    head = "\t" + "\t".join(labels) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    rows = ["\t".join([a, *(" X " if a == b else cell for b in labels)]) + tail for a in labels]
+    return extra + head + "\n".join(rows) + "\n"
+
+
+def nvlinks(topology: Topology) -> dict[tuple[str, str], int]:
+    return {(x.src, x.dst): x.lanes for x in topology.links if x.kind == "nvlink"}
+
+
+def test_eight_h200_behind_switches_as_recorded() -> None:
+    found = read(CAPTURE)
+    assert found.members == tuple(f"gpu{i}" for i in range(8))
+    assert nvlinks(found) == {
+        **{(f"gpu{i}", "nvswitch"): 18 for i in range(8)},
+        **{("nvswitch", f"gpu{i}"): 18 for i in range(8)},
+    }
+    assert found.links_between("gpu3", "nvswitch")[0].bandwidth == 450 * GB
+    assert found.device("gpu3").attributes["model"] == "NVIDIA H200"
+    assert found.device("gpu3").attributes["sm"] == 90
+    assert float(read(CAPTURE, "nccl").links_between("gpu3", "nvswitch")[0].bandwidth) == pytest.approx(370.8e9)
+    assert machines.load(str(CAPTURE)) == found
+    catalogue = machines.load("hgx-h200")
+    assert nvlinks(found) == nvlinks(catalogue)
+
+
+@pytest.mark.parametrize("tab", ["\t", "   "])
+def test_a_dgx1_has_links_of_its_pairs_and_its_pcie_tree(tab: str) -> None:
+    found = read_text(dgx1(tab), "dgx1.txt")
+    expected = {(f"gpu{a}", f"gpu{b}"): n for (a, b), n in LANES.items()}
+    assert nvlinks(found) == expected | {(b, a): n for (a, b), n in expected.items()}
+    assert nvlinks(found) == nvlinks(machines.load("dgx1-v100"))
+    pcie = found.select(links=["pcie", "cpu"])
+    kinds = {}
+    for peer in ("gpu1", "gpu2", "gpu4", "nic0", "nic1"):
+        route = pcie.router.route(pcie.index["gpu0"], pcie.index[peer])
+        kinds[peer] = [pcie.device(pcie.links[i].dst).kind for i in route[:-1]]
+    assert kinds["gpu1"] == kinds["nic0"] == ["pcie"]
+    assert kinds["gpu2"] == kinds["nic1"] == ["pcie", "cpu", "pcie"]
+    assert kinds["gpu4"] == ["pcie", "cpu", "cpu", "pcie"]
+    assert found.device("nic2").attributes["name"] == "mlx5_2"
+    assert found.device("gpu0").attributes["sm"] == 70
+
+
+def test_newer_drivers_alias_nics_and_explain_them_below() -> None:
+    text = dgx1(nics=("NIC0", "NIC1", "NIC2", "NIC3")) + "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC2: mlx5_bond_0\n"
+    found = read_text(text, "x.txt")
+    names = [found.device(f"nic{i}").attributes["name"] for i in range(4)]
+    assert names == ["mlx5_0", "NIC1", "mlx5_bond_0", "NIC3"]
+    assert nvlinks(found) == nvlinks(machines.load("dgx1-v100"))
+
+
+def test_colours_of_every_label_are_no_part_of_it() -> None:
+    coloured = dgx1().replace("GPU", "\x1b[4mGPU").replace("\t", "\x1b[0m\t")
+    assert read_text(coloured, "x.txt") == read_text(dgx1(), "x.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "switch", "lanes"),
+    [
+        (quad("NV4"), False, 4),  # HGX A100 with four GPUs: 12 links each, 4 to each peer
+        (quad("NV12", 8), True, 12),  # DGX A100
+        (quad("NV12", 3), True, 12),  # three GPUs of one
+        (quad("NV18", 2), False, 18),  # of two GPUs nobody can tell, nor does it matter
+        (quad("NV12", 2), False, 12),  # a bridge of two PCIe cards
+        (quad("NV6"), True, 6),  # four GPUs of a DGX-2
+        (quad("NV6", tail="\t0-71\t0\t4"), False, 6),  # a Grace Hopper board: GPUs are NUMA nodes
+        (quad("NV6", extra="GPU 0: Tesla V100-SXM3-32GB (UUID: GPU-1)\n"), True, 6),
+        (quad("NV6", extra="GPU 0: NVIDIA GH200 480GB (UUID: GPU-1)\n"), False, 6),
+        (quad("NV2", 3), False, 2),
+    ],
+)
+def test_links_of_a_switch_and_links_of_a_pair_are_told_apart(text: str, switch: bool, lanes: int) -> None:
+    found = read_text(text, "x.txt")
+    assert ("nvswitch" in found.index) is switch
+    assert set(nvlinks(found).values()) == {lanes}
+
+
+def test_pcie_only_machines_have_no_nvlink() -> None:
+    found = read_text(quad("PXB"), "x.txt")
+    assert "nvlink" not in found.link_classes
+    assert found.default_links() == ("pcie",)
+    assert len([d for d in found.devices if d.kind == "pcie"]) == 5
+    found = read_text(quad("SOC", 2, tail=""), "x.txt")
+    assert [d.name for d in found.devices if d.kind == "cpu"] == ["cpu0", "cpu1"]
+    assert {x.lane_bandwidth * x.lanes for x in found.links if x.kind == "pcie"} == {16 * GB}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no table"),
+        ("hello\n", "holds no table"),
+        (quad("NV4").replace("GPU3\tNV4", "GPU9\tNV4"), r"x\.txt:5: row 'GPU9' is not among"),
+        (quad("NV4").replace("GPU3\tNV4", "GPU2\tNV4"), r"x\.txt:5: a second row"),
+        ("\n".join(quad("NV4").splitlines()[:-1]), r"no row for GPU3; the table is cut short"),
+        (quad("NV4").replace("GPU3\tNV4\tNV4", "GPU3\tNV4"), "column GPU2: 'X' is no connection|cells for"),
+        (quad("OK"), r"x\.txt:2: OK in row GPU0: this is `nvidia-smi topo -p2p`"),
+        (quad("NVX"), "no connection"),
+        (quad("NV0"), "no connection"),
+        (quad("NV4").replace("GPU0\t X \tNV4", "GPU0\t X \tNV3"), "but GPU1 is NV4"),
+        ("\tGPU0\tGPU0\tCPU Affinity\n", "is there twice"),
+        (dgx1().replace("PIX", "NV1"), "only GPUs have"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        read_text(text, "x.txt")
+
+
+def test_other_rates_are_refused() -> None:
+    with pytest.raises(InputError, match="nominal or nccl"):
+        read_text(dgx1(), "x.txt", "seed")
+
+
+def test_load_takes_text_of_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "node17"
+    path.write_text(dgx1())
+    assert machines.load(path).members == tuple(f"gpu{i}" for i in range(8))
+    assert looks_like(dgx1())
+    assert not looks_like("GPUs are fast\n")
+    path.write_text("something else\n")
+    with pytest.raises(FileError, match="nvidia-smi"):
+        machines.load(path)
+
+
+GOOD = dgx1()
+
+
+@given(st.integers(0, len(GOOD)), st.integers(0, 80), st.text(alphabet="GPUNVX0129\t \n\x1b[mSYS\x00é", max_size=20))
+@settings(max_examples=150)
+def test_damaged_text_is_a_machine_or_a_file_error(start: int, length: int, text: str) -> None:
+    with suppress(FileError):
+        found = read_text(GOOD[:start] + text + GOOD[start + length :], "damaged.txt")
+        assert found.ranks >= 1
+
+
+@given(st.integers(2, 8).flatmap(lambda n: st.lists(st.integers(0, 3), min_size=n * n, max_size=n * n)))
+@settings(max_examples=50)
+def test_any_numbers_of_links_come_back(cells: list[int]) -> None:
+    n = int(len(cells) ** 0.5)
+    lanes = {(a, b): cells[min(a, b) * n + max(a, b)] for a in range(n) for b in range(n) if a != b}
+    labels = [f"GPU{i}" for i in range(n)]
+    rows = ["\t" + "\t".join(labels)]
+    for a in range(n):
+        row = ["X" if a == b else f"NV{lanes[a, b]}" if lanes[a, b] else "SYS" for b in range(n)]
+        rows.append("\t".join([labels[a], *row]))
+    found = read_text("\n".join(rows), "x.txt")
+    assert nvlinks(found) == {(f"gpu{a}", f"gpu{b}"): count for (a, b), count in lanes.items() if count}
+    assert {x.lane_bandwidth for x in found.links if x.kind == "nvlink"} <= {Fraction(25 * GB)}
