@@ -138,7 +138,7 @@ def grow(
         if leaves is None:
             depth = balanced.depth_of(len(weights))
             raise InfeasibleError(
-                f"mxnet: no tree of {depth} rounds from rank {root} reaches {len(weights)} ranks over these links; "
+                f"mxnet: found no tree of {depth} rounds from rank {root} that reaches {len(weights)} ranks by links; "
                 "take chain or packed"
             )
         trees.append(BalancedTree(tuple(leaves), searched))

@@ -367,7 +367,7 @@ def test_refusals() -> None:
         mxnet.build(p3, Collective("broadcast"), trees="multi")
     with pytest.raises(InputError, match="penalty 0"):
         mxnet.build(p3, Collective("allreduce"), penalty=0)
-    with pytest.raises(InfeasibleError, match="no tree of 3 rounds from rank 0 reaches 8 ranks"):
+    with pytest.raises(InfeasibleError, match="no tree of 3 rounds from rank 0 that reaches 8 ranks"):
         mxnet.build(load("ring:8").select(), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="64 ranks at most, not 72"):
         mxnet.build(load("dgx-a100", nodes=9).select(), Collective("allreduce"))

@@ -60,7 +60,7 @@ def test_dgx1v_allgather_is_two_hops_high() -> None:
     """7/6 of a lane's time per shard; 304 trees of height 2 exist. ForestColl's release makes 22 trees of height 5."""
     hops = find_hops(DGX1V)
     assert sum(len(list(low_trees(hops, root, 2))) for root in hops.vertices) == 304
-    front = polish(DGX1V, Collective("allgather"), seconds=3)
+    front = polish(DGX1V, Collective("allgather"), seconds=1)
     check(front)
     (point,) = front.points
     assert (point.height, point.rate) == (2, Fraction(8 * 6, 7) * LANE_V)
@@ -75,7 +75,7 @@ def test_dgx1v_allgather_is_two_hops_high() -> None:
     ids=["dgx1v", "dgx1p"],
 )
 def test_taller_trees_broadcast_faster(machine: Topology, lane: int, rates: dict[int, int]) -> None:
-    front = polish(machine, Collective("broadcast"), seconds=1)
+    front = polish(machine, Collective("broadcast"), seconds=0.3)
     check(front)
     assert {point.height: point.rate / lane for point in front.points} == rates
     assert front.best.rate == front.bound.rate
@@ -86,7 +86,7 @@ def test_taller_trees_broadcast_faster(machine: Topology, lane: int, rates: dict
 @pytest.mark.parametrize(("machine", "best"), [(DGX1V, Fraction(24, 7) * LANE_V), (DGX1P, Fraction(16, 7) * LANE_P)])
 def test_allreduce_on_low_trees(machine: Topology, best: Fraction) -> None:
     """Trees used up and down, two hops from their roots, reach the partition bound."""
-    front = polish(machine, Collective("allreduce"), seconds=1)
+    front = polish(machine, Collective("allreduce"), seconds=0.3)
     check(front)
     assert (front.best.rate, front.best.height) == (best, 2)
     assert front.best.trees < 16
@@ -94,7 +94,7 @@ def test_allreduce_on_low_trees(machine: Topology, best: Fraction) -> None:
 
 def test_backwards_is_the_same() -> None:
     """The links of a DGX-1P are the same both ways, so what gathers in some way also scatters."""
-    there, back = (polish(DGX1P, Collective(name), seconds=0.3) for name in ("allgather", "reducescatter"))
+    there, back = (polish(DGX1P, Collective(name), seconds=0.1) for name in ("allgather", "reducescatter"))
     check(back)
     assert [(p.height, p.rate) for p in there.points] == [(p.height, p.rate) for p in back.points]
     assert back.best.rate == Fraction(8 * 4, 7) * LANE_P
@@ -102,7 +102,7 @@ def test_backwards_is_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["allgather", "allreduce"])
 def test_one_switch_needs_one_hop(name: str) -> None:
-    front = polish(load("dgx-a100").select(), Collective(name), seconds=1)
+    front = polish(load("dgx-a100").select(), Collective(name), seconds=0.3)
     check(front)
     (point,) = front.points
     assert (point.height, point.trees, point.least_trees) == (1, 8, 8)
@@ -112,7 +112,7 @@ def test_one_switch_needs_one_hop(name: str) -> None:
 @pytest.mark.parametrize("boxes", [3, 4])
 def test_boxes_on_rails_need_two_hops(boxes: int) -> None:
     """From three boxes of eight A100 on, trees of height 2 reach the bound, one from each GPU."""
-    front = polish(load("dgx-a100", nodes=boxes).select(), Collective("allgather"), seconds=1)
+    front = polish(load("dgx-a100", nodes=boxes).select(), Collective("allgather"), seconds=0.3)
     check(front)
     (point,) = front.points
     assert (point.height, point.trees) == (2, 8 * boxes)
@@ -122,7 +122,7 @@ def test_boxes_on_rails_need_two_hops(boxes: int) -> None:
 def test_two_boxes_are_a_compromise() -> None:
     """Two boxes: trees of height 2 lose 1.1 % (14/300 against 3/65 for a shard over 1 GB/s), tall ones nothing."""
     machine = load("dgx-a100", nodes=2).select()
-    front = polish(build(machine, Collective("allgather")), seconds=1)
+    front = polish(build(machine, Collective("allgather")), seconds=0.3)
     check(front)
     low, tall = front.points
     assert (low.height, low.trees, low.rate) == (2, 16, Fraction(16 * 300, 14) * GB)
@@ -133,7 +133,7 @@ def test_two_boxes_are_a_compromise() -> None:
 def test_mi250_needs_fewer_trees_than_published() -> None:
     """Two nodes of 16 MI250 halves: ForestColl's release makes 136 trees, 83 units from each root."""
     machine = load("mi250", nodes=2).select()
-    front = polish(packed.build(machine, Collective("allgather")), seconds=1)
+    front = polish(packed.build(machine, Collective("allgather")), seconds=0.3)
     check(front)
     assert front.best.rate == front.bound.rate
     assert front.best.trees <= 136
@@ -144,7 +144,7 @@ def test_a_given_schedule_loses_trees() -> None:
     wanted = Collective("allgather")
     mesh = load("torus:3x4@10GB/s").select()
     one, other = (packed.build(mesh, wanted, seed=seed) for seed in (0, 1))
-    front = polish(one, seconds=2, more=[other])
+    front = polish(one, seconds=0.6, more=[other])
     check(front)
     assert front.best.rate == rate(one)
     assert min(point.trees for point in front.points) <= min(one.chunks, other.chunks)
@@ -231,7 +231,7 @@ def test_the_fewest_against_all_selections(topology: Topology, parts: int) -> No
 @given(topologies(max_devices=5))
 def test_random_machines(topology: Topology) -> None:
     for name in ("allgather", "reduce", "allreduce"):
-        front = polish(topology, Collective(name), seconds=0.2)
+        front = polish(topology, Collective(name), seconds=0.1)
         check(front)
 
 
