@@ -225,7 +225,8 @@ class _Question:
 
     def _trees(self, reached: Fraction | None) -> tuple[Lengths, bool] | None:
         from blinksim.bounds.alike import alike, nothing_alike
-        from blinksim.bounds.resources import certify, guessed_lengths, resources
+        from blinksim.bounds.quick import guessed_lengths
+        from blinksim.bounds.resources import certify, resources
         from blinksim.bounds.trees import best_trees
 
         guess = None

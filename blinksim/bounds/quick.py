@@ -1,7 +1,9 @@
-"""An upper bound from sums alone: the cuts around single ranks and nodes, and the partitions into ranks and into nodes.
+"""An upper bound without a solver: cuts, partitions and lengths that can be tried one by one.
 
-Not always the tightest (`compute.bound` finds that with flows), but valid, with the same certificates, and so cheap
-that every projection can stand beside it.
+Small machines (at most `_EXACT` devices, no buses) have all their cuts tried. Partitions are grown from single ranks by
+joining the two parts with the most bandwidth between them. On larger machines the cuts around ranks and nodes, and
+lengths of 1 around ranks and between nodes, are what is tried. Not always the tightest (`compute.bound` searches with
+flows), but valid, with the same certificates, and cheap enough to stand beside every projection.
 """
 
 from __future__ import annotations
@@ -11,12 +13,18 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from blinksim.bounds.certificate import Certificate, Cut, Partition
+from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
+from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
+
+_EXACT = 16
+# Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
+_GUESS = 256
 
 
 def quick_bound(topology: Topology, collective: Collective) -> Certificate:
-    """The tightest of a few certificates that need no search; its `rate` is algbw in bytes/s.
+    """The tightest of the certificates that are tried; its `rate` is algbw in bytes/s.
 
     topology: the selected part, with two or more members.
     """
@@ -24,6 +32,78 @@ def quick_bound(topology: Topology, collective: Collective) -> Certificate:
 
 
 def _candidates(topology: Topology, collective: Collective) -> Iterator[Certificate]:
+    plain = not any(x.bus for x in topology.links) and all(d.capacity is None for d in topology.devices)
+    if plain and len(topology.devices) <= _EXACT:
+        yield Cut.of(topology, collective, _tightest_side(topology, collective))
+    else:
+        yield from _cuts(topology, collective)
+    if collective.name == "allreduce":
+        for parts in _partitions(topology):
+            if len(parts) > 1:
+                yield Partition.of(topology, collective, parts)
+    if topology.ranks <= 2 * _GUESS and not more_than_forwards(topology):
+        lengths = guessed_lengths(topology, collective)
+        if lengths is not None:
+            yield lengths
+
+
+def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
+    """The devices of the tightest cut, by trying every set of devices."""
+    import numpy as np
+
+    count, n = len(topology.devices), topology.ranks
+    sets = np.arange(1, 2**count - 1)
+    inside = (sets[:, None] >> np.arange(count)) & 1 == 1
+    capacity = np.zeros(len(sets))
+    for link in topology.links:
+        leaving = inside[:, topology.index[link.src]] & ~inside[:, topology.index[link.dst]]
+        capacity += leaving * float(link.bandwidth)
+    ranks = inside[:, [topology.index[name] for name in topology.members]]
+    within, has_root = ranks.sum(axis=1), ranks[:, collective.root]
+    match collective.name:
+        case "allreduce":
+            crossing = ((within > 0) & (within < n)).astype(float)
+        case "broadcast":
+            crossing = (has_root & (within < n)).astype(float)
+        case "reduce":
+            crossing = (~has_root & (within > 0)).astype(float)
+        case "allgather":
+            crossing = np.where(within < n, within / n, 0.0)
+        case "reducescatter":
+            crossing = np.where(within > 0, (n - within) / n, 0.0)
+        case "gather":
+            crossing = np.where(has_root, 0.0, within / n)
+        case "scatter":
+            crossing = np.where(has_root, (n - within) / n, 0.0)
+        case _:
+            crossing = within * (n - within) / n
+    rate = np.divide(capacity, crossing, out=np.full(len(sets), np.inf), where=crossing > 0)
+    return [device.name for device, here in zip(topology.devices, inside[int(np.argmin(rate))], strict=True) if here]
+
+
+def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | None:
+    """The best of two sets of lengths that suggest themselves: 1 on all links of members, and on all between hosts.
+
+    None if neither proves anything.
+    """
+    members = set(topology.members)
+    host = {device.name: device.node for device in topology.devices}
+    chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
+    if topology.ranks <= _GUESS:
+        chosen.append([link for link in topology.links if link.src in members or link.dst in members])
+    best: Lengths | None = None
+    for links in chosen:
+        try:
+            found = Lengths.of(topology, collective, {link.name: Fraction(1) for link in links})
+        except InputError:
+            continue
+        if best is None or found.rate < best.rate:
+            best = found
+    return best
+
+
+def _cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
+    """Around single members and whole nodes."""
     names = [device.name for device in topology.devices]
     root = topology.members[collective.root] if collective.rooted else None
     for group in _tightest_groups(topology):
@@ -31,10 +111,6 @@ def _candidates(topology: Topology, collective: Collective) -> Iterator[Certific
         for side in (sorted(group, key=topology.index.__getitem__), rest):
             if _says_something(topology, collective, set(side), root):
                 yield Cut.of(topology, collective, side)
-    if collective.name == "allreduce":
-        for parts in _partitions(topology):
-            if len(parts) > 1:
-                yield Partition.of(topology, collective, parts)
 
 
 def _says_something(topology: Topology, collective: Collective, side: set[str], root: str | None) -> bool:
@@ -51,9 +127,10 @@ def _says_something(topology: Topology, collective: Collective, side: set[str], 
 
 
 def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
-    """Single members, and whole nodes, with the least bandwidth out of or into them."""
+    """Single members, alone and with their private NICs, and whole nodes, with the least bandwidth out or in."""
     node = {device.name: device.node for device in topology.devices}
-    groups: list[dict[str, object]] = [{name: name for name in topology.members}]
+    own: dict[str, object] = {name: name for name in topology.members}
+    groups = [own, own | _private(topology)]
     if len({node[name] for name in topology.members}) > 1:
         groups.append({name: number for name, number in node.items() if number >= 0})
     for key in groups:
@@ -69,10 +146,22 @@ def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
             yield {name for name, group in key.items() if group == least}
 
 
+def _private(topology: Topology) -> dict[str, object]:
+    """The forwarders that lead, within their node, to one member only; with the member."""
+    near = defaultdict[str, set[str]](set)
+    for link in topology.links:
+        for a, b in ((link.src, link.dst), (link.dst, link.src)):
+            if topology.device(a).node == topology.device(b).node:
+                near[a].add(b)
+    members = set(topology.members)
+    return {name: next(iter(ends)) for name, ends in near.items() if name not in members and len(ends) == 1
+            and ends <= members}  # fmt: skip
+
+
 def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
-    """The ranks apart (where no forwarder has to be put somewhere), and the nodes apart."""
+    """The ranks apart, then ever larger parts (where no forwarder has to be put somewhere); and the nodes apart."""
     if len(topology.devices) == topology.ranks:
-        yield [[device.name] for device in topology.devices]
+        yield from _grown(topology)
     by_node = defaultdict[int, list[str]](list)
     for device in topology.devices:
         by_node[device.node].append(device.name)
@@ -81,3 +170,20 @@ def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
     parts = [by_node[number] for number in sorted(hosts)]
     parts[0] = [*parts[0], *outside]
     yield parts
+
+
+def _grown(topology: Topology) -> Iterator[list[list[str]]]:
+    """Partitions from single ranks to two parts, each by joining the pair of parts with the most between them."""
+    between = defaultdict[frozenset[str], Fraction](Fraction)
+    for link in topology.links:
+        between[frozenset((link.src, link.dst))] += link.bandwidth
+    parts = [[name] for name in topology.members]
+    while len(parts) > 1:
+        yield [list(part) for part in parts]
+        pairs = [(a, b) for a in range(len(parts)) for b in range(a)]
+        weight = {
+            (a, b): sum(between.get(frozenset((x, y)), Fraction(0)) for x in parts[a] for y in parts[b])
+            for a, b in pairs
+        }
+        a, b = max(pairs, key=lambda pair: weight[pair])
+        parts[b] = [*parts[b], *parts.pop(a)]

@@ -22,8 +22,6 @@ from blinksim.topology.graph import Topology
 
 # Relative difference between the program's value and the exact bound from its duals at which they count as equal.
 AGREE = 1e-9
-# Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
-_GUESS = 256
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
 
 
@@ -131,24 +129,3 @@ def certify(
             if agree(best.rate, target):
                 return best, True
     return (best, False) if best else None
-
-
-def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | None:
-    """The best of two sets of lengths that suggest themselves: 1 on all links of members, and on all between hosts.
-
-    None if neither proves anything.
-    """
-    members = set(topology.members)
-    host = {device.name: device.node for device in topology.devices}
-    chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
-    if topology.ranks <= _GUESS:
-        chosen.append([link for link in topology.links if link.src in members or link.dst in members])
-    best: Lengths | None = None
-    for links in chosen:
-        try:
-            found = Lengths.of(topology, collective, {link.name: Fraction(1) for link in links})
-        except InputError:
-            continue
-        if best is None or found.rate < best.rate:
-            best = found
-    return best
