@@ -1,0 +1,166 @@
+"""Which engine answers: a formula where the pattern has one, array recurrences where the order of service is known, one
+event per transfer otherwise. They agree to the tick, so the choice is about time alone.
+
+In rounds, once the pipe is full, every further piece adds the load of one piece on the busiest server (max-plus linear
+systems become periodic: Baccelli et al., "Synchronization and linearity", 1992, theorem 3.109); such runs are cut short
+as soon as that is certain. First come, first served is not linear: there the growth can settle at that value for dozens
+of pieces and leave it again, so nothing is cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from blinksim.errors import InputError, unknown
+from blinksim.schedule.waits import connections
+from blinksim.simulate import closed_form, heap, sharing, waves
+from blinksim.simulate.heap import Flags, Run
+from blinksim.simulate.stages import Stages
+from blinksim.simulate.work import Ticks, Work
+
+SERVICES = ("fifo", "static", "weighted", "equal")
+ENGINES = ("auto", "closed-form", "waves", "heap")
+SOURCES = ("paced", "burst")
+MOST_EVENTS = 50_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """finish: ticks. engine: what found it. pieces: how many it ran before the affine tail took over (0: a formula).
+
+    run: the run that was recorded last, of `pieces` pieces.
+    """
+
+    finish: int
+    engine: str
+    pieces: int
+    run: Run | None = None
+
+
+def outcome(
+    graph: Stages,
+    work: Work,
+    pieces: int,
+    *,
+    service: str = "fifo",
+    engine: str = "auto",
+    sources: str | None = None,
+    slots: int | None = None,
+    tail: bool = True,
+    record: bool = False,
+) -> Outcome:
+    """The makespan of `pieces` of everything.
+
+    service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for steps),
+    ``weighted`` or ``equal`` sharing. engine: ``auto`` or the one to use. sources: how chunks enter their first link
+    under ``fifo``: ``paced`` (default for forests), the next piece when the one before has left, or ``burst`` (default
+    for steps), all at once. slots: pieces that a connection holds, None for no limit (``fifo`` only). tail: whether
+    ``static`` rounds may stop where the growth is certain. record: whether to keep the starts. Raises `InputError` for
+    options that do not go together.
+    """
+    steps = graph.schedule.form == "steps"
+    offered = sources or ("burst" if steps else "paced")
+    _check(service, engine, offered, slots)
+    paced = offered == "paced"
+    if slots is not None:
+        owner, first, last = _connections(graph)
+        return _full(lambda n: heap.bounded(work, n, owner, first, last, slots), work, pieces, "heap")
+    if service in ("weighted", "equal"):
+        weighted = service == "weighted"
+        return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "heap")
+    if service == "static":
+        if engine == "heap":
+            return _full(lambda n: heap.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
+        if steps:
+            return _full(lambda n: waves.in_steps(work, n, record=record)[0], work, pieces, "waves")
+        return _in_rounds(work, pieces, tail, record)
+    if engine in ("auto", "closed-form") and not record:
+        known = closed_form.makespan(work, pieces, paced=paced)
+        if known is not None:
+            return Outcome(known, "closed-form", 0)
+        if engine == "closed-form":
+            raise InputError(f"there is no formula for {graph.schedule.algorithm} here; take waves or heap")
+    if engine == "waves" or (engine == "auto" and not paced):
+        found = None if paced else _first_come_waves(work, pieces, record)
+        if found is not None:
+            return found
+        if engine == "waves":
+            raise InputError("first come, first served is no static order here; take the heap, or service static")
+    return _full(lambda n: heap.fifo(work, n, paced=paced, record=record), work, pieces, "heap")
+
+
+def _check(service: str, engine: str, sources: str, slots: int | None) -> None:
+    if service not in SERVICES:
+        raise unknown("service", service, SERVICES)
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if sources not in SOURCES:
+        raise unknown("kind of sources", sources, SOURCES)
+    if slots is not None and (service != "fifo" or engine not in ("auto", "heap")):
+        raise InputError("slots need service fifo and the heap engine")
+    if slots is not None and slots < 1:
+        raise InputError(f"{slots} slots: a connection needs at least 1")
+    if service in ("weighted", "equal") and engine not in ("auto", "heap"):
+        raise InputError(f"service {service} is simulated by events only; leave the engine out")
+    if service == "static" and engine == "closed-form":
+        raise InputError("the formulas hold for service fifo; take waves or heap for static")
+
+
+def _full(run: Callable[[int], Run], work: Work, pieces: int, engine: str) -> Outcome:
+    events = pieces * work.count
+    if engine == "heap" and events > MOST_EVENTS:
+        raise InputError(
+            f"{pieces} pieces in {work.count:,} stages are {events:,} events; take larger pieces (--chunk), or "
+            f"--service static"
+        )
+    full = run(pieces)
+    return Outcome(full.finish, engine, pieces, full)
+
+
+def _in_rounds(work: Work, pieces: int, tail: bool, record: bool) -> Outcome:
+    n = 2 * int(work.level.max(initial=0)) + 4
+    while tail and 2 * n + 1 < pieces:
+        before, after = (waves.in_rounds(work, m, record=record, watch=True)[0] for m in (n, n + 1))
+        if before.settled and after.finish - before.finish == work.busiest:
+            return Outcome(after.finish + (pieces - n - 1) * work.busiest, "waves", n + 1, after)
+        n *= 2
+    full = waves.in_rounds(work, pieces, record=record)[0]
+    return Outcome(full.finish, "waves", pieces, full)
+
+
+def _first_come_waves(work: Work, pieces: int, record: bool) -> Outcome | None:
+    # Two pieces cost little and mostly tell.
+    if not waves.in_steps(work, min(pieces, 2))[1]:
+        return None
+    run, agrees = waves.in_steps(work, pieces, record=record)
+    return Outcome(run.finish, "waves", pieces, run) if agrees else None
+
+
+def connection_of(graph: Stages) -> Ticks:
+    """The connection of each stage; joints share one of their own."""
+    number = connections(graph.schedule)
+    owner = np.full(graph.count, len(number), dtype=np.int64)
+    owner[graph.send >= 0] = number[graph.send[graph.send >= 0]]
+    return owner
+
+
+def _connections(graph: Stages) -> tuple[Ticks, Flags, Flags]:
+    """For each stage its connection, and whether a send begins or ends there."""
+    real = graph.send >= 0
+    owner = connection_of(graph)
+    begins = real.copy()
+    begins[1:] &= ~graph.follows[:-1]
+    return owner, begins, real & ~graph.follows
+
+
+def static_order(graph: Stages, work: Work, pieces: int) -> Ticks:
+    """The order of service ``static`` as items (piece * E + stage)."""
+    items = np.arange(pieces * work.count)
+    piece, stage = items // work.count, items % work.count
+    level = work.level[stage]
+    if graph.schedule.form == "steps":
+        return items[np.lexsort((stage, piece, level))]
+    return items[np.lexsort((stage, piece + level))]

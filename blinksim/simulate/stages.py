@@ -1,0 +1,294 @@
+"""A schedule as a graph of stages: what each send occupies, in which order, and what waits for it.
+
+A send passes one stage after another: the capacity of the device it leaves, the link (or bus), the capacity of the
+device it enters, and so on along its route, and at the end the receiver's reducer if it is reduced there. Every stage
+is a server of its own that passes chunks one by one, so a simulation needs nothing but stages and what waits for what:
+an event graph, whose times obey max-plus linear equations once the order at every server is known (Baccelli, Cohen,
+Olsder, Quadrat, "Synchronization and linearity", 1992, chapter 2).
+
+A send waits for everything that earlier steps brought to its chunk at its source, from the last copy on. It does not
+wait for the place where it arrives: receivers have room for what comes early. Where a schedule runs in steps, the
+chunks that one connection carries in one step are one message: it starts when all its chunks are there, pays the
+overhead once, and has arrived when all of it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InputError, unknown
+from blinksim.schedule.loads import Resources, expand, resources
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.waits import connections
+
+Indices = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+SWITCHING = ("cut-through", "store-and-forward")
+# Fewer arrivals or readers than this are joined pairwise; from here on a joint saves edges.
+_JOINT_FROM = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """The event graph of one piece of every chunk. E stages, in the order of chunks and then sends; joints come last.
+
+    resource (E): what is occupied: first those of `shared`, then one reducer per device, then one per joint. send (E):
+    index of the send, -1 for joints (which only collect arrivals and take no time). share (E): numerator of the share
+    of the size, over schedule.share_den; 0 for joints. latency, overhead (E): seconds. crossing (E): -1 if no link is
+    crossed, else its index. cut (E): whether the next stage of the send may begin before this one has passed the whole
+    piece. follows (E): whether the next stage belongs to the same send. before, after: stage after[i] waits for
+    before[i]. level (E): most stages in a row before this one.
+    """
+
+    schedule: Schedule
+    shared: Resources
+    resource: Indices
+    send: Indices
+    share: Indices
+    latency: Floats
+    overhead: Floats
+    crossing: Indices
+    cut: Flags
+    follows: Flags
+    before: Indices
+    after: Indices
+
+    @property
+    def count(self) -> int:
+        return len(self.resource)
+
+    @cached_property
+    def level(self) -> Indices:
+        return levels(self.before, self.after, self.count)
+
+    @property
+    def reducers(self) -> range:
+        """The numbers of the resources that are reducers, one per device."""
+        first = len(self.shared.names)
+        return range(first, first + len(self.schedule.topology.devices))
+
+    def resource_name(self, resource: int) -> str:
+        """``gpu0->gpu1 (nvlink)``, ``bus …``, ``out of …``, or ``reduction at …``."""
+        if resource < len(self.shared.names):
+            return self.shared.names[resource]
+        if resource in self.reducers:
+            return f"reduction at {self.schedule.topology.devices[resource - self.reducers.start].name}"
+        return "a joint"
+
+
+def stages(schedule: Schedule, *, switching: str = "cut-through", reduction: bool = False) -> Stages:
+    """The stages of a schedule.
+
+    switching: ``cut-through``, where devices inside a route pass a piece on while it arrives, or ``store-and-forward``,
+    where they wait for all of it. reduction: whether reductions are stages. Raises `InputError` for another kind of
+    switching, and for sends without a route.
+    """
+    topology = schedule.topology
+    if switching not in SWITCHING:
+        raise unknown("kind of switching", switching, SWITCHING)
+    if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
+        raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify says which")
+    shared = resources(topology)
+    order = np.argsort(schedule.chunk, kind="stable")
+    place, link = expand(schedule.route_start, schedule.route_links, schedule.route[order])
+    starts, members, own = _in_order(shared)
+    position, resource = expand(starts, members, link)
+    crossed = np.asarray(link, dtype=np.int64)[position]
+    is_link = own[starts[crossed] + _place_in_group(position)]
+    send = order[place[position]]
+    turn = place[position]
+    last_of_link = _last(position)
+    kind = np.where(is_link, crossed, -1)
+    if reduction:
+        reducing = np.flatnonzero(schedule.op[order] == REDUCE)
+        first = len(shared.names)
+        resource = np.concatenate((resource, first + schedule.dst[order[reducing]]))
+        kind = np.concatenate((kind, np.full(len(reducing), -1)))
+        turn = np.concatenate((turn, reducing))
+        last_of_link = np.concatenate((last_of_link, np.ones(len(reducing), dtype=np.bool_)))
+        sort = np.argsort(turn, kind="stable")
+        resource, kind, turn, last_of_link = resource[sort], kind[sort], turn[sort], last_of_link[sort]
+        send = order[turn]
+    count = len(resource)
+    follows = np.zeros(count, dtype=np.bool_)
+    follows[:-1] = turn[1:] == turn[:-1]
+    # What arrives at a reducer has arrived whole.
+    into_reducer = np.zeros(count, dtype=np.bool_)
+    into_reducer[:-1] = resource[1:] >= len(shared.names)
+    cut = follows & (~last_of_link | (switching == "cut-through")) & ~into_reducer
+    latency, overhead = np.zeros(count), np.zeros(count)
+    links = kind >= 0
+    latency[links] = np.array([x.latency for x in topology.links])[kind[links]]
+    first_link = np.flatnonzero(links)[_first(turn[links])]
+    overhead[first_link] = np.array([x.overhead for x in topology.links])[kind[first_link]]
+
+    head, tail = np.empty(schedule.sends, dtype=np.int64), np.empty(schedule.sends, dtype=np.int64)
+    head[send[_first(turn)]] = np.flatnonzero(_first(turn))
+    tail[send[~follows]] = np.flatnonzero(~follows)
+    message, later = _messages(schedule, order)
+    overhead[head[later]] = 0.0
+    before, after, joints = _waits(schedule, head, tail, message, count)
+    inside = np.flatnonzero(follows)
+    extra = np.zeros(joints)
+    free = len(shared.names) + len(topology.devices)
+    return Stages(
+        schedule=schedule,
+        shared=shared,
+        resource=np.concatenate((resource.astype(np.int64), free + np.arange(joints))),
+        send=np.concatenate((send, np.full(joints, -1))),
+        share=np.concatenate((schedule.share_num[schedule.chunk[send]], extra.astype(np.int64))),
+        latency=np.concatenate((latency, extra)),
+        overhead=np.concatenate((overhead, extra)),
+        crossing=np.concatenate((kind, np.full(joints, -1))),
+        cut=np.concatenate((cut, extra > 0)),
+        follows=np.concatenate((follows, extra > 0)),
+        before=np.concatenate((inside, before)),
+        after=np.concatenate((inside + 1, after)),
+    )
+
+
+def _first(group: Indices) -> Flags:
+    """Whether each entry of sorted group numbers is the first of its group."""
+    result = np.ones(len(group), dtype=np.bool_)
+    result[1:] = group[1:] != group[:-1]
+    return result
+
+
+def _last(group: Indices) -> Flags:
+    return _first(group[::-1])[::-1]
+
+
+def _place_in_group(group: Indices) -> Indices:
+    first = np.flatnonzero(_first(group))
+    return np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
+
+
+def _in_order(shared: Resources) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Flags]:
+    """The resources of each link in the order in which data passes them, and which of them is the link itself."""
+    own = np.zeros(len(shared.members), dtype=np.bool_)
+    own[shared.starts[:-1]] = True
+    members = shared.members.copy()
+    for link in np.flatnonzero(np.diff(shared.starts) > 1):
+        start, end = int(shared.starts[link]), int(shared.starts[link + 1])
+        mine = sorted(members[start:end].tolist(), key=lambda r: _PASSED.get(shared.names[r].partition(" ")[0], 1))
+        own[start:end] = [_PASSED.get(shared.names[r].partition(" ")[0], 1) == 1 for r in mine]
+        members[start:end] = mine
+    return shared.starts, members, own
+
+
+# "out of gpu0" before the link or bus, "into gpu1" after it.
+_PASSED = {"out": 0, "into": 2}
+
+
+def _messages(schedule: Schedule, order: Indices) -> tuple[Indices, Indices]:
+    """The number of the message of each send, -1 where it is one by itself; and the sends behind their first."""
+    message = np.full(schedule.sends, -1, dtype=np.int64)
+    if schedule.form != "steps" or not schedule.sends:
+        return message, np.zeros(0, dtype=np.int64)
+    connection = connections(schedule)
+    key = schedule.step.astype(np.int64) * (int(connection.max()) + 1) + connection
+    _, where, counts = np.unique(key, return_inverse=True, return_counts=True)
+    several = counts > 1
+    message[several[where]] = (np.cumsum(several) - 1)[where][several[where]]
+    ordered = order[message[order] >= 0]
+    _, first = np.unique(message[ordered], return_index=True)
+    return message, np.delete(ordered, first)
+
+
+def _waits(
+    schedule: Schedule, head: Indices, tail: Indices, message: Indices, stage_count: int
+) -> tuple[Indices, Indices, int]:
+    """(before, after) of all waits between sends, by their first and last stages, and how many joints they need.
+
+    message: see `_messages`; each is collected by a joint behind it, and if it waits for anything one before it.
+    The events at a place (a chunk at a device) in the order of steps, where reads come before writes, form runs; a run
+    of reads waits for the run of writes before it, and for what that adds to unless it replaces it with a copy.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    if not schedule.sends:
+        return nothing, nothing, 0
+    devices, steps = len(schedule.topology.devices), schedule.steps
+    chunk, step = schedule.chunk.astype(np.int64) * devices, schedule.step.astype(np.int64)
+    reads, writes = (chunk + schedule.src) * steps + step, (chunk + schedule.dst) * steps + step
+    event = np.concatenate((2 * reads, 2 * writes + 1))
+    order = np.argsort(event, kind="stable")
+    write, place, send = event[order] % 2 == 1, event[order] // (2 * steps), order % schedule.sends
+    new_place = _first(place)
+    run = np.cumsum(new_place | (np.append(False, write[1:] != write[:-1]))) - 1
+    start = np.flatnonzero(_first(run))
+    run_place, run_write = place[start], write[start]
+    length = np.diff(np.append(start, len(run)))
+    # Versions: runs of writes that are read afterwards.
+    read_next = np.append((run_place[1:] == run_place[:-1]) & ~run_write[1:], False) & run_write
+    version_run = np.flatnonzero(read_next)
+    if not len(version_run):
+        return nothing, nothing, 0
+    copies = np.bincount(run[write & (schedule.op[send] == COPY)], minlength=len(start))
+    adds = np.zeros(len(version_run), dtype=np.bool_)
+    adds[1:] = (run_place[version_run[1:]] == run_place[version_run[:-1]]) & (copies[version_run[1:]] == 0)
+    fan_in, fan_out = length[version_run] + adds, length[version_run + 1]
+    joint = (fan_in >= _JOINT_FROM) & (fan_out >= _JOINT_FROM)
+    joint[:-1] |= adds[1:]
+    which = np.full(len(start), -1, dtype=np.int64)
+    which[version_run] = np.arange(len(version_run))
+    which[version_run + 1] = np.arange(len(version_run))
+    version = which[run]
+    written, read = write & (version >= 0), ~write & (version >= 0)
+    messages = int(message.max()) + 1
+    parts = np.flatnonzero(np.isin(message, np.unique(message[send[written]])) & (message >= 0))
+    arrival = np.where(message >= 0, stage_count + message, tail)
+    entry = stage_count + messages + message
+    number = stage_count + 2 * messages + np.cumsum(joint) - 1
+    w_send, w_version = arrival[send[written]], version[written]
+    r_send, r_version = np.where(message >= 0, entry, head)[send[read]], version[read]
+    waiting = np.flatnonzero(np.isin(message, np.unique(message[send[read]])) & (message >= 0))
+    w_starts = np.searchsorted(w_version, np.arange(len(version_run) + 1)).astype(np.int32)
+    loose = np.flatnonzero(~joint[r_version])
+    reader, source = expand(w_starts, w_send.astype(np.int32), r_version[loose].astype(np.int32))
+    into, out = joint[w_version], joint[r_version]
+    added = np.flatnonzero(adds)
+    to_readers = adds[r_version] & ~joint[r_version]
+    chained = added[joint[added]]
+    before = (tail[parts], entry[waiting], source, w_send[into], number[r_version[out]], number[chained - 1],
+              number[r_version[to_readers] - 1])  # fmt: skip
+    after = (stage_count + message[parts], head[waiting], r_send[loose][reader], number[w_version[into]], r_send[out],
+             number[chained], r_send[to_readers])  # fmt: skip
+    # A message that waits for nothing, or that nothing waits for, needs no joint there: close the gaps in the numbers.
+    sources, targets = np.concatenate(before).astype(np.int64), np.concatenate(after).astype(np.int64)
+    joints = 2 * messages + int(joint.sum())
+    used = np.zeros(stage_count + joints, dtype=np.bool_)
+    used[:stage_count] = True
+    used[sources] = used[targets] = True
+    renumber = np.cumsum(used) - 1
+    return renumber[sources], renumber[targets], int(used.sum()) - stage_count
+
+
+def levels(before: Indices, after: Indices, count: int) -> Indices:
+    """For each of `count` stages the most waits in a row that lead to it (Kahn 1962, a whole front at a time)."""
+    order = np.argsort(before, kind="stable")
+    starts = np.searchsorted(before[order], np.arange(count + 1)).astype(np.int32)
+    successors = after[order].astype(np.int32)
+    waiting = np.bincount(after, minlength=count)
+    level = np.zeros(count, dtype=np.int64)
+    front = np.flatnonzero(waiting == 0).astype(np.int32)
+    depth, seen = 0, 0
+    while len(front):
+        level[front] = depth
+        seen += len(front)
+        _, reached = expand(starts, successors, front)
+        if len(reached) < count // 16:
+            reached, times = np.unique(reached, return_counts=True)
+            waiting[reached] -= times
+        else:
+            waiting -= np.bincount(reached, minlength=count)
+            reached = np.unique(reached)
+        front = reached[waiting[reached] == 0]
+        depth += 1
+    assert seen == count, "steps order the waits, so they cannot form a circle"
+    return level

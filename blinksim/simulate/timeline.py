@@ -1,0 +1,291 @@
+"""What a simulation found: the time, what every link did, why it took so long, and every single transfer on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blinksim.collective import busbw_factor
+from blinksim.schedule.model import Schedule
+from blinksim.simulate import critical
+from blinksim.simulate.critical import Leg
+from blinksim.simulate.engine import Outcome, connection_of, outcome
+from blinksim.simulate.stages import Stages
+from blinksim.simulate.work import Options, Ticks, Work
+from blinksim.units import format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same size.
+_MOST_RECORDED = 3_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one link (bus, device, reducer) did. busy_s: seconds; busy: their share of the whole; load_bytes: passed."""
+
+    resource: str
+    kind: str
+    busy_s: float
+    busy: float
+    load_bytes: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "resource": self.resource,
+            "class": self.kind,
+            "busy": self.busy,
+            "busy_s": self.busy_s,
+            "load_bytes": self.load_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One piece passing one server. stage: of the event graph; resource: its server; start_s, time_s: seconds.
+
+    arrived_s: when what waits for it may go on.
+    """
+
+    resource: str
+    kind: str
+    chunk: int
+    piece: int
+    src: str
+    dst: str
+    start_s: float
+    time_s: float
+    arrived_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The simulated run of a schedule for one size.
+
+    size: bytes. pieces: into which every chunk was cut. service, sources, slots: the discipline (see `outcome`).
+    protocol: what share of the traffic is data. found: ticks and the engine. bound_s: seconds that no schedule with
+    these loads, and none of this collective as far as its bound says, can beat.
+    """
+
+    schedule: Schedule
+    size: int
+    pieces: int
+    service: str
+    sources: str
+    slots: int | None
+    protocol: str
+    options: Options
+    graph: Stages
+    work: Work
+    found: Outcome
+    bound_s: float
+    tried: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def time_s(self) -> float:
+        return self.work.seconds(self.found.finish)
+
+    @property
+    def engine(self) -> str:
+        return self.found.engine
+
+    @property
+    def algbw(self) -> float:
+        """Bytes/s: size over time."""
+        return self.size / self.time_s if self.time_s else float("inf")
+
+    @property
+    def busbw(self) -> float:
+        factor = busbw_factor(self.schedule.collective.name, self.schedule.topology.ranks)
+        return self.algbw * float(factor) if self.time_s else 0.0
+
+    @property
+    def piece_bytes(self) -> float:
+        """Bytes of the largest piece."""
+        return self.size * int(self.schedule.share_num.max(initial=0)) / self.schedule.share_den / self.pieces
+
+    @property
+    def discipline(self) -> str:
+        """How links are served, in words."""
+        ways = {
+            "fifo": f"first come, first served, {self.sources} sources",
+            "static": "in rounds, piece by piece through all trees"
+            if self.schedule.form == "forest"
+            else "level by level",
+            "weighted": "shared by streams in proportion to their shares",
+            "equal": "shared equally by streams",
+        }
+        return ways[self.service] + (f", {self.slots} slots a connection" if self.slots is not None else "")
+
+    # --- what links did ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """Every link, bus, device capacity and reducer that was used, busiest first."""
+        real = self.graph.send >= 0
+        resource = self.graph.resource[real]
+        hold = np.zeros(int(self.graph.resource.max(initial=-1)) + 1, dtype=np.int64)
+        share = np.zeros(len(hold), dtype=np.int64)
+        np.add.at(hold, resource, self.work.hold[real])
+        np.add.at(share, resource, self.graph.share[real])
+        scale = self.size / self.schedule.share_den
+        kinds = self.graph.shared.kinds
+        rows = []
+        for number in np.unique(resource).tolist():
+            ticks = int(hold[number]) * self.pieces
+            kind = kinds[number] if number < len(kinds) else "reduction"
+            rows.append(
+                Use(
+                    self.graph.resource_name(number),
+                    kind,
+                    self.work.seconds(ticks),
+                    ticks / self.found.finish if self.found.finish else 0.0,
+                    float(share[number] * scale),
+                )
+            )
+        return tuple(sorted(rows, key=lambda use: (-use.busy, use.resource)))
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """Share of the time that each link (bus, device, reducer) was busy."""
+        return {use.resource: use.busy for use in self.uses}
+
+    # --- why it took so long -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _recorded(self) -> tuple[int, Outcome]:
+        """(pieces, run) with every start; fewer pieces of the same size where there are too many to keep."""
+        shown = max(1, min(self.pieces, _MOST_RECORDED // max(1, self.work.count)))
+        run = self.found.run
+        if run is not None and run.start is not None and len(run.start) == shown:
+            return shown, self.found
+        return shown, outcome(
+            self.graph, self.work, shown, service=self.service, sources=self.sources, slots=self.slots, tail=False,
+            record=True,
+        )  # fmt: skip
+
+    @cached_property
+    def critical_path(self) -> tuple[Leg, ...]:
+        """The stretches that add up to the time, first to last; a single one where servers share their rate."""
+        if not self.work.count:
+            return ()
+        if self.service in ("weighted", "equal"):
+            busiest = self.uses[0]
+            rest = self.time_s - busiest.busy_s
+            shared = Leg(busiest.resource, busiest.kind, 0.0, busiest.busy_s, self.pieces)
+            return (shared, Leg("filling and draining", "", busiest.busy_s, rest, 0))
+        shown, recorded = self._recorded
+        assert recorded.run is not None
+        connection = None if self.slots is None else connection_of(self.graph)
+        legs = critical.path(self.graph, self.work, recorded.run, connection)
+        if shown < self.pieces:
+            more = self.time_s - self.work.seconds(recorded.finish)
+            busiest = self.uses[0]
+            place = f"{self.pieces - shown} more pieces, mostly over {busiest.resource}"
+            legs.append(Leg(place, busiest.kind, self.time_s - more, more, 0))
+        return tuple(legs)
+
+    # --- every transfer ----------------------------------------------------------------------------------------------
+
+    def starts(self) -> Ticks:
+        """(pieces, E): ticks at which each stage began each piece, -1 for joints; the first pieces if too many."""
+        run = self._recorded[1].run
+        assert run is not None
+        assert run.start is not None
+        return run.start
+
+    def transfers(self, most: int | None = None) -> Iterator[Transfer]:
+        """Every piece at every server in the order of time, at most `most`."""
+        start = self.starts()
+        names = [device.name for device in self.schedule.topology.devices]
+        real = np.flatnonzero(self.graph.send >= 0)
+        order = np.argsort(start[:, real], axis=None, kind="stable")
+        kinds = self.graph.shared.kinds
+        for place in order[:most].tolist():
+            piece, stage = place // len(real), int(real[place % len(real)])
+            send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
+            yield Transfer(
+                resource=self.graph.resource_name(server),
+                kind=kinds[server] if server < len(kinds) else "reduction",
+                chunk=int(self.schedule.chunk[send]),
+                piece=piece,
+                src=names[self.schedule.src[send]],
+                dst=names[self.schedule.dst[send]],
+                start_s=self.work.seconds(begun),
+                time_s=self.work.seconds(int(self.work.hold[stage])),
+                arrived_s=self.work.seconds(begun + int(self.work.lag[stage])),
+            )
+
+    @property
+    def transfer_count(self) -> int:
+        """Pieces at servers, all together."""
+        return int((self.graph.send >= 0).sum()) * self.pieces
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        topology = self.schedule.topology
+        collective = self.schedule.collective
+        return {
+            "machine": topology.name,
+            "collective": collective.name,
+            **({"root": collective.root} if collective.rooted else {}),
+            "members": list(topology.members),
+            "relays": list(topology.relays),
+            "links": list(topology.link_classes),
+            "rates": topology.rates,
+            "size_bytes": self.size,
+            "algorithm": self.schedule.algorithm,
+            "time_s": self.time_s,
+            "algbw_GBps": self.algbw / 1e9 if self.time_s else None,
+            "busbw_GBps": self.busbw / 1e9,
+            "bound_time_s": self.bound_s,
+            "pieces": self.pieces,
+            "piece_bytes": self.piece_bytes,
+            "service": self.service,
+            "sources": self.sources,
+            "slots": self.slots,
+            "protocol": self.protocol,
+            "switching": self.options.switching,
+            "engine": self.engine,
+            "transfers": self.transfer_count,
+            "utilisation": [use.to_dict() for use in self.uses],
+            "critical_path": [leg.to_dict() for leg in self.critical_path],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """The utilisation as a table: resource, class, busy, busy_s, load_bytes."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["utilisation"])
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        schedule = self.schedule
+        return (
+            f"{schedule.collective} of {format_size(self.size)} on {schedule.topology.name} by {schedule.algorithm} "
+            f"takes {format_time(self.time_s)}: algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
+        )
+
+    def __repr__(self) -> str:
+        over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0
+        return (
+            f"<Timeline {self.sentence()}\n  {self.pieces} piece{'s' * (self.pieces != 1)} of up to "
+            f"{format_size(self.piece_bytes)}, {self.discipline}; {100 * over:.3g} % above the bound>"
+        )
+
+    def _repr_html_(self) -> str:
+        path = "".join(f"<li>{leg.words()}</li>" for leg in self.critical_path[:12])
+        return f"<p>{self.sentence()}; {self.discipline}</p><ol>{path}</ol>"
+
+
+def exact_time(timeline: Timeline) -> Fraction:
+    """Seconds, exact."""
+    return timeline.found.finish / timeline.work.ticks_per_second

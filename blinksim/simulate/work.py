@@ -1,0 +1,236 @@
+"""Stages with times: whole ticks of a unit that divides every transfer time, so that all engines agree to the tick.
+
+Sums and maxima of whole numbers do not depend on their order. In floating point two arrivals that happen at once would
+differ in the last digit, one engine would serve the first and another the second, and from there on the runs part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InputError
+from blinksim.simulate.stages import Stages
+
+Ticks = npt.NDArray[np.int64]
+# Times stay below this, so that sums of two fit in 63 bits.
+_MOST_TICKS = 2**60
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What the engines run. E stages; everything in ticks.
+
+    resource (E): what each stage occupies. hold (E): for how long, for one piece. lag (E): from its start until what
+    waits for it may start (the next stage, or whoever needs the delivered piece). before, after, level: see `Stages`.
+    timeless (E): joints, which occupy nothing. stream (E): pieces of one stream are served in order by sharing servers.
+    weight (E): the share of a stream. release (E): when the stages without a predecessor may start. ticks_per_second:
+    the unit, exact.
+    """
+
+    resource: Ticks
+    hold: Ticks
+    lag: Ticks
+    before: Ticks
+    after: Ticks
+    level: Ticks
+    timeless: npt.NDArray[np.bool_]
+    stream: Ticks
+    weight: Ticks
+    release: Ticks
+    ticks_per_second: Fraction
+    cache: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return len(self.resource)
+
+    @cached_property
+    def fan_in(self) -> Ticks:
+        return np.bincount(self.after, minlength=self.count)
+
+    @cached_property
+    def load(self) -> Ticks:
+        """Ticks that one piece of everything occupies each resource."""
+        total = np.zeros(int(self.resource.max(initial=-1)) + 1, dtype=np.int64)
+        np.add.at(total, self.resource, self.hold)
+        return total
+
+    @cached_property
+    def by_level(self) -> tuple[Ticks, Ticks]:
+        """The waits in the order of the level of `after`, and where each level's begin."""
+        target = self.level[self.after]
+        order = np.argsort(target, kind="stable")
+        return order, np.searchsorted(target[order], np.arange(int(self.level.max(initial=0)) + 2))
+
+    @cached_property
+    def head(self) -> Ticks:
+        """The longest path to each stage: when it could start if nothing were ever in its way."""
+        reached = self.release.copy()
+        order, starts = self.by_level
+        for first, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+            now = order[first:end]
+            np.maximum.at(reached, self.after[now], reached[self.before[now]] + self.lag[self.before[now]])
+        return reached
+
+    @cached_property
+    def tail(self) -> Ticks:
+        """The longest path from the start of each stage to the end, its own lag included."""
+        left = self.lag.copy()
+        order, starts = self.by_level
+        for first, end in zip(starts[:-1][::-1].tolist(), starts[1:][::-1].tolist(), strict=True):
+            now = order[first:end]
+            np.maximum.at(left, self.before[now], left[self.after[now]] + self.lag[self.before[now]])
+        return left
+
+    @cached_property
+    def critical(self) -> int:
+        """Ticks of the longest path of one piece; no order of service ends earlier."""
+        return int((self.head + self.lag).max(initial=0))
+
+    @cached_property
+    def busiest(self) -> int:
+        """Ticks that a piece of everything occupies the busiest resource: the least growth of the time per piece."""
+        return int(self.load.max(initial=0))
+
+    def seconds(self, ticks: int) -> float:
+        return float(ticks / self.ticks_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How sends behave, beyond what the links say.
+
+    efficiency: the share of what is sent that is data. gamma: seconds per byte that a rank reduces. launch: seconds
+    before anything starts. switching: see `stages`.
+    """
+
+    efficiency: Fraction = Fraction(1)
+    gamma: float = 0.0
+    launch: float = 0.0
+    switching: str = "cut-through"
+
+
+def timed(graph: Stages, size: int, pieces: int, options: Options) -> Work:
+    """The work of one piece when every chunk of a collective of `size` bytes is cut into `pieces`."""
+    return merged([(graph, size, pieces, 0.0)], options)
+
+
+def merged(parts: Sequence[tuple[Stages, int, int, float]], options: Options) -> Work:
+    """The work of several collectives at once; stages of all parts follow each other.
+
+    parts: (stages, bytes, pieces, start in seconds). Resources of the same name, and reducers of devices of the same
+    name, are the same. Raises `InputError` where their rates differ.
+    """
+    rates: dict[str, tuple[int, Fraction]] = {}
+    times: list[list[Fraction]] = []
+    inverse: list[npt.NDArray[np.intp]] = []
+    resource: list[Ticks] = []
+    for graph, size, pieces, _ in parts:
+        names = [(f"{graph.shared.kinds[i]} {name}", rate * options.efficiency)
+                 for i, (name, rate) in enumerate(zip(graph.shared.names, graph.shared.rate, strict=True))]  # fmt: skip
+        if options.gamma:
+            per_second = 1 / Fraction(options.gamma).limit_denominator(10**30)
+            names += [(f"reduction at {device.name}", per_second) for device in graph.schedule.topology.devices]
+        local = np.full(len(graph.shared.names) + len(graph.schedule.topology.devices), -1, dtype=np.int64)
+        for number, (name, rate) in enumerate(names):
+            local[number], known = rates.setdefault(name, (len(rates), rate))
+            if known != rate:
+                raise InputError(f"{name} has another rate in one of the collectives than in the others")
+        real = graph.send >= 0
+        key = graph.resource[real] * (int(graph.share.max(initial=0)) + 1) + graph.share[real]
+        distinct, where = np.unique(key, return_inverse=True)
+        factor = Fraction(size, graph.schedule.share_den * pieces)
+        modulus = int(graph.share.max(initial=0)) + 1
+        seconds: dict[tuple[Fraction, int], Fraction] = {}
+        column = []
+        for r, share in zip((distinct // modulus).tolist(), (distinct % modulus).tolist(), strict=True):
+            rate = names[r][1]
+            if (rate, share) not in seconds:
+                seconds[rate, share] = share * factor / rate
+            column.append(seconds[rate, share])
+        times.append(column)
+        inverse.append(where)
+        mine = np.full(graph.count, -1, dtype=np.int64)
+        mine[real] = local[graph.resource[real]]
+        resource.append(mine)
+    unit = _unit(parts, times, inverse, options)
+    return _assembled(parts, times, inverse, resource, unit, len(rates), options)
+
+
+def _unit(
+    parts: Sequence[tuple[Stages, int, int, float]],
+    times: Sequence[Sequence[Fraction]],
+    inverse: Sequence[npt.NDArray[np.intp]],
+    options: Options,
+) -> Fraction:
+    """Ticks per second: a multiple of all denominators if there is room, as fine as 60 bits allow."""
+    longest = options.launch
+    for (graph, _, pieces, start), column, where in zip(parts, times, inverse, strict=True):
+        hold = np.array([float(x) for x in column])[where] if len(where) else np.zeros(0)
+        real = graph.send >= 0
+        load = np.bincount(graph.resource[real], hold + graph.overhead[real]).max(initial=0.0)
+        deep = int(graph.level.max(initial=0)) + 1
+        lag = float((graph.latency + graph.overhead).max(initial=0.0)) + hold.max(initial=0.0)
+        # A chain of waits alternates between busy servers and stages on their way.
+        longest += start + deep * (float(load) * pieces + lag)
+    room = Fraction(_MOST_TICKS) / max(Fraction(longest), Fraction(1, 10**9))
+    common = 1
+    for fraction in {x for column in times for x in column}:
+        common = lcm(common, fraction.denominator)
+        if common > room:
+            break
+    if common <= room:
+        fine = (room / common).__floor__().bit_length() - 1
+        return Fraction(common << fine)
+    return Fraction(1 << (room.__floor__().bit_length() - 1)) if room >= 1 else room
+
+
+def _assembled(
+    parts: Sequence[tuple[Stages, int, int, float]],
+    times: Sequence[Sequence[Fraction]],
+    inverse: Sequence[npt.NDArray[np.intp]],
+    resource: Sequence[Ticks],
+    unit: Fraction,
+    resources: int,
+    options: Options,
+) -> Work:
+    columns: list[list[npt.NDArray[np.generic]]] = [[] for _ in range(10)]
+    stages, streams = 0, 0
+    for (graph, _, _, start), column, where, mine in zip(parts, times, inverse, resource, strict=True):
+        real = graph.send >= 0
+        transfer = np.zeros(graph.count, dtype=np.int64)
+        # Rounded up where the unit does not divide it: never quicker than the link.
+        ticks = np.array([-((-x * unit) // 1) for x in column], dtype=np.int64)
+        transfer[real] = ticks[where]
+        latency, overhead = _round(graph.latency, unit), _round(graph.overhead, unit)
+        following = np.append(transfer[1:], 0)
+        passed = np.where(graph.cut, np.maximum(transfer - following, 0), transfer)
+        release = np.full(graph.count, int((Fraction(start) + Fraction(options.launch)) * unit), dtype=np.int64)
+        joints = int((~real).sum())
+        mine[~real] = resources + np.arange(joints)
+        resources += joints
+        chunk = np.zeros(graph.count, dtype=np.int64)
+        chunk[real] = graph.schedule.chunk[graph.send[real]]
+        found = (mine, transfer + overhead, overhead + latency + passed, graph.before + stages, graph.after + stages,
+                 graph.level, ~real, chunk + streams, graph.share, release)  # fmt: skip
+        for target, values in zip(columns, found, strict=True):
+            target.append(values)
+        stages += graph.count
+        streams += graph.schedule.chunks
+    names = ("resource", "hold", "lag", "before", "after", "level", "timeless", "stream", "weight", "release")
+    arrays: dict[str, Any] = {name: np.concatenate(column) for name, column in zip(names, columns, strict=True)}
+    return Work(**arrays, ticks_per_second=unit)
+
+
+def _round(seconds: npt.NDArray[np.float64], unit: Fraction) -> Ticks:
+    distinct, where = np.unique(seconds, return_inverse=True)
+    # Half a tick is nothing here; what matters is that equal latencies stay equal.
+    return np.array([round(Fraction(x) * unit) for x in distinct.tolist()], dtype=np.int64)[where]

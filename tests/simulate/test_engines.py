@@ -1,0 +1,203 @@
+"""Three engines, one answer: formulas, arrays and events agree to the tick, start by start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_schedules import exchanges, forests, full
+from timed_patterns import RATE, gpus, link, machine, one_ring
+
+import blinksim as bs
+from blinksim.algorithms.registry import algorithm
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.model import Schedule
+from blinksim.simulate import closed_form, heap, waves
+from blinksim.simulate.engine import outcome, static_order
+from blinksim.simulate.stages import Stages, stages
+from blinksim.simulate.work import Options, Work, timed
+from blinksim.topology.graph import Topology
+
+SMALL = settings(
+    max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+PIECES = st.integers(1, 9)
+
+
+def with_times(topology: Topology, latency: float, overhead: float = 0.0, ratio: int = 1) -> Topology:
+    """Other latencies, and links whose bandwidths differ by up to `ratio`."""
+    links = [
+        replace(
+            x,
+            latency=latency * (1 + i % 3),
+            overhead=overhead * (i % 2),
+            lane_bandwidth=x.lane_bandwidth / (1 + i % ratio),
+        )
+        for i, x in enumerate(topology.links)
+    ]
+    return topology.with_links(links)
+
+
+def retimed(schedule: Schedule, latency: float, overhead: float, ratio: int) -> Schedule:
+    return replace(schedule, topology=with_times(schedule.topology, latency, overhead, ratio))
+
+
+def work_of(schedule: Schedule, pieces: int, size: int = 10**6, gamma: float = 0.0) -> tuple[Stages, Work]:
+    graph = stages(schedule, reduction=gamma > 0)
+    return graph, timed(graph, size, pieces, Options(gamma=gamma))
+
+
+TIMES = st.tuples(st.sampled_from([0.0, 1e-6, 3e-5]), st.sampled_from([0.0, 2e-6]), st.integers(1, 3))
+
+
+@SMALL
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.booleans())
+def test_arrays_and_events_agree_on_every_start(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], reduction: bool
+) -> None:
+    graph, work = work_of(retimed(schedule, *times), pieces, gamma=1e-11 if reduction else 0.0)
+    by_waves = (waves.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
+                else waves.in_rounds(work, pieces, record=True)[0])  # fmt: skip
+    by_events = heap.in_order(work, static_order(graph, work, pieces), pieces)
+    assert by_waves.finish == by_events.finish
+    assert by_waves.start is not None
+    assert by_events.start is not None
+    assert np.array_equal(by_waves.start, by_events.start)
+
+
+@SMALL
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES)
+def test_levels_served_in_order_of_arrival_are_first_come_first_served(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int]
+) -> None:
+    _, work = work_of(retimed(schedule, *times), pieces)
+    by_waves, in_order = waves.in_steps(work, pieces, record=True)
+    if in_order:
+        by_events = heap.fifo(work, pieces)
+        assert by_waves.start is not None
+        assert by_events.start is not None
+        real = ~work.timeless
+        assert np.array_equal(by_waves.start[:, real], by_events.start[:, real])
+
+
+@SMALL
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.booleans())
+def test_formulas_agree_with_events(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], paced: bool
+) -> None:
+    _, work = work_of(retimed(schedule, *times), pieces)
+    known = closed_form.makespan(work, pieces, paced=paced)
+    if known is not None:
+        assert known == heap.fifo(work, pieces, paced=paced).finish
+
+
+@SMALL
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["fifo", "static", "weighted", "equal"]))
+def test_nothing_beats_the_loads_or_the_longest_path(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], service: str
+) -> None:
+    schedule = retimed(schedule, *times)
+    graph, work = work_of(schedule, pieces)
+    shared = resources(schedule.topology)
+    loads = resource_loads(schedule, shared)
+    needed = max((10**6 * load / rate for rate, load in zip(shared.rate, loads, strict=True)), default=Fraction(0))
+    options = [{}] if service != "fifo" else [{"sources": "paced"}, {"sources": "burst"}, {"slots": 1}, {"slots": 2}]
+    for extra in options:
+        found = outcome(graph, work, pieces, service=service, **extra)
+        assert found.finish >= work.critical
+        assert found.finish / work.ticks_per_second >= needed
+
+
+@SMALL
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["paced", "burst", "slots"]))
+def test_servers_pass_one_piece_at_a_time_and_everything_once(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], sources: str
+) -> None:
+    graph, work = work_of(retimed(schedule, *times), pieces)
+    extra = {"slots": 2} if sources == "slots" else {"sources": sources}
+    found = outcome(graph, work, pieces, record=True, engine="heap", **extra)
+    assert found.run is not None
+    start = found.run.start
+    assert start is not None
+    assert (start[:, ~work.timeless] >= 0).all()
+    for server in np.unique(work.resource[~work.timeless]).tolist():
+        mine = np.flatnonzero(work.resource == server)
+        begun = start[:, mine].ravel()
+        order = np.argsort(begun, kind="stable")
+        hold = np.tile(work.hold[mine], pieces)[order]
+        assert (begun[order][1:] >= begun[order][:-1] + hold[:-1]).all()
+    for a, b in zip(work.before.tolist(), work.after.tolist(), strict=True):
+        if not work.timeless[a] and not work.timeless[b]:
+            assert (start[:, b] >= start[:, a] + work.lag[a]).all()
+
+
+def packed(latency: float, collective: str = "allgather", overhead: float = 0.0) -> Schedule:
+    topology = with_times(bs.load("dgx1-v100").select(), latency, overhead)
+    return algorithm("packed").build(topology, Collective(collective))
+
+
+@pytest.mark.parametrize("latency", [0.0, 1.9e-6, 4e-5])
+@pytest.mark.parametrize("collective", ["allgather", "allreduce"])
+def test_the_tail_of_rounds_is_exact(latency: float, collective: str) -> None:
+    graph, work = work_of(packed(latency, collective, 1e-6), 300, 10**8)
+    short = outcome(graph, work, 300, service="static")
+    assert short.finish == outcome(graph, work, 300, service="static", tail=False).finish
+    assert short.pieces < 150 or latency > 1e-5
+
+
+@SMALL
+@given(forests(), TIMES)
+def test_the_tail_of_random_forests_is_exact(schedule: Schedule, times: tuple[float, float, int]) -> None:
+    graph, work = work_of(retimed(schedule, *times), 60)
+    short = outcome(graph, work, 60, service="static")
+    assert short.finish == outcome(graph, work, 60, service="static", tail=False).finish
+
+
+def test_many_sizes_in_one_batch_are_what_each_is_alone() -> None:
+    graph = stages(packed(1.9e-6))
+    works = [timed(graph, size, 12, Options()) for size in (10**5, 10**6, 33333333)]
+    batch = [run.finish for run in waves.in_rounds(works, 12)]
+    assert batch == [waves.in_rounds(work, 12)[0].finish for work in works]
+
+
+def test_steps_of_a_ring_are_first_come_first_served_in_arrays() -> None:
+    ring = algorithm("ring").build(one_ring(6, 3), Collective("allreduce"))
+    graph, work = work_of(ring, 5)
+    assert outcome(graph, work, 5, engine="waves").finish == outcome(graph, work, 5, engine="heap").finish
+    assert outcome(graph, work, 5).engine == "closed-form"
+
+
+def test_odd_shares_that_no_unit_divides_are_rounded_up() -> None:
+    links = [link("gpu0", "gpu1", rate=RATE * Fraction(2**89 - 1, 2**88))]
+    schedule = algorithm("chain").build(machine("odd", gpus(2), links), Collective("broadcast"), order=[0, 1])
+    timeline = bs.simulate(schedule, 1_000_003, pieces=7)
+    assert timeline.time_s == pytest.approx(1_000_003 / float(links[0].bandwidth), rel=1e-12)
+
+
+def test_options_that_do_not_go_together_are_refused() -> None:
+    schedule = algorithm("double_binary").build(full(5), Collective("allreduce"))
+    for options, text in (
+        ({"service": "lifo"}, "unknown service"),
+        ({"engine": "magic"}, "unknown engine"),
+        ({"sources": "none"}, "unknown kind of sources"),
+        ({"switching": "circuit"}, "unknown kind of switching"),
+        ({"protocol": "ll64"}, "unknown protocol"),
+        ({"slots": 0}, "at least 1"),
+        ({"slots": 2, "service": "static"}, "service fifo"),
+        ({"service": "weighted", "engine": "waves"}, "events only"),
+        ({"service": "static", "engine": "closed-form"}, "waves or heap"),
+        ({"chunk": 10, "pieces": 10}, "one of them"),
+        ({"chunk": 0}, "at least 1"),
+        ({"pieces": 0}, "give 1 to"),
+        ({"gamma": -1.0}, "gamma"),
+    ):
+        with pytest.raises(InputError, match=text):
+            bs.simulate(schedule, 10**6, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="at least 1 byte"):
+        bs.simulate(schedule, 0)

@@ -1,0 +1,73 @@
+"""Small machines and schedules whose time is a formula, in multiples of 2^-24 s, so that nothing rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from blinksim.collective import Collective
+from blinksim.schedule.model import COPY, Builder, Schedule
+from blinksim.simulate import simulate
+from blinksim.simulate.timeline import exact_time
+from blinksim.topology.graph import Device, Link, Topology
+
+TICK = 2.0**-24
+BYTES = 64  # at the rate below, one tick
+RATE = Fraction(BYTES * 2**24)
+FAST = Fraction(2**59)
+
+
+def machine(name: str, devices: Iterable[Device], links: Iterable[Link]) -> Topology:
+    return Topology(name, tuple(devices), tuple(links), collective_links=("link",))
+
+
+def gpus(n: int) -> list[Device]:
+    return [Device(f"gpu{i}", "gpu") for i in range(n)]
+
+
+def link(a: str, b: str, alpha: int = 0, rate: Fraction = RATE, overhead: int = 0, bus: str | None = None) -> Link:
+    return Link(a, b, "link", rate, latency=alpha * TICK, overhead=overhead * TICK, bus=bus)
+
+
+def private_pairs(n: int, alpha: int) -> Topology:
+    """Every pair has a link of its own in each direction."""
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    return machine("pairs", gpus(n), (link(f"gpu{i}", f"gpu{j}", alpha) for i, j in pairs))
+
+
+def one_ring(n: int, alpha: int, overhead: int = 0) -> Topology:
+    links = (link(f"gpu{i}", f"gpu{(i + 1) % n}", alpha, overhead=overhead) for i in range(n))
+    return machine("ring", gpus(n), links)
+
+
+def egress_ports(n: int, alpha: int) -> Topology:
+    """One port out of every rank; what comes in is not limited."""
+    ports = [Device(f"nic{i}", "nic") for i in range(n)]
+    out = [link(f"gpu{i}", f"nic{i}", alpha) for i in range(n)]
+    on = [link(f"nic{i}", f"gpu{j}", 0, FAST) for i in range(n) for j in range(n) if i != j]
+    return machine("egress", [*gpus(n), *ports], out + on)
+
+
+def one_switch(n: int, alpha: int) -> Topology:
+    """One port out of and one into every rank, half of the latency before and half behind the switch."""
+    up = [link(f"gpu{i}", "sw", alpha) for i in range(n)]
+    down = [link("sw", f"gpu{i}", alpha) for i in range(n)]
+    return machine("switch", [*gpus(n), Device("sw", "switch")], up + down)
+
+
+def direct(topology: Topology, *, rotated: bool) -> Schedule:
+    """Allgather in one step, every rank in the order i + 1, i + 2, … or 0, 1, 2, …"""
+    n = topology.ranks
+    builder = Builder(topology, Collective("allgather"), "by_hand", "steps")
+    for i in range(n):
+        chunk = builder.add_chunk(Fraction(1, n), origin=i)
+        others = [(i + k) % n for k in range(1, n)] if rotated else [j for j in range(n) if j != i]
+        for j in others:
+            route = builder.add_route(topology.router.route(i, j))
+            builder.add_sends(chunk=chunk, src=i, dst=j, op=COPY, step=0, route=route)
+    return builder.finish()
+
+
+def ticks(schedule: Schedule, size: int, pieces: int, **options: object) -> Fraction:
+    """The simulated time in ticks, exact."""
+    return exact_time(simulate(schedule, size, pieces=pieces, **options)) * 2**24  # type: ignore[arg-type]
