@@ -1,0 +1,109 @@
+"""The figures that one version of NCCL searches and chooses with, read from ``models/nccl-tuner-<version>.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from blinksim import data_files
+from blinksim.errors import unknown
+from blinksim.nccl.search import Rules
+
+DEFAULT_VERSION = "2.28.3"
+PROTOCOLS = ("LL", "LL128", "Simple")
+_PREFIX = "nccl-tuner-"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Limits by GPU generation in GB/s; tuples are for 1, 2, and 3 or more nodes."""
+
+    name: str
+    sm: int
+    ll_most: tuple[float, ...]
+    ll128_ring_channel: tuple[float, ...]
+    ll128_tree_channel: tuple[float, ...]
+    tree_channel: tuple[float, ...]
+    nvls_tree_channel: tuple[float, ...]
+    nvls_efficiency: float
+
+
+@dataclass(frozen=True)
+class Constants:
+    """One version's figures, as its file explains them; times in us, bandwidths in GB/s."""
+
+    version: str
+    base_latency: Mapping[str, tuple[float, ...]]
+    hop_latency: Mapping[str, Mapping[str, tuple[float, ...]]]
+    net_overhead: Mapping[str, float]
+    generations: tuple[Generation, ...]
+    ll_most_by_cpu: Mapping[str, str]
+    tree_correction: tuple[tuple[float, ...], ...]
+    nvls_tree_correction_from: int
+    nvls_least_gpus: int
+    search_rules: Rules
+
+    def generation(self, sm: int) -> Generation:
+        """The row for GPUs of compute capability `sm` (90 for 9.0) or later."""
+        return next(row for row in self.generations if sm >= row.sm)
+
+    def ll_most(self, sm: int, nnodes: int, vendor: str) -> float:
+        """GB/s that the LL protocol reaches at most."""
+        row = self.generation(sm)
+        if nnodes > 1:
+            name = self.ll_most_by_cpu.get(vendor, self.ll_most_by_cpu["default"])
+            row = next(found for found in self.generations if found.name == name)
+        return row.ll_most[min(nnodes, 3) - 1]
+
+
+def versions() -> list[str]:
+    """The versions of NCCL whose figures lie in models/, oldest first."""
+    found = [path.stem.removeprefix(_PREFIX) for path in data_files.files("models", f"{_PREFIX}*.yaml")]
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+
+
+@cache
+def load(version: str = DEFAULT_VERSION) -> Constants:
+    """The figures of NCCL `version`; raises `InputError` with the known ones for others."""
+    if version not in versions():
+        raise unknown("version of NCCL", version, versions())
+    import yaml
+
+    text = (data_files.folder("models") / f"{_PREFIX}{version}.yaml").read_text(encoding="utf-8")
+    # The C parser is five times as fast; not every build of PyYAML has it.
+    table: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+    def lists(rows: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+        return {name: tuple(map(float, row)) for name, row in rows.items()}
+
+    return Constants(
+        version=table["version"],
+        base_latency=lists(table["base_latency"]),
+        hop_latency={over: lists(rows) for over, rows in table["hop_latency"].items()},
+        net_overhead=table["net_overhead"],
+        generations=tuple(map(_generation, table["generations"])),
+        ll_most_by_cpu=table["ll_most_by_cpu"],
+        tree_correction=tuple(tuple(map(float, row)) for row in table["tree_correction"]),
+        nvls_tree_correction_from=table["nvls_tree_correction_from"],
+        nvls_least_gpus=table["nvls_least_gpus"],
+        search_rules=Rules(
+            tuple(
+                (row["sm"], _rates(row["one_node"]), _rates(row["several_nodes"]))
+                for row in table["channel_bandwidths"]
+            ),
+            table["any_port_below"],
+        ),
+    )
+
+
+def _generation(row: dict[str, Any]) -> Generation:
+    # Every list of a row is a limit by number of nodes.
+    limits: dict[str, Any] = {key: tuple(map(float, value)) for key, value in row.items() if isinstance(value, list)}
+    return Generation(**{**row, **limits})
+
+
+def _rates(gigabytes: list[float]) -> tuple[Fraction, ...]:
+    return tuple(Fraction(str(rate)) * 10**9 for rate in gigabytes)

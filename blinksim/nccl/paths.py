@@ -1,0 +1,230 @@
+"""Paths between GPUs, network ports, CPUs and NVSwitches, with their kind and bandwidth.
+
+A breadth-first walk from every such vertex: fewest hops win, and among those the larger bandwidth of the narrowest
+link. GPUs do not forward, except one between two NVLinks. Then NCCL's policies bend some paths: GPUs that may not read
+each other's memory go through a CPU, a port is reached through the GPU beside it (PXN), and a port too far for
+GPUDirect RDMA is reached through the CPU (NCCL 2.28.3, graph/paths.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from blinksim.nccl.graphs import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
+from blinksim.nccl.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, System
+
+LOCAL_BANDWIDTH = 5_000_000_000_000 // GRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """kind: a path type of `blinksim.nccl.graphs`. bandwidth: of the narrowest link, in `GRAIN`. wires: in order."""
+
+    kind: int
+    bandwidth: int
+    wires: tuple[int, ...] = ()
+
+    @property
+    def hops(self) -> int:
+        return len(self.wires)
+
+
+NOWHERE = Path(DIS, 0)
+
+
+class Paths:
+    """All paths of a system that the search may ask for; `paths[a, b]` for positions of vertices a and b."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.gpus, self.ports, self.switches = system.gpus, system.ports, system.switches
+        self.cpus = system.of_kind(CPU_KIND)
+        self._table: dict[tuple[int, int], Path] = {}
+        for end in (*self.cpus, *self.gpus, *self.ports, *self.switches):
+            for start, path in _walk(system, end).items():
+                self._table[start, end] = path
+        self._avoid_peers()
+        self.local_gpu: dict[int, int | None] = {}
+        for port in self.ports:
+            self._bend_towards(port)
+        for port in self.ports:
+            self.local_gpu[port] = self._beside(port)
+
+    def __getitem__(self, ends: tuple[int, int]) -> Path:
+        return self._table.get(ends, NOWHERE)
+
+    # --- what the search starts from ------------------------------------------------------------------------------
+
+    def between_gpus(self) -> list[Path]:
+        return [self[a, b] for a in self.gpus for b in self.gpus if a != b]
+
+    def to_ports(self) -> list[Path]:
+        return [self[gpu, port] for gpu in self.gpus for port in self.ports]
+
+    def widest(self) -> int:
+        """The largest bandwidth of a path that a channel needs: between GPUs, or to a port if there are ports."""
+        found = self.to_ports() if self.ports else self.between_gpus()
+        return max((path.bandwidth for path in found), default=LOCAL_BANDWIDTH)
+
+    def total(self) -> int:
+        """The most that one GPU can send: over all its NVLinks, or over PCIe."""
+        if not self.ports and len(self.gpus) == 1:
+            return LOCAL_BANDWIDTH
+        system, most = self.system, 0
+        for gpu in self.gpus:
+            wires = [system.wires[i] for i in system.out[gpu]]
+            nvlink = sum(wire.bandwidth for wire in wires if wire.kind == NVL)
+            pcie = max((wire.bandwidth for wire in wires if wire.kind == PIX), default=0)
+            most = max(most, nvlink, pcie)
+        return most
+
+    def nearest(self, start: int, ends: Iterable[int]) -> list[int]:
+        """Those of `ends` that `start` reaches with the largest bandwidth, and among these by the best kind of path."""
+        scores = [(-self[start, end].bandwidth, self[start, end].kind, end) for end in ends]
+        best = min(((width, kind) for width, kind, _ in scores if kind < DIS), default=None)
+        return [end for width, kind, end in scores if (width, kind) == best]
+
+    def local_cpu(self, gpu: int) -> int | None:
+        reached = [cpu for cpu in self.cpus if self[gpu, cpu].kind < DIS]
+        return min(reached, key=lambda cpu: self[gpu, cpu].hops, default=None)
+
+    def split_by_nvlink(self) -> bool:
+        """Whether NCCL takes the GPUs for exactly two islands of NVLink, of more than one GPU each.
+
+        It looks at each GPU once, in order, and puts it on the island of the last earlier one that NVLink joins it to;
+        so it also sees two islands where the link between them comes late (found by comparing 124 subsets of a DGX-1).
+        """
+        island = list(range(len(self.gpus)))
+        for late, gpu in enumerate(self.gpus):
+            for early in range(late):
+                if self[gpu, self.gpus[early]].kind == NVL:
+                    island[late] = island[early]
+        return sum(island.count(root) > 1 for root in set(island)) == 2
+
+    # --- policies -------------------------------------------------------------------------------------------------
+
+    def _via(self, start: int, middle: int, end: int) -> None:
+        """Sends the path from `start` to `end` through `middle`, unless that cannot be reached."""
+        first, second = self[start, middle], self[middle, end]
+        if DIS in (first.kind, second.kind):
+            return
+        kind = PXN if self.system.vertices[middle].kind == GPU_KIND else _merge(first.kind, second.kind)
+        width = min(first.bandwidth, second.bandwidth)
+        self._table[start, end] = Path(kind, width, (*first.wires, *second.wires))
+
+    def _avoid_peers(self) -> None:
+        """GPUs that are not peers talk through host memory, beside the CPU of the one that reads."""
+        system = self.system
+        amd_pair = system.arch == "x86_64" and system.vendor == "AuthenticAMD" and len(self.gpus) <= 2
+        farthest = SYS if amd_pair else PXB
+        for reader in self.gpus:
+            for writer in self.gpus:
+                cpu = self.local_cpu(reader)
+                if reader != writer and self[writer, reader].kind > farthest and cpu is not None:
+                    self._via(writer, cpu, reader)
+
+    def _bend_towards(self, port: int) -> None:
+        for gpu in self.gpus:
+            relay = self._beside(port)
+            direct = self[gpu, port]
+            if relay is not None and relay != gpu:
+                its = self[relay, port]
+                better = its.bandwidth > direct.bandwidth or direct.kind > PXN
+                if its.kind <= P2C and self[relay, gpu].kind <= NVL and better:
+                    self._via(gpu, relay, port)
+            if self[gpu, port].kind < DIS and not self._reads_memory(gpu, port):
+                cpu = self.local_cpu(gpu)
+                if cpu is not None:
+                    self._via(port, cpu, gpu)
+                    self._via(gpu, cpu, port)
+
+    def _reads_memory(self, gpu: int, port: int) -> bool:
+        """Whether GPUDirect RDMA works and the port is near enough for it."""
+        vertices = self.system.vertices
+        if not (vertices[port].direct and vertices[gpu].direct):
+            return False
+        path = self[gpu, port]
+        if path.kind == PXN:
+            relay = next(
+                wire.dst
+                for wire in map(self.system.wires.__getitem__, path.wires)
+                if vertices[wire.dst].kind == GPU_KIND
+            )
+            path, gpu = self[relay, port], relay
+        cpu = self.local_cpu(gpu)
+        if path.kind == P2C or (path.kind == PHB and cpu is not None and self[gpu, cpu].kind == C2C):
+            return True
+        return path.kind <= PXB
+
+    def _beside(self, port: int) -> int | None:
+        """The GPU that the port is local to: of its nearest GPUs the one that prefers it on the earliest channel."""
+        near = self.nearest(port, self.gpus)
+        wanted = ((gpu, channel) for channel in range(len(self.ports)) for gpu in near)
+        return next((gpu for gpu, channel in wanted if self.port_of(gpu, channel) == port), None)
+
+    def port_of(self, gpu: int, channel: int) -> int:
+        """The port that a GPU prefers for a channel: GPUs that share ports spread over them."""
+        local = self.nearest(gpu, self.ports)
+        if not local:
+            return -1
+        sharing = len(self.nearest(local[0], self.gpus))
+        number = self.system.vertices[gpu].number
+        if len(local) & (len(local) - 1) == 0:
+            number = _mirrored(number, len(local))
+        number += channel % -(-len(local) // max(1, sharing))
+        return local[number % len(local)]
+
+
+def _mirrored(number: int, power: int) -> int:
+    """`number` with its low bits in reverse order, as many as `power` (a power of two) needs."""
+    bits = power.bit_length() - 1
+    return int(f"{number % power:0{bits}b}"[::-1], 2) if bits else 0
+
+
+def _merge(a: int, b: int) -> int:
+    """The kind of a path of two parts: the worse one, but chip link and PCIe through its CPU are nearer than PHB."""
+    if {a, b} == {C2C, PHB}:
+        return P2C
+    return max(a, b)
+
+
+def _walk(system: System, end: int) -> dict[int, Path]:
+    """The path to `end` from every vertex that reaches it."""
+    vertices = system.vertices
+    found = {end: Path(LOC, LOCAL_BANDWIDTH)}
+    layer = [end]
+    while layer:
+        following: list[int] = []
+        for here in layer:
+            for i in system.out[here]:
+                wire = system.wires[i]
+                there, path = wire.dst, found[here]
+                bridge = here != end and vertices[here].kind == GPU_KIND
+                if bridge and (wire.kind != NVL or vertices[there].kind != GPU_KIND or path.hops > 1):
+                    continue
+                known = found.get(there)
+                width = min(path.bandwidth, wire.bandwidth)
+                if known is not None and (known.hops <= path.hops or known.bandwidth >= width):
+                    continue
+                kind = _merge(path.kind, _step(system, here, i, path))
+                found[there] = Path(kind, width, (system.back[i], *path.wires))
+                if there not in following:
+                    following.append(there)
+        layer = following
+    return found
+
+
+def _step(system: System, here: int, i: int, path: Path) -> int:
+    """The kind that one more link gives to a path."""
+    wire, vertices = system.wires[i], system.vertices
+    kinds = (vertices[here].kind, vertices[wire.dst].kind)
+    if wire.kind == NET or PORT_KIND in kinds:
+        return LOC
+    if wire.kind == PIX and kinds == (PCI_KIND, PCI_KIND):
+        return PXB
+    if wire.kind == PIX and CPU_KIND in kinds:
+        return PHB
+    if wire.kind == NVL and kinds[0] == GPU_KIND and path.kind == NVL:
+        return NVB
+    return wire.kind

@@ -1,0 +1,150 @@
+"""What NCCL would do on a machine: the channels that it finds and the table by which it chooses.
+
+The order is NCCL's own: rings first, then trees with as many channels as rings, then NVLS where the switches can
+multicast (NCCL 2.28.3, init.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from blinksim.errors import InputError
+from blinksim.nccl import constants as figures
+from blinksim.nccl import tuner
+from blinksim.nccl.constants import Constants
+from blinksim.nccl.graphs import BALANCED_TREE, NVLS, RING, ChannelGraph
+from blinksim.nccl.paths import Paths
+from blinksim.nccl.search import MOST_CHANNELS, search
+from blinksim.nccl.system import System, system_of
+from blinksim.topology.graph import Topology
+
+FAMILIES = ("ring", "tree", "nvls")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """NCCL's channels and choices for one communicator.
+
+    members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs. ring, tree, nvls: the
+    channels; nvls is None where NCCL does not use multicast. names: device of the first node by GPU number. assumed:
+    what the machine does not say and was taken for granted.
+    """
+
+    machine: str
+    members: tuple[str, ...]
+    version: str
+    job: tuner.Job
+    ring: ChannelGraph
+    tree: ChannelGraph
+    nvls: ChannelGraph | None = None
+    names: Mapping[int, str] = field(default_factory=dict, hash=False)
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def constants(self) -> Constants:
+        return figures.load(self.version)
+
+    @property
+    def graphs(self) -> dict[str, ChannelGraph]:
+        """The graphs by family: ``ring``, ``tree`` and perhaps ``nvls``."""
+        found = {"ring": self.ring, "tree": self.tree}
+        return found if self.nvls is None else {**found, "nvls": self.nvls}
+
+    @property
+    def nchannels(self) -> int:
+        """Channels of the communicator before NCCL doubles them: rings and trees use equally many."""
+        return min(self.ring.nchannels, self.tree.nchannels)
+
+    @cached_property
+    def rows(self) -> tuple[tuner.Row, ...]:
+        """The tuner's table: latency and bandwidth by collective, algorithm and protocol."""
+        return tuner.table(self.job, self.graphs, self.constants)
+
+    def orders(self, family: str) -> tuple[tuple[str, ...], ...]:
+        """For each channel of a family the first node's devices in the order of the ring or chain."""
+        graph = self.graphs[family]
+        return tuple(tuple(self.names.get(number, f"gpu{number}") for number in channel) for channel in graph.channels)
+
+    def times(self, collective: str, size: int) -> list[tuner.Timing]:
+        """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.times`."""
+        return tuner.times(self, collective, size)
+
+    def best(self, collective: str, size: int) -> tuner.Timing:
+        """What NCCL chooses for a collective of `size` bytes."""
+        return tuner.best(self, collective, size)
+
+    def __repr__(self) -> str:
+        lines = [f"<NCCL {self.version} on {self.machine}, {self.job.ranks} ranks on {self.job.nnodes} nodes"]
+        for family, graph in self.graphs.items():
+            lines.append(
+                f"  {family}: {graph.nchannels} x {float(graph.bw_intra) / 1e9:g} GB/s, "
+                f"{graph.type_intra} inside, {graph.type_inter} to the network"
+            )
+        return "\n".join(lines) + ">"
+
+
+def predict(
+    topology: Topology,
+    members: Sequence[str] | None = None,
+    *,
+    nodes: int | None = None,
+    version: str = figures.DEFAULT_VERSION,
+    multicast: bool = True,
+    graphs: Mapping[str, ChannelGraph] | None = None,
+) -> Prediction:
+    """The channels that NCCL finds for `members` (default: the topology's), and its table of times.
+
+    The topology is a whole machine, not a selection: NCCL plans over NVLink, PCIe and CPUs, and never through GPUs
+    that are not members. Its figures are those of the rates ``nccl``; with other rates the answer is what NCCL would
+    do if it knew those. nodes: how many nodes like this one there are, for a machine of one node with a fabric.
+    multicast: whether NVLS may be used (as NCCL_NVLS_ENABLE). graphs: channels given by a graph file, by family,
+    instead of those of the search.
+
+    Raises `InputError` for unknown members, versions and families, `InfeasibleError` where NCCL does not run.
+    """
+    given = dict(graphs or {})
+    for family in given:
+        if family not in FAMILIES:
+            raise InputError(f"no channels of NCCL are called {family!r}; known: {', '.join(FAMILIES)}")
+    constants = figures.load(version)
+    system = system_of(topology, members, nodes)
+    paths = Paths(system)
+    job = job_of(system, constants, multicast)
+    rules = constants.search_rules
+
+    def found(family: str, pattern: int, least: int, most: int) -> ChannelGraph | None:
+        return given[family] if family in given else search(paths, rules, pattern, least, most)
+
+    ring = found("ring", RING, 1, MOST_CHANNELS)
+    assert ring is not None
+    tree = found("tree", BALANCED_TREE, ring.nchannels, ring.nchannels)
+    assert tree is not None
+    nvls = found("nvls", NVLS, 1, MOST_CHANNELS) if job.multicast else None
+    vertices = [system.vertices[gpu] for gpu in system.gpus]
+    return Prediction(
+        machine=topology.name,
+        members=tuple(topology.members if members is None else members),
+        version=version,
+        job=job,
+        ring=ring,
+        tree=tree,
+        nvls=nvls,
+        names={vertex.number: vertex.name for vertex in vertices},
+        assumed=system.assumed,
+    )
+
+
+def job_of(system: System, constants: Constants, multicast: bool = True) -> tuner.Job:
+    """What the tuner knows of a system besides its channels."""
+    enough = len(system.gpus) >= constants.nvls_least_gpus
+    return tuner.Job(
+        ranks=len(system.gpus) * system.nnodes,
+        nnodes=system.nnodes,
+        sm=system.lowest_sm,
+        alike=system.alike,
+        vendor=system.vendor,
+        arch=system.arch,
+        multicast=multicast and bool(system.switches) and system.lowest_sm >= 90 and enough,
+    )

@@ -1,0 +1,215 @@
+"""What one attempt of the search may use, and in which order it tries it: paths, GPUs and network ports.
+
+Neighbours are tried by bandwidth, then by nearness; behind NVSwitches only the GPUs next to each other in index order
+are. A channel takes its bandwidth from every link of a path; through an Intel root complex peer-to-peer traffic takes
+6/5 of it, and what a GPU older than sm80 receives costs it an eighth in the other direction (NCCL 2.28.3,
+graph/search.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from blinksim.nccl.graphs import BALANCED_TREE, NVL, PHB, PIX, RING, SPLIT_TREE, TREE
+from blinksim.nccl.paths import Path, Paths
+from blinksim.nccl.system import CPU_KIND, GPU_KIND, GRAIN
+
+GB = 10**9 // GRAIN
+Demand = tuple[tuple[int, int], ...]
+"""(link, amount in `GRAIN`) of everything that a channel takes on a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one attempt looks for, or with channels what it found.
+
+    bw_intra, bw_inter: of a channel, in `GRAIN`. type_intra, type_inter: the worst kinds of paths allowed. same: all
+    channels are copies of the first. cross: 2 if two channels may exchange their ports, else 0. least, most: number
+    of channels. channels: GPUs by index; nets: ports by index. hops: links crossed. latency: of the last port, seconds.
+    """
+
+    pattern: int
+    type_intra: int
+    type_inter: int
+    bw_intra: int
+    bw_inter: int
+    same: bool
+    cross: int
+    least: int
+    most: int
+    channels: tuple[tuple[int, ...], ...] = ()
+    nets: tuple[tuple[int, int], ...] = ()
+    hops: int = 0
+    latency: float = 0.0
+
+    @property
+    def nchannels(self) -> int:
+        return len(self.channels)
+
+    @property
+    def is_tree(self) -> bool:
+        return self.pattern in (BALANCED_TREE, SPLIT_TREE, TREE)
+
+
+class Reach:
+    """The paths of a system that a plan allows; GPUs and ports are counted by index."""
+
+    def __init__(self, paths: Paths, plan: Plan) -> None:
+        self.paths, self.plan = paths, plan
+        self.gpus, self.ports = paths.gpus, paths.ports
+        self.count = len(self.gpus)
+        self.go = [
+            [self._demand(a, b, plan.bw_intra, plan.type_intra) if a != b else None for b in self.gpus]
+            for a in self.gpus
+        ]
+        vertices = paths.system.vertices
+        self.local = {port: self._index(paths.local_gpu[vertex]) for port, vertex in enumerate(self.ports)}
+        self.latency = [vertices[port].latency for port in self.ports]
+        cards = [vertices[port].card for port in self.ports]
+        self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
+        self._starts: dict[int, list[int]] = {}
+        self._orders: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._following: dict[tuple[int, int, int, int], Sequence[int]] = {}
+        self._preferred: dict[int | None, list[int]] = {}
+        self._port_demands: dict[tuple[int, int, bool, int], Demand | None] = {}
+
+    def _index(self, gpu: int | None) -> int | None:
+        return None if gpu is None else self.gpus.index(gpu)
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def _demand(self, a: int, b: int, bandwidth: int, worst: int) -> Demand | None:
+        """What a channel takes on the path between vertices a and b; None if that is of too bad a kind."""
+        path = self.paths[a, b]
+        if path.kind > worst or (self.plan.is_tree and self.paths[b, a].kind > worst):
+            return None
+        return self.amounts(a, path, bandwidth)
+
+    def amounts(self, start: int, path: Path, bandwidth: int) -> Demand:
+        """What `bandwidth` over a path from the vertex `start` takes from every link."""
+        system = self.paths.system
+        vertices = system.vertices
+        wires = [system.wires[i] for i in path.wires]
+        from_gpu = vertices[start].kind == GPU_KIND
+        on_pcie = bandwidth
+        through_root = path.kind == PHB and from_gpu and any(vertices[wire.dst].kind == CPU_KIND for wire in wires)
+        if through_root and system.arch == "x86_64" and system.vendor == "GenuineIntel":
+            on_pcie = bandwidth * 6 // 5
+        amounts: list[tuple[int, int]] = []
+        for i, wire in zip(path.wires, wires, strict=True):
+            amount = on_pcie if wire.kind == PIX else bandwidth
+            amounts.append((i, amount))
+            target = vertices[wire.dst]
+            if target.kind == GPU_KIND and target.sm < 80 and not from_gpu:
+                amounts.append((system.back[i], amount // 8))
+            if target.kind == CPU_KIND and system.arch == "ppc64" and wire.kind == NVL:
+                amounts.append((system.back[i], amount))
+        return tuple(amounts)
+
+    def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
+        """What a channel takes between a GPU and a port; None if the port is too far."""
+        key = (gpu, port, entering, bandwidth)
+        if key not in self._port_demands:
+            a, b = self.gpus[gpu], self.ports[port]
+            ends = (b, a) if entering else (a, b)
+            self._port_demands[key] = self._demand(*ends, bandwidth, self.plan.type_inter)
+        return self._port_demands[key]
+
+    def port_hops(self, gpu: int, port: int, entering: bool) -> int:
+        a, b = self.gpus[gpu], self.ports[port]
+        return self.paths[(b, a) if entering else (a, b)].hops
+
+    def port_bandwidth(self) -> list[int]:
+        system = self.paths.system
+        return [sum(system.wires[i].bandwidth for i in system.out[port]) for port in self.ports]
+
+    # --- GPUs -----------------------------------------------------------------------------------------------------
+
+    def following(self, gpu: int, used: int, towards: int, entry: int) -> Sequence[int]:
+        """The GPUs to try after `gpu`, best first, without those in the bit set `used`.
+
+        towards: 1 if the next GPU leads to a port, -1 if a later one does, 0 on a single node. entry: the port by
+        which the channel entered, -1 for none.
+        """
+        key = (gpu, used, towards, entry)
+        if key not in self._following:
+            if (gpu, entry) not in self._orders:
+                self._orders[gpu, entry] = self._order(gpu, entry)
+            left = [there for there in self._orders[gpu, entry] if not used >> there & 1]
+            if towards == -1 and self._alike(gpu, left):
+                left.reverse()
+            self._following[key] = self._neighbours(gpu, left) if self.paths.switches else left
+        return self._following[key]
+
+    def _order(self, gpu: int, entry: int) -> tuple[int, ...]:
+        """All other GPUs: by bandwidth to the port `entry`, then by bandwidth, nearness and index from `gpu`."""
+        scores = []
+        for distance in range(1, self.count):
+            there = (gpu + distance) % self.count
+            path = self.paths[self.gpus[gpu], self.gpus[there]]
+            if not path.wires:
+                continue
+            outside = (0, 0, 0)
+            if entry >= 0:
+                port = self.paths[self.ports[entry], self.gpus[there]]
+                outside = (-(port.bandwidth // GB), -(self._pcie(there) // GB), port.hops)
+            scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
+        return tuple(there for _, there in sorted(scores))
+
+    def _pcie(self, gpu: int) -> int:
+        system = self.paths.system
+        for i in system.out[self.gpus[gpu]]:
+            if system.wires[i].kind == PIX:
+                return min(system.wires[i].bandwidth, system.wires[system.back[i]].bandwidth)
+        return -GB
+
+    def _alike(self, gpu: int, others: Sequence[int]) -> bool:
+        here = self.gpus[gpu]
+        paths = [self.paths[here, self.gpus[there]] for there in others]
+        return len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1
+
+    def _neighbours(self, gpu: int, left: Sequence[int]) -> Sequence[int]:
+        after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
+        if self.plan.pattern == RING:
+            wanted = [before, after]
+        elif self.plan.pattern in (SPLIT_TREE, BALANCED_TREE):
+            wanted = [after, before]
+        else:
+            wanted = [after]
+        return [there for there in dict.fromkeys(wanted) if there in left]
+
+    # --- network ports --------------------------------------------------------------------------------------------
+
+    def ports_for(self, gpu: int | None) -> list[int]:
+        """Ports for a GPU (None: for any), those that GPUs prefer first, then all others near enough."""
+        if gpu in self._preferred:
+            return self._preferred[gpu]
+        gpus = range(self.count) if gpu is None else (gpu,)
+        index = {port: number for number, port in enumerate(self.ports)}
+        found: dict[int, None] = {}
+        for one in gpus:
+            own = [self.paths.port_of(self.gpus[one], channel) for channel in range(len(self.ports))]
+            # The ports that a GPU takes in turn repeat from the first on.
+            turns = own[: own.index(own[0], 1)] if own[0] in own[1:] else own
+            found |= dict.fromkeys(index[port] for port in turns if port in index)
+        for kind in range(self.plan.type_inter + 1):
+            for one in gpus:
+                near = (
+                    port for port, vertex in enumerate(self.ports) if self.paths[self.gpus[one], vertex].kind == kind
+                )
+                found |= dict.fromkeys(near)
+        self._preferred[gpu] = list(found)
+        return self._preferred[gpu]
+
+    def starts(self, port: int) -> list[int]:
+        """The GPUs that a port reaches with its largest bandwidth over the fewest links, if that is enough."""
+        if port not in self._starts:
+            near = [self.paths[self.ports[port], gpu] for gpu in self.gpus]
+            widest = max(path.bandwidth for path in near)
+            hops = min(path.hops for path in near if path.bandwidth == widest)
+            enough = widest >= self.plan.bw_inter // GB * GB
+            self._starts[port] = [
+                gpu for gpu, path in enumerate(near) if enough and (path.bandwidth, path.hops) == (widest, hops)
+            ]
+        return self._starts[port]

@@ -1,0 +1,229 @@
+"""NCCL's search for channels: which bandwidth, kinds of paths and pattern to try, in which order, when to stop.
+
+A first pass relaxes one demand after the other (equal channels, balanced trees, NVLink only, near ports, one port per
+channel, bandwidth) until channels are found that cannot be beaten by much; a second doubles wide channels and tries to
+raise the bandwidth of those found (NCCL 2.28.3, graph/search.cc).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from blinksim.nccl.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
+from blinksim.nccl.graphs import BALANCED_TREE, DIS, LOC, NVLS, PATH_TYPES, PIX, PXN, RING, SYS, TREE, ChannelGraph
+from blinksim.nccl.paths import Paths
+from blinksim.nccl.reach import GB, Plan
+from blinksim.nccl.system import GRAIN
+
+ALL_VISITS = 1 << 19
+MOST_CHANNELS = 32
+MOST_HEADS = 32
+NO_SOLUTION = Fraction(100_000_000)
+"""Bytes/s that NCCL writes for a channel where it found none."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What differs between versions of the search.
+
+    bandwidths: bytes/s of a channel that are tried, (least compute capability, inside a node, on several nodes),
+    highest capability first. any_port_below: compute capability below which ports of any distance may be tried.
+    """
+
+    bandwidths: tuple[tuple[int, tuple[Fraction, ...], tuple[Fraction, ...]], ...]
+    any_port_below: int = 0
+
+    def tried(self, sm: int, inside: bool) -> list[int]:
+        row = next(row for row in self.bandwidths if sm >= row[0])
+        return [round(rate / GRAIN) for rate in (row[1] if inside else row[2])]
+
+
+class _Schedule:
+    """The state of the search for one pattern: the best channels so far, and what is tried now."""
+
+    def __init__(self, paths: Paths, rules: Rules, pattern: int, least: int, most: int) -> None:
+        self.paths, system = paths, paths.system
+        self.gpus, self.sm = len(paths.gpus), system.lowest_sm
+        self.inter = bool(paths.ports)
+        self.total = paths.total()
+        self.widest = paths.widest()
+        self.rates = rules.tried(self.sm, not self.inter)
+        if self.gpus == 1 and pattern != RING:
+            pattern = TREE
+        if pattern == NVLS:
+            most = min(MOST_HEADS, self.gpus)
+            least = least if self.inter else most
+        if pattern == RING and least == 1 and paths.split_by_nvlink():
+            least = 2
+        between = [path.kind for path in paths.between_gpus()]
+        outward = [path.kind for path in paths.to_ports()]
+        self.first_intra, self.last_intra = (min(between), max(between)) if between else (LOC, SYS)
+        self.first_inter, self.last_inter = (min(outward), max(outward)) if outward else (PIX, SYS)
+        if outward and self.sm < rules.any_port_below:
+            self.last_inter = SYS
+        self.may_cross = len(paths.ports) > 1 and pattern in (RING, BALANCED_TREE)
+        self.same = pattern != NVLS
+        # Equal channels are pointless to vary where AMD's CPUs are between the GPUs.
+        self.amd = system.arch == "x86_64" and system.vendor == "AuthenticAMD"
+        self.now = Plan(pattern, self.first_intra, self.first_inter, 0, 0, self.same, 0, least, most)
+        self.best = self.now
+        self.visits = 0
+        self.left = ALL_VISITS
+        self.kinds = set(between)
+        self.port_kinds = {paths[ends].kind for a in paths.gpus for b in paths.ports for ends in ((a, b), (b, a))}
+        self._in_vain: dict[object, int] = {}
+
+    def attempt(self) -> None:
+        """Searches for what is wanted now; `visits` is what is left of its budget, -1 if no more can be found."""
+        budget = VISITS_SAME_CHANNELS if self.now.same else VISITS
+        self.left -= budget
+        key = self._signature()
+        if key in self._in_vain:
+            self.visits = self._in_vain[key]
+            return
+        attempt = Attempt(self.paths, self.now, self.best, budget)
+        found = attempt.run()
+        self.visits = attempt.visits
+        if found is None:
+            self._in_vain[key] = attempt.visits
+        else:
+            self.best = found
+
+    def _signature(self) -> object:
+        """Attempts of the same signature can use the same paths, so one that failed need not be repeated."""
+        intra = max((kind for kind in self.kinds if kind <= self.now.type_intra), default=0)
+        inter = max((kind for kind in self.port_kinds if kind <= self.now.type_inter), default=0)
+        return replace(self.now, type_intra=intra, type_inter=inter, channels=(), nets=())
+
+    # --- first pass -----------------------------------------------------------------------------------------------
+
+    def start(self, least: int) -> int:
+        """Index of the first bandwidth that a path can carry, and one GPU `least` times."""
+        # Only a ring has every GPU both receive and send all data.
+        top, parts = (self.gpus, self.gpus - 1) if self.gpus > 1 and self.now.pattern != RING else (1, 1)
+        last = len(self.rates) - 1
+        return next(
+            (
+                i
+                for i, rate in enumerate(self.rates)
+                if rate <= self.widest and rate * least * parts <= self.total * top
+            ),
+            last,
+        )
+
+    def enough(self) -> bool:
+        return self.visits == -1 or self.best.nchannels * self.best.bw_inter >= self.total
+
+    def first_pass(self) -> None:
+        index = self.start(self.now.least)
+        preset = self.now
+        self.now = replace(self.now, bw_intra=self.rates[index], bw_inter=self.rates[index])
+        while True:
+            self.attempt()
+            if self.enough():
+                return
+            now, best = self.now, self.best
+            if now.same and not (self.amd and now.type_intra == SYS):
+                self.now = replace(now, same=False)
+                continue
+            now = replace(now, same=self.same)
+            self.left = self.left + self.visits if self.visits != -1 else ALL_VISITS
+            if self.left < 0 and best.nchannels:
+                return
+            if self.sm >= 90 and now.pattern == BALANCED_TREE:
+                self.now = replace(now, pattern=TREE)
+                continue
+            now = replace(now, pattern=best.pattern if best.nchannels else preset.pattern)
+            last_intra = now.type_inter if self.inter else self.last_intra
+            none = best.nchannels == 0
+            if now.type_intra < last_intra and (none or now.type_intra < best.type_intra) and now.type_intra + 1 < DIS:
+                self.now = replace(now, type_intra=now.type_intra + 1)
+                continue
+            now = replace(now, type_intra=self.first_intra)
+            nearer = none or now.type_inter < best.type_inter or now.type_inter < PXN
+            if self.inter and now.type_inter < self.last_inter and nearer and now.type_inter + 1 < DIS:
+                self.now = replace(now, type_inter=now.type_inter + 1)
+                continue
+            now = replace(now, type_inter=self.first_inter)
+            if self.may_cross and now.cross == 0 and best.pattern in (RING, BALANCED_TREE):
+                self.now = replace(now, cross=2)
+                continue
+            now = replace(now, cross=0)
+            if index + 1 == len(self.rates) or (best.nchannels and self.rates[index + 1] * 100 <= best.bw_inter * 49):
+                return
+            index += 1
+            self.now = replace(now, bw_intra=self.rates[index], bw_inter=self.rates[index])
+
+    # --- second pass ----------------------------------------------------------------------------------------------
+
+    def double(self) -> None:
+        """Cuts wide channels in two."""
+        best = self.best
+        if not best.nchannels or best.pattern == NVLS or best.bw_intra < 25 * GB:
+            return
+        if self.sm > 80 and best.bw_intra < 50 * GB and best.nchannels > 4:
+            return
+        count = min(2 * best.nchannels, best.most)
+        parts = -(-count // best.nchannels)
+        channels, nets = (best.channels * 2)[:count], (best.nets * 2)[:count]
+        intra, inter = best.bw_intra // parts, best.bw_inter // parts
+        self.best = replace(best, bw_intra=intra, bw_inter=inter, channels=channels, nets=nets)
+
+    def second_pass(self) -> None:
+        best = self.best
+        index = next((i for i, rate in enumerate(self.rates) if rate <= best.bw_inter), len(self.rates) - 1)
+        rate = self.rates[index]
+        self.now = replace(best, bw_intra=rate, bw_inter=rate, least=best.nchannels, channels=(), nets=())
+        self.visits = -1
+        while self.visits != 0 and index > 0:
+            now, best = self.now, self.best
+            if best.pattern == RING:
+                self.now = replace(now, bw_intra=self.rates[index - 1], bw_inter=self.rates[index - 1])
+            elif best.pattern == NVLS and now.bw_inter == best.bw_inter and now.bw_inter < 2 * now.bw_intra:
+                count = best.nchannels
+                self.now = replace(now, bw_inter=self.rates[index - 1], least=count, most=count)
+            elif now.bw_intra == best.bw_intra and now.bw_intra < 2 * now.bw_inter:
+                self.now = replace(now, bw_intra=self.rates[index - 1])
+            else:
+                return
+            index -= 1
+            self.attempt()
+
+    def graph(self) -> ChannelGraph | None:
+        best, vertices = self.best, self.paths.system.vertices
+        gpus = [vertices[gpu].number for gpu in self.paths.gpus]
+        ports = [vertices[port].number for port in self.paths.ports]
+        if best.nchannels == 0 and best.pattern == NVLS:
+            return None
+        if best.nchannels == 0:
+            nets = ((ports[0], ports[0]),) if ports else ()
+            far = PATH_TYPES[SYS]
+            return ChannelGraph(
+                best.pattern, 1, NO_SOLUTION, NO_SOLUTION, far, far, best.same, channels=(tuple(gpus),), nets=nets
+            )
+        return ChannelGraph(
+            pattern=best.pattern,
+            nchannels=best.nchannels,
+            bw_intra=Fraction(best.bw_intra * GRAIN),
+            bw_inter=Fraction(best.bw_inter * GRAIN),
+            type_intra=PATH_TYPES[best.type_intra],
+            type_inter=PATH_TYPES[best.type_inter],
+            same_channels=best.same,
+            latency_inter=best.latency,
+            cross_nic=best.cross,
+            channels=tuple(tuple(gpus[gpu] for gpu in channel) for channel in best.channels),
+            nets=tuple((ports[entry], ports[leave]) for entry, leave in best.nets),
+        )
+
+
+def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int = MOST_CHANNELS) -> ChannelGraph | None:
+    """The channels that NCCL finds for a pattern: at least `least` and at most `most` of them.
+
+    None for NVLS where none is found; for others one channel in listed order at `NO_SOLUTION`.
+    """
+    state = _Schedule(paths, rules, pattern, least, most)
+    state.first_pass()
+    state.double()
+    state.second_pass()
+    return state.graph()

@@ -1,0 +1,301 @@
+"""The machine as NCCL sees it: one node's GPUs, PCIe tree, CPUs, NVSwitch and network ports, and the links among them.
+
+NCCL plans for one node; of the other nodes it knows that they exist. It merges all NVSwitches into one vertex, leaves
+out GPUs that take no part, adds up parallel links, and looks at a vertex's links widest first, the one towards the CPU
+last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the search's sums are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.nccl.graphs import C2C, NET, NVL, PIX, SYS
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Device, Topology
+
+GRAIN = 1000
+"""Bytes/s of the unit in which this package counts bandwidth."""
+GPU_KIND, PCI_KIND, SWITCH_KIND, CPU_KIND, NIC_KIND, PORT_KIND = "gpu", "pcie", "switch", "cpu", "nic", "port"
+
+DEFAULT_SM = 80
+DEFAULT_CPU = ("x86_64", "GenuineIntel")
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A device as NCCL's graph has it.
+
+    kind: one of the six kinds above. number: ``dev`` of a GPU or port. sm: compute capability times ten, of a GPU.
+    direct: whether GPUDirect RDMA works with it. card: of a port, what tells physical ports apart. latency: seconds,
+    of a port.
+    """
+
+    kind: str
+    name: str
+    number: int = 0
+    sm: int = 0
+    direct: bool = True
+    card: tuple[object, ...] = ()
+    latency: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A directed link of NCCL's graph; kind is a path type of `blinksim.nccl.graphs`, bandwidth counts in `GRAIN`."""
+
+    src: int
+    dst: int
+    kind: int
+    bandwidth: int
+
+
+@dataclass(frozen=True)
+class System:
+    """One node, and how many there are.
+
+    gpus, ports, cpus, switches: positions in `vertices`. ranks: the number (``dev``) of the GPU of each local rank.
+    out: for each vertex its links in the order in which NCCL looks at them. back: for each link the one that runs the
+    other way. arch, vendor: of the CPUs. assumed: what the machine does not say and NCCL would have found out.
+    """
+
+    vertices: tuple[Vertex, ...]
+    wires: tuple[Wire, ...]
+    out: tuple[tuple[int, ...], ...]
+    back: tuple[int, ...]
+    nnodes: int
+    ranks: tuple[int, ...]
+    arch: str
+    vendor: str
+    assumed: tuple[str, ...] = ()
+
+    def of_kind(self, kind: str) -> tuple[int, ...]:
+        return tuple(i for i, vertex in enumerate(self.vertices) if vertex.kind == kind)
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        return self.of_kind(GPU_KIND)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The network ports; none if all ranks are on one node, because NCCL then leaves them out."""
+        return self.of_kind(PORT_KIND) if self.nnodes > 1 else ()
+
+    @property
+    def switches(self) -> tuple[int, ...]:
+        return self.of_kind(SWITCH_KIND)
+
+    @property
+    def lowest_sm(self) -> int:
+        return min(self.vertices[gpu].sm for gpu in self.gpus)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all GPUs have the same compute capability."""
+        return len({self.vertices[gpu].sm for gpu in self.gpus}) == 1
+
+
+def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: int | None = None) -> System:
+    """NCCL's view of the node on which `members` (default: the topology's) run.
+
+    nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of several nodes
+    says so itself. Raises `InfeasibleError` where NCCL does not run or where the nodes take part with different GPUs,
+    and `InputError` for unknown members.
+    """
+    chosen = tuple(topology.members if members is None else members)
+    if not chosen:
+        raise InputError("no members: name at least one GPU")
+    for name in chosen:
+        if topology.device(name).kind != "gpu":
+            raise InfeasibleError(f"{name} is a {topology.device(name).kind}; NCCL runs on NVIDIA GPUs")
+    groups = nodes_of(topology, chosen)
+    first = topology.device(chosen[0]).node
+    count = len(groups)
+    if nodes is not None and nodes != count:
+        if topology.nodes != 1:
+            raise InputError(f"{topology.name} has {count} nodes with members; leave nodes={nodes} out")
+        count = nodes
+    local = [chosen[rank] for rank in groups[0]]
+    places = [sorted(_place(chosen[rank], topology) for rank in group) for group in groups]
+    if any(place != places[0] for place in places):
+        raise InfeasibleError("NCCL's search is predicted for nodes that take part with the same GPUs; these differ")
+    if len(chosen) * (count // len(groups)) < 2:
+        raise InfeasibleError("one rank has nobody to talk to; name at least two members")
+    return _Builder(topology, first, local, count).build()
+
+
+def _place(name: str, topology: Topology) -> str:
+    prefix = f"n{topology.device(name).node}."
+    return name.removeprefix(prefix) if topology.nodes > 1 else name
+
+
+@dataclass
+class _Builder:
+    topology: Topology
+    node: int
+    members: list[str]
+    nnodes: int
+    vertices: list[Vertex] = field(default_factory=list)
+    at: dict[str, int] = field(default_factory=dict)
+    widths: dict[tuple[int, int, int], Fraction] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+
+    def build(self) -> System:
+        inside = [device for device in self.topology.devices if device.node == self.node and device.kind != "fabric"]
+        ports = self.ports()
+        for device in inside:
+            self.add(device, device.name in ports and self.is_port(device))
+        for link in self.topology.links:
+            a, b = self.at.get(link.src), self.at.get(link.dst)
+            if a is not None and b is not None and a != b:
+                self.join(a, b, self.kind(a, b, link.kind), link.bandwidth)
+        for name, bandwidth in ports.items():
+            card = self.at.get(name)
+            if card is None or self.vertices[card].kind == PORT_KIND:
+                continue
+            number = sum(vertex.kind == PORT_KIND for vertex in self.vertices)
+            device = self.topology.device(name)
+            self.vertices.append(self.port(device, f"{name} port", number))
+            for a, b in ((card, len(self.vertices) - 1), (len(self.vertices) - 1, card)):
+                self.join(a, b, NET, bandwidth)
+        if self.nnodes > 1 and not ports:
+            raise InfeasibleError(f"{self.topology.name} names no network port; NCCL needs one to leave a node")
+        return self.system()
+
+    # --- vertices -------------------------------------------------------------------------------------------------
+
+    def ports(self) -> dict[str, Fraction]:
+        """The devices from which links leave the node, and the bandwidth of each."""
+        if self.topology.fabric is not None:
+            width = self.topology.fabric.lane_bandwidth * self.topology.fabric.lanes
+            return dict.fromkeys(self.topology.fabric.ports, width)
+        found: dict[str, Fraction] = {}
+        for link in self.topology.links:
+            here = self.topology.device(link.src).node == self.node
+            if here and self.topology.device(link.dst).node != self.node:
+                if self.topology.device(link.src).kind != "nic":
+                    raise InfeasibleError(
+                        f"{link.name} joins nodes without a network interface; only nodes joined by those are predicted"
+                    )
+                found[link.src] = found.get(link.src, Fraction(0)) + link.bandwidth
+        return found
+
+    def is_port(self, device: Device) -> bool:
+        """Whether the device is a port behind an adapter (as imported), not the adapter itself."""
+        return "dev" in device.attributes and device.kind == "nic"
+
+    def add(self, device: Device, port: bool) -> None:
+        if device.kind == "gpu":
+            if device.name not in self.members:
+                return
+            self.at[device.name] = len(self.vertices)
+            self.vertices.append(self.gpu(device))
+            return
+        if device.kind == "tile":
+            return
+        if device.kind == "switch":
+            known = next((i for i, vertex in enumerate(self.vertices) if vertex.kind == SWITCH_KIND), None)
+            if known is not None:
+                self.at[device.name] = known
+                return
+        self.at[device.name] = len(self.vertices)
+        if port:
+            self.vertices.append(self.port(device, device.name, int(device.attributes["dev"])))
+        else:
+            self.vertices.append(Vertex(device.kind, device.name))
+
+    def gpu(self, device: Device) -> Vertex:
+        holders = [d.name for d in self.topology.devices if d.node == self.node and d.kind == "gpu"]
+        sm = device.attributes.get("sm")
+        if sm is None:
+            self.assume(f"GPUs without sm have compute capability {DEFAULT_SM / 10:g}")
+        elif not str(sm).isdigit() or not 10 <= int(sm) <= 999:
+            raise InfeasibleError(
+                f"{device.name} has sm={sm!r}; NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
+            )
+        number = int(device.attributes.get("dev", holders.index(device.name)))
+        return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), self.direct(device))
+
+    def port(self, device: Device, name: str, number: int) -> Vertex:
+        facts = device.attributes
+        card = (facts.get("guid", f"#{number}"), facts.get("port", 0))
+        if self.nnodes > 1 and "gdr" not in facts:
+            self.assume("GPUDirect RDMA works wherever gdr is not said")
+        latency = float(facts.get("latency", 0.0)) * 1e-6
+        return Vertex(PORT_KIND, name, number, direct=self.direct(device), card=card, latency=latency)
+
+    def direct(self, device: Device) -> bool:
+        return str(device.attributes.get("gdr", 1)) != "0"
+
+    def assume(self, text: str) -> None:
+        if text not in self.assumed:
+            self.assumed.append(text)
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def kind(self, a: int, b: int, link_class: str) -> int:
+        ends = {self.vertices[a].kind, self.vertices[b].kind}
+        if PORT_KIND in ends:
+            return NET
+        if ends == {CPU_KIND}:
+            return SYS
+        if link_class == "c2c":
+            return C2C
+        if link_class.startswith("pci") or ends & {PCI_KIND, NIC_KIND}:
+            return PIX
+        return NVL
+
+    def join(self, a: int, b: int, kind: int, bandwidth: Fraction) -> None:
+        self.widths[a, b, kind] = self.widths.get((a, b, kind), Fraction(0)) + bandwidth
+
+    def system(self) -> System:
+        # A link without one back cannot be used: NCCL takes every path in both directions.
+        kept = {key: width for key, width in self.widths.items() if (key[1], key[0], key[2]) in self.widths}
+        wires = [Wire(a, b, kind, round(width / GRAIN)) for (a, b, kind), width in kept.items()]
+        number = {key: i for i, key in enumerate(kept)}
+        out: list[list[int]] = [[] for _ in self.vertices]
+        for i, wire in enumerate(wires):
+            out[wire.src].append(i)
+        for links in out:
+            links.sort(key=lambda i: -wires[i].bandwidth)
+        cpus = [i for i, vertex in enumerate(self.vertices) if vertex.kind == CPU_KIND]
+        _uplinks_last(cpus, wires, out)
+        arch, vendor = self.cpu_type(cpus)
+        numbers = {vertex.name: vertex.number for vertex in self.vertices if vertex.kind == GPU_KIND}
+        return System(
+            vertices=tuple(self.vertices),
+            wires=tuple(wires),
+            out=tuple(map(tuple, out)),
+            back=tuple(number[b, a, kind] for a, b, kind in kept),
+            nnodes=self.nnodes,
+            ranks=tuple(numbers[name] for name in self.members),
+            arch=arch,
+            vendor=vendor,
+            assumed=tuple(self.assumed),
+        )
+
+    def cpu_type(self, cpus: Sequence[int]) -> tuple[str, str]:
+        if not cpus:
+            self.assume("the machine file draws no CPUs, so no path runs through host memory")
+        facts: dict[str, Any] = dict(self.topology.device(self.vertices[cpus[0]].name).attributes) if cpus else {}
+        if "arch" not in facts and "vendor" not in facts:
+            self.assume(f"the CPUs are {DEFAULT_CPU[1]}, {DEFAULT_CPU[0]}")
+            return DEFAULT_CPU
+        return str(facts.get("arch", DEFAULT_CPU[0])), str(facts.get("vendor", "unknown"))
+
+
+def _uplinks_last(cpus: Iterable[int], wires: Sequence[Wire], out: list[list[int]]) -> None:
+    """Moves the link by which a walk down the PCIe tree enters a vertex to the end of that vertex's list."""
+    seen = set(cpus)
+    waiting = [(cpu, -1) for cpu in cpus]
+    while waiting:
+        vertex, above = waiting.pop()
+        out[vertex].sort(key=lambda i: wires[i].kind == PIX and wires[i].dst == above)
+        for i in out[vertex]:
+            below = wires[i].dst
+            if wires[i].kind == PIX and below not in seen:
+                seen.add(below)
+                waiting.append((below, vertex))

@@ -1,0 +1,259 @@
+"""NCCL's own model of time: latency plus bytes over bandwidth, for every algorithm and protocol it could take.
+
+NCCL chooses, for every collective, the algorithm and protocol of least predicted time. Its latencies and limits are
+constants by version (`blinksim.nccl.constants`); bandwidths come from the channels that the search found
+(NCCL 2.28.3, graph/tuning.cc).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blinksim.errors import InfeasibleError
+from blinksim.nccl.constants import PROTOCOLS, Constants
+from blinksim.nccl.graphs import NVB, PATH_TYPES, PXB, PXN, TREE, ChannelGraph
+
+if TYPE_CHECKING:
+    from blinksim.nccl.prediction import Prediction
+
+COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
+ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+"""In the order in which NCCL looks at them: of equal times the first wins."""
+_ALLOWED = {
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+    "allgather": ("ring", "nvls", "pat"),
+    "reducescatter": ("ring", "nvls", "pat"),
+    "allreduce": ("tree", "ring", "nvls", "nvls_tree"),
+}
+_LL, _LL128, _SIMPLE = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the tuner knows besides the graphs.
+
+    ranks, nnodes: of the communicator. sm: lowest compute capability times ten; alike: whether all GPUs share it.
+    vendor, arch: of the CPUs. multicast: whether NVLS works.
+    """
+
+    ranks: int
+    nnodes: int
+    sm: int
+    alike: bool = True
+    vendor: str = "GenuineIntel"
+    arch: str = "x86_64"
+    multicast: bool = False
+
+    @property
+    def ranks_per_node(self) -> float:
+        return self.ranks / self.nnodes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell of the table: latency in us, bandwidth (size over time, without latency) in GB/s."""
+
+    collective: str
+    algorithm: str
+    protocol: str
+    latency_us: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time in seconds that NCCL predicts for one algorithm and protocol at a size; algbw in bytes/s."""
+
+    algorithm: str
+    protocol: str
+    time_s: float
+    latency_s: float
+    algbw: float
+
+
+def table(job: Job, graphs: Mapping[str, ChannelGraph], constants: Constants) -> tuple[Row, ...]:
+    """Latency and bandwidth of everything that NCCL may choose for a job.
+
+    graphs: ``ring``, ``tree`` and where multicast works ``nvls``. What is not in the table NCCL does not use: CollNet
+    (off by default), NVLS without multicast, LL128 over far paths, PAT with several GPUs per node.
+    """
+    return tuple(_Tuner(job, graphs, constants).rows())
+
+
+def times(prediction: Prediction, collective: str, size: int) -> list[Timing]:
+    """The predicted times of one collective of `size` bytes, in the order in which NCCL looks at them.
+
+    Raises `InfeasibleError` for a collective that the tuner does not time.
+    """
+    if collective not in COLLECTIVES:
+        raise InfeasibleError(f"NCCL's tuner does not time {collective}; it times {', '.join(COLLECTIVES)}")
+    job, constants = prediction.job, prediction.constants
+    found = []
+    for row in prediction.rows:
+        if row.collective != collective:
+            continue
+        latency, bandwidth = row.latency_us, row.bandwidth
+        protocol = PROTOCOLS.index(row.protocol)
+        if _corrected(row, job, constants) and (step := _doublings(size)) < len(constants.tree_correction[protocol]):
+            bandwidth *= constants.tree_correction[protocol][step]
+        # Large messages of the ring over the network start more slowly than the table says.
+        slow = row.algorithm == "ring" and row.protocol == "Simple" and collective == "allreduce" and job.nnodes > 1
+        if slow and size // (prediction.nchannels * job.ranks) >= 64:
+            latency *= 1.9 if job.sm < 80 else 1.4
+        time = latency + size / (1000 * bandwidth)
+        found.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
+    return found
+
+
+def best(prediction: Prediction, collective: str, size: int) -> Timing:
+    """What NCCL chooses: the least predicted time, of equal ones the first."""
+    return min(times(prediction, collective, size), key=lambda timing: timing.time_s)
+
+
+def _corrected(row: Row, job: Job, constants: Constants) -> bool:
+    if row.collective != "allreduce":
+        return False
+    start = constants.nvls_tree_correction_from
+    late = row.algorithm == "nvls_tree" and 0 < start <= job.sm and job.arch == "x86_64"
+    return row.algorithm == "tree" or late
+
+
+def _doublings(size: int) -> int:
+    """Which entry of the correction a size belongs to: 64 B is the first."""
+    return max(size >> 6, 1).bit_length() - 1
+
+
+class _Tuner:
+    def __init__(self, job: Job, graphs: Mapping[str, ChannelGraph], constants: Constants) -> None:
+        self.job, self.graphs, self.constants = job, graphs, constants
+        self.column = min(job.nnodes, 3) - 1
+        self.generation = constants.generation(job.sm)
+        # All ranks use as many channels for rings as for trees.
+        self.channels = min(graphs["ring"].nchannels, graphs["tree"].nchannels)
+
+    def rows(self) -> Iterator[Row]:
+        for collective in COLLECTIVES:
+            for algorithm in ALGORITHMS:
+                for number, protocol in enumerate(PROTOCOLS):
+                    if algorithm in _ALLOWED[collective] and self.enabled(algorithm, number):
+                        bandwidth = self.bandwidth(collective, algorithm, number)
+                        if bandwidth > 0:
+                            yield Row(
+                                collective, algorithm, protocol, self.latency(collective, algorithm, number), bandwidth
+                            )
+
+    def graph(self, algorithm: str) -> ChannelGraph:
+        family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(algorithm, "tree")
+        return self.graphs[family]
+
+    def enabled(self, algorithm: str, protocol: int) -> bool:
+        job = self.job
+        if algorithm in ("nvls", "nvls_tree"):
+            if not job.multicast or "nvls" not in self.graphs or protocol != _SIMPLE:
+                return False
+            return algorithm == "nvls" or job.nnodes > 1
+        if algorithm == "pat":
+            return protocol == _SIMPLE and job.ranks == job.nnodes and job.sm >= 60
+        if protocol != _LL128:
+            return True
+        graph = self.graph(algorithm)
+        farthest = PXN if job.sm >= 90 else PXB
+        near = PATH_TYPES.index(graph.type_inter) <= farthest and PATH_TYPES.index(graph.type_intra) <= NVB
+        return near and job.alike and job.sm >= 70
+
+    # --- bandwidth ------------------------------------------------------------------------------------------------
+
+    def bandwidth(self, collective: str, algorithm: str, protocol: int) -> float:
+        """Size over time in GB/s."""
+        job, graph = self.job, self.graph(algorithm)
+        steps = {"allreduce": 2 * (job.ranks - 1), "broadcast": job.ranks, "reduce": job.ranks}
+        if algorithm in ("nvls", "nvls_tree"):
+            bus = self.multicast_bus(collective, algorithm)
+        else:
+            channel = float(graph.bw_intra if job.nnodes <= 2 else graph.bw_inter) / 1e9
+            bus = self.bus(collective, algorithm, protocol, self.channels * channel)
+        if algorithm in ("ring", "nvls", "nvls_tree"):
+            if algorithm != "ring" and collective != "allreduce":
+                return bus
+            return bus * job.ranks / steps.get(collective, job.ranks - 1)
+        return bus if collective in ("allgather", "reducescatter") else 0.5 * bus
+
+    def bus(self, collective: str, algorithm: str, protocol: int, bus: float) -> float:
+        job, row, channels = self.job, self.generation, self.channels
+        ll_most = self.constants.ll_most(job.sm, job.nnodes, job.vendor)
+        if algorithm == "ring":
+            if protocol == _LL:
+                return min(ll_most, 0.5 * bus)
+            if protocol == _LL128:
+                return min(0.92 * bus, channels * row.ll128_ring_channel[self.column])
+            return bus
+        if algorithm == "pat":
+            return 0.75 * bus
+        bus = min(0.92 * bus, channels * row.tree_channel[self.column])
+        if protocol == _LL:
+            bus = min(bus / 3.8, ll_most)
+        if protocol == _LL128:
+            packed = 7 / 9 if job.nnodes == 1 else 120 / 128
+            bus = min(packed * bus, channels * row.ll128_tree_channel[self.column])
+        return 0.85 * bus if self.graphs["tree"].pattern == TREE else bus
+
+    def multicast_bus(self, collective: str, algorithm: str) -> float:
+        job, graph = self.job, self.graphs["nvls"]
+        if graph.nchannels < 2 or (collective != "allreduce" and job.nnodes > 1):
+            return 0.0
+        if algorithm == "nvls" and job.nnodes > 1:
+            return 0.0
+        count, efficiency = graph.nchannels, self.generation.nvls_efficiency
+        per_node = job.ranks_per_node
+        share = 2.0 if collective == "allreduce" else (per_node - 1) / per_node
+        intra = float(graph.bw_intra) / 1e9 * efficiency * (count - 1) / count * share
+        inter = float(graph.bw_inter) / 1e9 * (2 if job.nnodes <= 2 and algorithm == "nvls_tree" else 1)
+        channel = min(intra, inter)
+        if algorithm == "nvls_tree":
+            channel = min(channel, self.generation.nvls_tree_channel[self.column])
+        return count * channel
+
+    # --- latency --------------------------------------------------------------------------------------------------
+
+    def latency(self, collective: str, algorithm: str, protocol: int) -> float:
+        """Microseconds."""
+        job, graph, hops = self.job, self.graph(algorithm), self.constants.hop_latency
+        over = "nvlink" if graph.type_intra == "NVL" else "pcie"
+        intra = hops[over][algorithm][protocol]
+        as_tree = job.ranks == job.nnodes and algorithm in ("tree", "ring")
+        inter = hops["net"]["tree" if as_tree else algorithm][protocol] + graph.latency_inter * 1e6
+        if protocol == _SIMPLE:
+            inter += graph.latency_inter * 1e6
+        base = self.constants.base_latency[algorithm][protocol]
+        levels = int(math.log2(job.nnodes))
+        local = job.ranks // job.nnodes - 1
+        if algorithm == "tree":
+            return base + 2 * (local * intra + levels * inter)
+        if algorithm == "nvls":
+            return intra + (inter if job.nnodes > 1 else 0)
+        if algorithm == "nvls_tree":
+            return intra + 2 * levels * inter
+        if algorithm == "pat":
+            return base + levels * inter / 3.5 + 2.8 * job.ranks
+        return base + self.ring_steps(collective, protocol, over, intra, inter)
+
+    def ring_steps(self, collective: str, protocol: int, over: str, intra: float, inter: float) -> float:
+        job = self.job
+        if collective in ("broadcast", "reduce"):
+            same = self.graphs["ring"].same_channels
+            kind = "net" if job.nnodes > 1 else over
+            column = "tree" if protocol == _SIMPLE and not same else "ring"
+            hop = self.constants.hop_latency[kind][column][protocol]
+            return hop if same else job.ranks * hop
+        rounds = 2 if collective == "allreduce" else 1
+        steps = rounds * (job.ranks - 1)
+        if job.nnodes == 1:
+            return steps * intra
+        overhead = self.constants.net_overhead.get(job.vendor, self.constants.net_overhead["default"])
+        intra = max(intra, overhead * (3 if protocol == _SIMPLE else 1))
+        across = rounds * (job.nnodes - 1)
+        return (steps - across) * intra + across * inter
