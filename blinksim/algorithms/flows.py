@@ -14,12 +14,11 @@ from blinksim.bounds.network import Network
 from blinksim.bounds.resources import Resource
 from blinksim.collective import Collective
 from blinksim.packing.flows import Commodity, PathShare, route_flows
+from blinksim.packing.hosts import read_hosts
+from blinksim.packing.hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
-
-# Pairs of ranks up to which the shortest routes are tried before anything is solved.
-_PAIRS = 1 << 21
 
 
 def add_paths(
@@ -46,8 +45,13 @@ def add_paths(
 
     for vertex in members if collective.name == "alltoall" else (root,):
         chunk(vertex, vertex, block)
-    straight = _shortest(topology, pairs) if len(pairs) <= _PAIRS else {}
+    straight = _over_ports(topology, pairs) if collective.name == "alltoall" else {}
     direct = _rate(topology, straight, block)
+    if direct < bound.rate:
+        shortest = _shortest(topology, pairs)
+        other = _rate(topology, shortest, block)
+        if other > direct:
+            straight, direct = shortest, other
     # A gather is a scatter in the network turned round.
     turned = collective.name == "gather"
     found = None
@@ -74,6 +78,37 @@ def add_paths(
 def _shortest(topology: Topology, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, ...]]:
     router = Router(topology)
     return {pair: router.route(*pair) for pair in pairs}
+
+
+def _over_ports(topology: Topology, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, ...]]:
+    """In a cluster of alike hosts, routes that cross to the receiver's own port; empty for other machines.
+
+    The sender's data first goes to the member of its host that feeds that port, so that all ports are used equally.
+    """
+    hosts = read_hosts(topology)
+    stars = straight_trees(hosts, 0, Fraction(0)) if hosts is not None else None
+    if hosts is None or stars is None:
+        return {}
+    shape = hosts.shape
+    inside = {(tree.root, b): path for tree in stars if tree.port < 0 for _, b, path in tree.edges}
+    enters = {tree.root: (tree.port, tree.entry) for tree in stars if tree.port >= 0}
+    if set(enters) != set(shape.members):
+        return {}
+    rows = hosts.device.tolist()
+    place = {device: (host, local) for host, row in enumerate(rows) for local, device in enumerate(row)}
+    link, into, outof = hosts.link.tolist(), hosts.into.tolist(), hosts.outof.tolist()
+    routes = {}
+    for start, end in pairs:
+        (a, i), (b, j) = place[start], place[end]
+        if a == b:
+            routes[start, end] = tuple(link[a][number] for number in inside[i, j])
+            continue
+        port, entry = enters[j]
+        feeder, out = shape.feeds[port]
+        first = (*(inside[i, feeder] if i != feeder else ()), *out)
+        before, after = [link[a][number] for number in first], [link[b][number] for number in entry]
+        routes[start, end] = (*before, outof[a][port], into[b][port], *after)
+    return routes
 
 
 def _rate(topology: Topology, routes: dict[tuple[int, int], tuple[int, ...]], block: Fraction) -> Fraction:

@@ -37,6 +37,12 @@ TURNED = ("reducescatter", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
 _UNDIRECTED = 64
 
+# Members from which a schedule nearly as good as the bound is taken at once, and the time that a better one may take
+# otherwise: the exact packing can take many minutes there.
+_LARGE = 384
+_NEARLY = Fraction(1, 100)
+_PATIENCE = 60.0
+
 Progress = Callable[[int, int], None]
 
 
@@ -48,15 +54,18 @@ def build(
     trees: int | None = None,
     time_limit: float | None = None,
     seed: int = 0,
+    templates: bool = True,
     progress: Progress | None = None,
 ) -> Schedule:
     """A schedule in forest form at the best rate found, carrying the bound that it is measured against.
 
     bound: what `blinksim.bounds.bound` gave, if it is known already. trees: so many equal trees per root (in all for
     broadcast and reduce; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
-    time_limit: seconds after which to give up. seed: changes which of several equally good forests is found. progress:
-    told how much is done, and of how much. The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the
-    rate is the best possible.
+    time_limit: seconds after which to give up. templates: try the trees of single hosts first, which are taken if they
+    attain the bound, and on very large machines if they come within 1 % of it. seed: changes which of several equally
+    good forests is found. progress: told how much is done, and of how much.
+
+    The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
     Raises `InputError` for numbers below 1, and `InfeasibleError` if the time is over or the members are not connected.
     """
@@ -65,10 +74,21 @@ def build(
             f"{trees} trees for {collective.name}: give 1 or more, for allgather, reducescatter, broadcast or reduce"
         )
     found = bound or find_bound(topology, collective)
-    schedule = _Builder(topology, collective, found, trees, seed, _watched(progress, time_limit)).build()
-    achieved = rate(schedule)
-    assert achieved is not None
-    gap = 1 - achieved / found.rate
+    schedule, gap = None, Fraction(1)
+    if templates and trees is None:
+        schedule, gap = _from_hosts(topology, collective, found)
+    large = topology.ranks >= _LARGE
+    if schedule is None or gap > (_NEARLY if large else 0):
+        limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
+        try:
+            exact = _Builder(topology, collective, found, trees, seed, _watched(progress, limit)).build()
+        except InfeasibleError:
+            if schedule is None:
+                raise
+        else:
+            loss = _gap(exact, found)
+            if schedule is None or loss < gap:
+                schedule, gap = exact, loss
     # What is attained is exact, whether or not that was known before.
     attained = {"gap_exact": str(gap)} | ({} if gap else {"kind": "exact"})
     return schedule.with_bound(found.headline.to_dict(topology, collective) | attained)
@@ -84,6 +104,28 @@ def _watched(progress: Progress | None, time_limit: float | None) -> Progress:
             raise InfeasibleError(f"packing found {done} of {wanted} trees in {time_limit} s; allow more time")
 
     return watch
+
+
+def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
+    achieved = rate(schedule)
+    assert achieved is not None
+    return 1 - achieved / bound.rate
+
+
+def _from_hosts(
+    topology: Topology, collective: Collective, bound: BoundResult
+) -> tuple[Schedule | None, Fraction]:
+    """The schedule from packings of single hosts, where the machine is a cluster of such, and its gap."""
+    from blinksim.algorithms.host_trees import add_host_trees
+
+    if collective.name not in ("allgather", "reducescatter", "allreduce") or topology.nodes < 2:
+        return None, Fraction(1)
+    plan = ForestPlan(topology, collective, "packed")
+    shard = bound.rate / topology.ranks * (2 if collective.name == "allreduce" else 1)
+    if not add_host_trees(plan, topology, shard, _pairs_of_links(topology)):
+        return None, Fraction(1)
+    schedule = plan.finish()
+    return schedule, _gap(schedule, bound)
 
 
 class _Builder:
@@ -154,7 +196,10 @@ class _Builder:
             known = {value: Fraction(value) for value in set(net.capacity.tolist())}
             return Frozen({v: rate * weight for v, weight in weights.items()},
                           tuple(known[value] for value in net.capacity.tolist()))
-        found = freeze(net, self.shared, weights, both=False, best=self.bound.rate / net.unit)
+        best = self.bound.rate / net.unit
+        if self.collective.name == "allreduce":
+            best = self._cut_rate(net, weights) * sum(weights.values())
+        found = freeze(net, self.shared, weights, both=False, best=best)
         return found or even_split(net, self.shared, weights, both=False)
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
@@ -194,10 +239,8 @@ class _Builder:
                 found.append(self._undirected(net, pairs))
                 if found[-1][0] >= target:
                     break
-        if not found or max(found, key=_first)[0] < target:
-            two_phases = self.bound.scoped("reduce-scatter + allgather")
-            if two_phases is not None and two_phases.exact and self.fixed:
-                found.append((two_phases.rate, self._two_phases()))
+        if self.fixed and (not found or max(found, key=_first)[0] < target):
+            found.append(self._two_phases())
         if not found or max(found, key=_first)[0] < target:
             found.append(self._free_roots())
         return max(found, key=_first)[1]
@@ -231,14 +274,15 @@ class _Builder:
                 found.append(Branches(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
         return strength * unit / 2, found
 
-    def _two_phases(self) -> list[Branches]:
+    def _two_phases(self) -> tuple[Fraction, list[Branches]]:
         """The forest of an allgather, used up and down; the one of a reducescatter goes with it if links differ."""
         weights = dict.fromkeys(self.net.members.tolist(), 1)
         spanned = self.vertex_sets[0]
         down = self._forest(self.net, weights, spanned)
         if self.net.partner is not None:
-            return self._mirrored(down)
-        return self._matched(down, self._forest(self.net.reversed(), weights, spanned))
+            return down.rate * self.net.unit / 2, self._mirrored(down)
+        up = self._forest(self.net.reversed(), weights, spanned)
+        return self.net.unit / (1 / down.rate + 1 / up.rate), self._matched(down, up)
 
     def _mirrored(self, forest: Forest) -> list[Branches]:
         """Every tree up and down, up over the partners of its arcs."""

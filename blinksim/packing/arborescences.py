@@ -136,7 +136,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
             if value < ask:
                 poor |= 1 << number
     growth.blocked = inside[root] & poor
-    missing = len(graph.members) - 1
+    missing = len(graph.members) - (root in graph.members)
     while missing:
         level, grown = list(growth.reached), False
         for tail in level:
@@ -190,7 +190,7 @@ def _exact(graph: Digraph, pool: CutPool) -> Tree:
     need = sum(others.values())
     edges: list[Edge] = []
     level, reached = [root], {root}
-    while len(reached) < len(graph.members):
+    while not reached.issuperset(graph.members):
         arc = next(
             (
                 (tail, head)

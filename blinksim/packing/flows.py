@@ -20,7 +20,7 @@ from blinksim.bounds.maxflow import Flow
 from blinksim.bounds.network import Array, Network, guard
 from blinksim.bounds.resources import Resource
 from blinksim.errors import BlinksimError
-from blinksim.packing.frozen import DENOMINATORS, excess, rounded
+from blinksim.packing.frozen import excess, roundings
 
 # Variables (sources times arcs) up to which the program is solved.
 LIMIT = 30_000
@@ -59,8 +59,8 @@ def route_flows(
         return None
     values = _program(net, shared, commodities)
     found: tuple[Fraction, list[list[Fraction]]] | None = None
-    for denominator in (*DENOMINATORS, 0):
-        parts = [rounded(row, denominator) for row in values]
+    for to_fractions in roundings(best):
+        parts = [to_fractions(row) for row in values]
         over = excess(net, shared, [sum(column, start=Fraction(0)) for column in zip(*parts, strict=True)])
         if over <= 0 or over > Fraction(21, 20):
             continue

@@ -42,7 +42,7 @@ def pack_forest(
     Raises `InfeasibleError` if there are none. seed: in which order the roots take turns (0: as given). progress: told
     trees done and wanted.
     """
-    arcs = clipped(arcs)
+    arcs = clipped(arcs, rates)
     graph, scale = fewest(arcs, rates)
     return _packed(arcs, graph, scale, seed, progress)
 
@@ -51,7 +51,7 @@ def pack_shares(
     arcs: Arcs, shares: Mapping[int, int], *, seed: int = 0, progress: Progress | None = None
 ) -> Forest:
     """As many equal out-trees from every root v as shares[v], at the best rate that this number allows."""
-    arcs = clipped(arcs)
+    arcs = clipped(arcs, shares)
     graph, scale = fixed(arcs, shares)
     return _packed(arcs, graph, scale, seed, progress)
 
@@ -64,7 +64,7 @@ def _packed(arcs: Arcs, graph: Digraph, scale: Fraction, seed: int, progress: Pr
     pool = CutPool(graph)
     pool.add(usual_sets(graph, arcs.host))
     capacity = _per_arc(arcs, graph, scale)
-    log = split_off(graph, arcs.host, pool)
+    log = split_off(graph, arcs.host, pool, progress)
     effort = Effort()
     trees = pack(graph, pool, effort, progress)
     routes = Routes(arcs.tail.tolist(), arcs.head.tolist(), capacity, log)

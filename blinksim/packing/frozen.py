@@ -7,9 +7,10 @@ packing in fixed capacities, which never needs the program again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import lcm
 
 import numpy as np
@@ -87,9 +88,9 @@ def freeze(
     roots = [max(0.0, float(values[variable])) for variable in variables]
     arcs = [[max(0.0, float(values[variable])) for variable in way] for way in ways]
     found: Frozen | None = None
-    for denominator in (*DENOMINATORS, 0):
-        parts = [rounded(way, denominator) for way in arcs]
-        candidate = _checked(net, shared, weights, rounded(roots, denominator), parts, partner)
+    for to_fractions in roundings(best):
+        parts = [to_fractions(way) for way in arcs]
+        candidate = _checked(net, shared, weights, to_fractions(roots), parts, partner)
         if candidate is not None and (found is None or candidate.rate > found.rate):
             found = candidate
             if found.rate >= best:
@@ -108,6 +109,8 @@ def _trees(program: Program, net: Network, share: Mapping[int, tuple[int, float]
     used = program.variables(len(tail))
     for vertex in net.forwarders.tolist():
         terms = [(used[arc], 1.0) for arc in leaving[vertex]] + [(used[arc], -1.0) for arc in entering[vertex]]
+        if vertex in share:
+            terms.append((share[vertex][0], -share[vertex][1]))
         program.row(terms, at_most=0.0)
     for sink in net.members.tolist():
         flow = program.variables(len(tail))
@@ -124,12 +127,27 @@ def _trees(program: Program, net: Network, share: Mapping[int, tuple[int, float]
     return used
 
 
-def rounded(values: Sequence[float], denominator: int) -> list[Fraction]:
-    """The nearest fractions with at most that denominator; for 0, rounded down to a fine grid."""
-    if denominator:
-        return [Fraction(value).limit_denominator(denominator) for value in values]
-    step = Fraction(max(1, round(max(values))), _GRID)
-    return [int(value / float(step) + 1e-6) * step for value in values]
+def roundings(best: Fraction) -> Iterator[Callable[[Sequence[float]], list[Fraction]]]:
+    """Ways to turn a program's values into fractions, the likeliest first; the last rounds down and always fits.
+
+    A vertex has short fractions, or multiples of those of the rate `best` that it attains.
+    """
+    def short(values: Sequence[float], most: int) -> list[Fraction]:
+        return [Fraction(value).limit_denominator(most) for value in values]
+
+    def multiples(values: Sequence[float], den: int) -> list[Fraction]:
+        return [Fraction(round(value * den), den) for value in values]
+
+    for most in DENOMINATORS:
+        yield partial(short, most=most)
+    for times in DENOMINATORS[:-2]:
+        yield partial(multiples, den=best.denominator * times)
+
+    def down(values: Sequence[float]) -> list[Fraction]:
+        step = Fraction(max(1, round(max(values))), _GRID)
+        return [int(value / float(step) + 1e-6) * step for value in values]
+
+    yield down
 
 
 def _checked(
@@ -196,7 +214,8 @@ def _rate(net: Network, capacity: list[Fraction], weight: Array) -> tuple[Fracti
     known: dict[Fraction, Fraction] = {}
     values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
     tail, head = net.tail.tolist(), net.head.tolist()
-    graph = trimmed(Digraph.of(net.vertices, net.tail, net.head, values, {}, net.members.tolist()))
+    roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)
+    graph = trimmed(Digraph.of(net.vertices, net.tail, net.head, values, roots, net.members.tolist()))
     trimmed_values = []
     for a, b, value in zip(tail, head, values, strict=True):
         part = min(value, graph.out[a].get(b, 0))

@@ -46,6 +46,13 @@ class Routes:
     def _take(self, arc: tuple[int, int], amount: int) -> Pieces:
         """Remove `amount` from an arc's pieces; first the smallest piece that alone is enough, else the largest."""
         pieces = self._pieces[arc]
+        path, size = pieces[0]
+        if len(pieces) == 1 and size >= amount:
+            if size > amount:
+                pieces[0] = (path, size - amount)
+            else:
+                pieces.clear()
+            return [(path, amount)]
         found: Pieces = []
         while amount:
             enough = [number for number, (_, size) in enumerate(pieces) if size >= amount]
@@ -68,6 +75,10 @@ class Routes:
         found = []
         for tree in trees:
             parts = [self._take(edge, tree.amount) for edge in tree.edges]
+            if all(len(pieces) == 1 for pieces in parts):
+                whole = tuple((a, b, pieces[0][0]) for (a, b), pieces in zip(tree.edges, parts, strict=True))
+                found.append(RoutedTree(tree.root, tree.amount, whole))
+                continue
             # Where any edge's path ends, a new tree begins.
             ends = sorted({end for pieces in parts for end in _ends(pieces)} or {tree.amount})
             places = [0] * len(parts)

@@ -7,7 +7,7 @@ the search for a fixed number of trees).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
@@ -43,9 +43,9 @@ def common_step(values: Sequence[Fraction]) -> Fraction:
     return Fraction(gcd(*(int(value * den) for value in values)), den)
 
 
-def clipped(arcs: Arcs) -> Arcs:
+def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
     """The same trees fit: forwarders between two neighbours pass on no more than the narrower side of each way."""
-    members = set(arcs.members)
+    members = {*arcs.members, *roots}
     tail, head = arcs.tail.tolist(), arcs.head.tolist()
     capacity = list(arcs.capacity)
     into: dict[int, list[int]] = {}
@@ -128,9 +128,9 @@ def fixed(arcs: Arcs, shares: Mapping[int, int]) -> tuple[Digraph, Fraction]:
 
 
 def _balanced(graph: Digraph) -> bool:
-    """Whether every vertex that is no member takes in at least what it gives out."""
+    """Whether every vertex without data takes in at least what it gives out."""
     entering = _entering(graph)
-    members = set(graph.members)
+    members = {*graph.members, *graph.roots}
     return all(
         vertex in members or entering[vertex] >= sum(row.values()) for vertex, row in enumerate(graph.out)
     )
@@ -146,7 +146,7 @@ def _entering(graph: Digraph) -> list[int]:
 
 def trimmed(graph: Digraph) -> Digraph:
     """`graph`, in place, with arcs out of forwarders lowered until each gives out no more than it takes in."""
-    members = set(graph.members)
+    members = {*graph.members, *graph.roots}
     changed = True
     while changed:
         changed = False
@@ -155,14 +155,20 @@ def trimmed(graph: Digraph) -> Digraph:
             if vertex in members:
                 continue
             row = graph.out[vertex]
-            over = sum(row.values()) - entering[vertex]
-            while over > 0:
-                # Always the widest arc, so that no neighbour is cut off before it must be.
-                widest = max(row, key=lambda head: row[head])
-                rest = sorted(row.values())[-2] if len(row) > 1 else 0
-                amount = min(over, max(1, row[widest] - rest))
-                graph.take(vertex, widest, amount)
-                entering[widest] -= amount
-                over -= amount
+            if sum(row.values()) > entering[vertex]:
+                for head, amount in _levelled(row, entering[vertex]).items():
+                    entering[head] -= row[head] - amount
+                    graph.take(vertex, head, row[head] - amount)
                 changed = True
     return graph
+
+
+def _levelled(row: Mapping[int, int], total: int) -> dict[int, int]:
+    """The arcs of one vertex lowered to `total` in all: the widest first, so that none is cut off before it must be."""
+    left, count = total, len(row)
+    kept = {}
+    for head, capacity in sorted(row.items(), key=lambda arc: arc[1]):
+        kept[head] = min(capacity, left // count)
+        left -= kept[head]
+        count -= 1
+    return kept

@@ -46,8 +46,8 @@ def usual_sets(graph: Digraph, host: Sequence[int], more: Iterable[Mask] = ()) -
 
 
 def order_of_removal(graph: Digraph, host: Sequence[int]) -> list[int]:
-    """All vertices that are no member: those with few neighbours first, hosts' own before those of the fabric."""
-    members = set(graph.members)
+    """All vertices without data: those with few neighbours first, hosts' own before those of the fabric."""
+    members = {*graph.members, *graph.roots}
     neighbours: list[set[int]] = [set(row) for row in graph.out]
     for tail, row in enumerate(graph.out):
         for head in row:
@@ -56,17 +56,23 @@ def order_of_removal(graph: Digraph, host: Sequence[int]) -> list[int]:
     return sorted(forwarders, key=lambda vertex: (len(neighbours[vertex]) > 2, host[vertex] < 0, vertex))
 
 
-def split_off(graph: Digraph, host: Sequence[int], pool: CutPool) -> list[Split]:
-    """Remove every non-member's arcs from `graph`, in place; what was joined, in order.
+def split_off(
+    graph: Digraph, host: Sequence[int], pool: CutPool, progress: Callable[[int, int], None] | None = None
+) -> list[Split]:
+    """Remove the arcs of all vertices that are no member and no root from `graph`, in place; what was joined, in order.
 
-    No set may be short at the start, and every non-member must take in at least what it gives out; otherwise
+    No set may be short at the start, and every such vertex must take in at least what it gives out; otherwise
     `InfeasibleError` is raised. host: node number by vertex. pool: gains the sets that were found short on the way.
+    progress: told 0 and the number of trees before every round.
     """
+    wanted = graph.trees
     todo = order_of_removal(graph, host)
     place = _places(graph, host)
     log: list[Split] = []
     batch, last = len(todo), -1
     while todo:
+        if progress:
+            progress(0, wanted)
         before = Digraph(graph.out, graph.roots, graph.members)
         pool.measure(graph)
         now, mark = todo[:batch], len(log)

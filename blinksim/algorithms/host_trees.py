@@ -1,0 +1,150 @@
+"""Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, without one flow.
+
+See `blinksim.packing.hosts`. Every shard leaves its host over ports and spreads in each other host along a tree packed
+for that kind of host.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blinksim.algorithms.forests import ForestPlan
+from blinksim.packing.hosts import Hosts, LocalTree, Path, kinds_of, packed_host, read_hosts, spread, straight
+from blinksim.schedule.model import COPY, REDUCE
+from blinksim.topology.graph import Topology
+
+Ints = NDArray[np.int64]
+
+
+def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: list[int] | None) -> bool:
+    """The chunks and sends of allgather, reducescatter or allreduce; False if the machine is no such cluster.
+
+    rate: bytes/s of one shard that an allgather would reach at best. pairs: for every link the equal one that goes
+    back, needed for reductions.
+    """
+    hosts = read_hosts(topology)
+    if hosts is None or (plan.collective.name != "allgather" and pairs is None):
+        return False
+    kinds = kinds_of(hosts)
+    trees: list[list[LocalTree]] = []
+    for kind in range(max(kinds) + 1):
+        host = kinds.index(kind)
+        found = straight(hosts, host, rate) or packed_host(hosts, host, rate)
+        if found is None:
+            return False
+        trees.append(found)
+    writer = _Writer(plan, topology, hosts, pairs)
+    groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(trees))]
+    for kind, group in enumerate(groups):
+        pieces = spread(hosts, kinds, trees, kind).pieces
+        for host in group.tolist():
+            for number, (member, weight, own, away) in enumerate(pieces):
+                writer.begin(host, member, weight / hosts.ranks, host * len(pieces) + number)
+                writer.inside(np.array([host]), own, {member: 0})
+                depth = writer.depths(own, {member: 0})
+                for other, tree in away.items():
+                    there = groups[other][groups[other] != host]
+                    if len(there):
+                        start = depth[hosts.shape.feeds[tree.port][0]]
+                        writer.across(host, there, tree, start)
+                        writer.inside(there, tree, {tree.root: start + 1})
+                writer.end()
+    return True
+
+
+class _Writer:
+    """Collects one chunk's sends as arrays over hosts."""
+
+    def __init__(self, plan: ForestPlan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
+        self.plan, self.hosts, self.name = plan, hosts, plan.collective.name
+        self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
+        self.rank[[topology.index[name] for name in topology.members]] = np.arange(topology.ranks)
+        self.pairs = pairs or []
+        self._local: dict[Path, tuple[Ints, Ints]] = {}
+        self._across: dict[tuple[int, int, Path], tuple[Ints, Ints]] = {}
+        self._columns: list[list[Ints]] = []
+        self._chunk = self._channel = 0
+
+    def begin(self, host: int, member: int, share: Fraction, channel: int) -> None:
+        rank = int(self.rank[self.hosts.device[host, member]])
+        origin, target = (rank if self.name == wanted else -1 for wanted in ("allgather", "reducescatter"))
+        self._chunk, self._channel = self.plan.add_chunk(share, origin, target), channel
+        self._columns = [[], [], [], [], []]
+
+    def _both(self, links: list[int]) -> tuple[int, int]:
+        """The numbers of a route and of the one back."""
+        back = [self.pairs[link] for link in reversed(links)] if self.name != "allgather" else links
+        return (
+            self.plan.add_route(links) if self.name != "reducescatter" else 0,
+            self.plan.add_route(back) if self.name != "allgather" else 0,
+        )
+
+    def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:
+        for column, values in zip(self._columns, (src, dst, depth, *routes), strict=True):
+            column.append(values.ravel())
+
+    @staticmethod
+    def depths(tree: LocalTree, depth: dict[int, int]) -> dict[int, int]:
+        """When each member of a host has the data, given when the first has."""
+        found = dict(depth)
+        for parent, child, _ in tree.edges:
+            found[child] = found[parent] + 1
+        return found
+
+    def inside(self, there: Ints, tree: LocalTree, first: dict[int, int]) -> None:
+        """The tree's edges in all these hosts."""
+        if not tree.edges:
+            return
+        depth = self.depths(tree, first)
+        routes = [self._routes_inside(path) for _, _, path in tree.edges]
+        device = self.hosts.device[there]
+        children = [b for _, b, _ in tree.edges]
+        steps = np.broadcast_to(np.array([depth[b] - 1 for b in children]), (len(there), len(children)))
+        ahead, back = (np.stack([pair[way][there] for pair in routes], axis=1) for way in (0, 1))
+        self._put(device[:, [a for a, _, _ in tree.edges]], device[:, children], steps, (ahead, back))
+
+    def _routes_inside(self, path: Path) -> tuple[Ints, Ints]:
+        known = self._local.get(path)
+        if known is None:
+            both = np.array([self._both(links) for links in self.hosts.link[:, list(path)].tolist()], dtype=np.int64)
+            known = self._local[path] = both[:, 0], both[:, 1]
+        return known
+
+    def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
+        """From the member that feeds the tree's port to where it enters all these hosts."""
+        feeder, _ = self.hosts.shape.feeds[tree.port]
+        ahead, back = self._routes_across(host, tree.port, tree.entry)
+        src = np.full(len(there), self.hosts.device[host, feeder])
+        self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (ahead[there], back[there]))
+
+    def _routes_across(self, host: int, port: int, entry: Path) -> tuple[Ints, Ints]:
+        key = (host, port, entry)
+        known = self._across.get(key)
+        if known is None:
+            hosts = self.hosts
+            first = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
+            rest = hosts.link[:, list(entry)].tolist()
+            into = hosts.into[:, port].tolist()
+            both = np.array(
+                [
+                    self._both([*first, into[other], *rest[other]]) if other != host else (0, 0)
+                    for other in range(hosts.count)
+                ],
+                dtype=np.int64,
+            )
+            known = self._across[key] = both[:, 0], both[:, 1]
+        return known
+
+    def end(self) -> None:
+        """Hand the chunk over: up in the reverse order for a reduction, then down."""
+        src, dst, depth, ahead, back = (np.concatenate(column) for column in self._columns)
+        tall = int(depth.max()) + 1
+        same = {"chunk": self._chunk, "channel": self._channel}
+        if self.name != "allgather":
+            self.plan.add_sends(src=dst, dst=src, op=REDUCE, step=tall - 1 - depth, route=back, **same)
+        if self.name != "reducescatter":
+            after = tall if self.name == "allreduce" else 0
+            self.plan.add_sends(src=src, dst=dst, op=COPY, step=after + depth, route=ahead, **same)

@@ -1,0 +1,372 @@
+"""Clusters of alike hosts around a fabric: the trees of one host are packed once and used in every host like it.
+
+What a member sends reaches every other host through one of its ports and spreads there. So a host sees two kinds of
+trees: those of its own members, and those of all others together, which enter through its ports. Packing both on the
+host alone (the rest of the cluster is one more root) is small, and the cluster's rate is the least of its hosts'. A
+host with a link that differs gets a packing of its own; the others keep theirs. The optimum of a quotient need not be
+that of the whole, so the rate is claimed only after it has been compared with the bound of the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.bounds.network import Array, Network, whole
+from blinksim.bounds.resources import Resource
+from blinksim.packing.forest import pack_forest
+from blinksim.packing.frozen import Frozen, freeze
+from blinksim.packing.scaling import Arcs
+from blinksim.topology.graph import Topology
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all hosts have in common, in local numbers: devices, links between them, members, and ports.
+
+    ports: the local device behind every port. feeds: for every port the member whose data leaves there, and its links.
+    """
+
+    devices: int
+    tail: tuple[int, ...]
+    head: tuple[int, ...]
+    members: tuple[int, ...]
+    ports: tuple[int, ...]
+    feeds: tuple[tuple[int, Path], ...]
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """A cluster, host by host: device and link numbers of the topology at every local number.
+
+    device (host, local device), link (host, local link), into and outof (host, port): numbers. rates: exact bandwidths
+    of (local links, into, outof) of every host.
+    """
+
+    shape: Shape
+    device: Array
+    link: Array
+    into: Array
+    outof: Array
+    rates: tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, ...]], ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.device)
+
+    @property
+    def ranks(self) -> int:
+        return self.count * len(self.shape.members)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTree:
+    """A tree inside a host with `weight` (1: a whole shard). port: where its data enters, -1 if its root is a member.
+
+    edges: (parent, child, local links), parents before children. entry: links from the port to the first member.
+    """
+
+    root: int
+    weight: Fraction
+    edges: tuple[tuple[int, int, Path], ...]
+    port: int = -1
+    entry: Path = ()
+
+
+def read_hosts(topology: Topology) -> Hosts | None:
+    """The cluster as alike hosts, or None: hosts that differ in more than bandwidths, or fabrics that can be full."""
+    index = topology.index
+    groups: dict[int, list[int]] = {}
+    for number, device in enumerate(topology.devices):
+        if device.capacity is not None:
+            return None
+        if device.node >= 0:
+            groups.setdefault(device.node, []).append(number)
+    if len(groups) < 2 or len({len(group) for group in groups.values()}) > 1:
+        return None
+    place = {number: (host, local) for host, group in enumerate(groups.values()) for local, number in enumerate(group)}
+    rank = {index[name]: position for position, name in enumerate(topology.members)}
+    inner: list[list[tuple[int, int, str, int]]] = [[] for _ in groups]
+    down: list[list[tuple[int, int, str, int]]] = [[] for _ in groups]
+    up: list[list[tuple[int, int, str, int]]] = [[] for _ in groups]
+    for number, x in enumerate(topology.links):
+        a, b = index[x.src], index[x.dst]
+        if x.bus is not None or (a not in place and b not in place):
+            return None
+        if a in place and b in place:
+            if place[a][0] != place[b][0]:
+                return None
+            inner[place[a][0]].append((place[a][1], place[b][1], x.kind, number))
+        elif b in place:
+            down[place[b][0]].append((place[b][1], a, x.kind, number))
+        else:
+            up[place[a][0]].append((place[a][1], b, x.kind, number))
+    rows = [[sorted(part) for part in parts] for parts in zip(inner, down, up, strict=True)]
+    keys = {
+        (
+            tuple(tuple(entry[:3] for entry in part) for part in parts),
+            tuple(local for local, number in enumerate(group) if number in rank),
+        )
+        for parts, group in zip(rows, groups.values(), strict=True)
+    }
+    if len(keys) > 1:
+        return None
+    (links, downs, ups), members = next(iter(keys))
+    # A port is one link each way between the same two devices.
+    if not downs or [entry[:2] for entry in downs] != [entry[:2] for entry in ups]:
+        return None
+    tail, head = tuple(entry[0] for entry in links), tuple(entry[1] for entry in links)
+    ports = tuple(entry[0] for entry in downs)
+    feeds = _feeds(len(next(iter(groups.values()))), tail, head, members, ports)
+    if feeds is None:
+        return None
+
+    def numbers(part: int) -> Array:
+        return np.array([[entry[3] for entry in row[part]] for row in rows], dtype=np.int64)
+
+    link, into, outof = (numbers(part) for part in range(3))
+    bandwidth = [x.bandwidth for x in topology.links]
+
+    def rates_of(numbers: list[int]) -> tuple[Fraction, ...]:
+        return tuple(bandwidth[number] for number in numbers)
+
+    rates = tuple(
+        (rates_of(a), rates_of(b), rates_of(c))
+        for a, b, c in zip(link.tolist(), into.tolist(), outof.tolist(), strict=True)
+    )
+    devices = np.array(list(groups.values()), dtype=np.int64)
+    return Hosts(Shape(devices.shape[1], tail, head, members, ports, feeds), devices, link, into, outof, rates)
+
+
+def _feeds(
+    count: int, tail: Sequence[int], head: Sequence[int], members: Sequence[int], ports: Sequence[int]
+) -> tuple[tuple[int, Path], ...] | None:
+    """For every port the nearest member that reaches it over forwarders alone, members taking turns; and the links."""
+    found: list[tuple[int, Path]] = []
+    used = dict.fromkeys(members, 0)
+    for port in ports:
+        ways: dict[int, Path] = {port: ()}
+        level, reached = [port], [port] if port in used else []
+        while level and not reached:
+            following = []
+            for number, (a, b) in enumerate(zip(tail, head, strict=True)):
+                if b in level and a not in ways:
+                    ways[a] = (number, *ways[b])
+                    following.append(a)
+            reached = [vertex for vertex in following if vertex in used]
+            level = following
+        if not reached:
+            return None
+        member = min(reached, key=lambda vertex: (used[vertex], vertex))
+        used[member] += 1
+        found.append((member, ways[member]))
+    return tuple(found)
+
+
+def local_network(hosts: Hosts, host: int, rate: Fraction) -> Network:
+    """One host, its ports behind a gate (the vertex after its devices), the rest of the cluster behind that (the last).
+
+    The gate lets in what all other members send at `rate` each, so that nothing can enter twice.
+    """
+    shape = hosts.shape
+    links, into, _ = hosts.rates[host]
+    gate, outside = shape.devices, shape.devices + 1
+    values, unit = whole([(value, 1) for value in (*links, *into, rate * (hosts.ranks - len(shape.members)))])
+    return Network(
+        np.array([*shape.tail, *[gate] * len(shape.ports), outside], dtype=np.int64),
+        np.array([*shape.head, *shape.ports, gate], dtype=np.int64),
+        np.array(values, dtype=np.int64),
+        unit,
+        np.array(shape.members, dtype=np.int64),
+        np.zeros(outside + 1, dtype=np.int64),
+        np.arange(outside + 1),
+        np.arange(outside + 1),
+        (),
+    )
+
+
+def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+    """Every member, and every port's member, straight to all others; None if a shard's `rate` (bytes/s) is too much.
+
+    Ports are used as much as their bandwidths compare.
+    """
+    shape = hosts.shape
+    links, into, _ = hosts.rates[host]
+    ways = {vertex: _ways(shape, vertex) for vertex in shape.members}
+    total = hosts.ranks - len(shape.members)
+    trees = []
+
+    def star(vertex: int) -> tuple[tuple[int, int, Path], ...] | None:
+        rest = [other for other in shape.members if other != vertex]
+        if any(other not in ways[vertex] for other in rest):
+            return None
+        return tuple((vertex, other, ways[vertex][other]) for other in rest)
+
+    for vertex in shape.members:
+        edges = star(vertex)
+        if edges is None:
+            return None
+        trees.append(LocalTree(vertex, Fraction(1), edges))
+    entries = []
+    for number, port in enumerate(shape.ports):
+        reach = {port: ()} if port in ways else _ways(shape, port)
+        entered = [vertex for vertex in shape.members if vertex in reach]
+        if not entered:
+            return None
+        first = min(entered, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
+        entries.append((first, reach[first], min([into[number], *(links[i] for i in reach[first])])))
+    width = sum(least for _, _, least in entries)
+    for number, (first, path, least) in enumerate(entries):
+        edges = star(first)
+        assert edges is not None
+        trees.append(LocalTree(first, total * least / width, edges, number, path))
+    load = [Fraction(0)] * len(links)
+    ports = [Fraction(0)] * len(into)
+    for tree in trees:
+        if tree.port >= 0:
+            ports[tree.port] += tree.weight
+        for path in (tree.entry, *(path for _, _, path in tree.edges)):
+            for link in path:
+                load[link] += tree.weight
+    fits = all(carried * rate <= most for carried, most in zip((*load, *ports), (*links, *into), strict=True))
+    return trees if fits else None
+
+
+def _ways(shape: Shape, start: int) -> dict[int, Path]:
+    """The links of a shortest way from a local device to every member, over forwarders alone."""
+    around: dict[int, list[int]] = {}
+    for number, tail in enumerate(shape.tail):
+        around.setdefault(tail, []).append(number)
+    ways: dict[int, Path] = {start: ()}
+    queue = [start]
+    for vertex in queue:
+        if vertex == start or vertex not in shape.members:
+            for number in around.get(vertex, []):
+                if shape.head[number] not in ways:
+                    ways[shape.head[number]] = (*ways[vertex], number)
+                    queue.append(shape.head[number])
+    return {vertex: way for vertex, way in ways.items() if vertex in shape.members and vertex != start}
+
+
+def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+    """The best trees of one host, by the linear program and the packing; None if that is too large.
+
+    rate: of a shard in bytes/s, more than which is not needed. Weights are relative: 1 is a whole shard.
+    """
+    shape = hosts.shape
+    outside, total = shape.devices + 1, hosts.ranks - len(shape.members)
+    weights = {outside: total, **dict.fromkeys(shape.members, 1)}
+
+    def best_at(rate: Fraction) -> tuple[Network, Frozen | None]:
+        net = local_network(hosts, host, rate)
+        shared = [Resource(((arc, 1.0),), value) for arc, value in enumerate(net.capacity.tolist())]
+        return net, freeze(net, shared, weights, both=False, best=rate * hosts.ranks / net.unit)
+
+    net, frozen = best_at(rate)
+    if frozen is not None and frozen.rate * net.unit < rate * hosts.ranks:
+        # The host cannot do so much, so its gate must be narrower.
+        net, frozen = best_at(frozen.rate * net.unit / hosts.ranks)
+    if frozen is None:
+        return None
+    each = frozen.rates[shape.members[0]]
+    arcs = Arcs(net.tail, net.head, frozen.capacity, shape.members, tuple(net.host.tolist()))
+    forest = pack_forest(arcs, frozen.rates)
+    trees = []
+    for tree in forest.trees:
+        weight = tree.amount / forest.scale / each
+        if tree.root != outside:
+            trees.append(LocalTree(tree.root, weight, tree.edges))
+            continue
+        entered = [edge for edge in tree.edges if edge[0] == outside]
+        if len(entered) > 1:
+            return None
+        _, first, path = entered[0]
+        rest = tuple(edge for edge in tree.edges if edge[0] != outside)
+        trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
+    return trees
+
+
+# --- what every member's shard does in every other host -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the shards of one kind of host are spread: pieces of every member's shard, each with its trees.
+
+    pieces: (member, weight, tree in the member's own host, {kind of host: tree there}).
+    """
+
+    pieces: tuple[tuple[int, Fraction, LocalTree, dict[int, LocalTree]], ...]
+
+
+def kinds_of(hosts: Hosts) -> list[int]:
+    """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
+    count: dict[object, int] = {}
+    for rates in hosts.rates:
+        count[rates] = count.get(rates, 0) + 1
+    number = {rates: place for place, rates in enumerate(sorted(count, key=lambda rates: -count[rates]))}
+    return [number[rates] for rates in hosts.rates]
+
+
+def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTree]], kind: int) -> Spread:
+    """The pieces of the shards of hosts of this kind. trees: those of every kind.
+
+    A port that can give out less than the others is used less by the same factor.
+    """
+    shape = hosts.shape
+    host = kinds.index(kind)
+    links, _, outof = hosts.rates[host]
+    widths = [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(shape.feeds)]
+    others = {other for place, other in enumerate(kinds) if place != host}
+    rows: dict[int, dict[int, list[tuple[LocalTree, Fraction]]]] = {}
+    for other in others:
+        entering = [tree for tree in trees[other] if tree.port >= 0]
+        parts = [tree.weight * widths[tree.port] for tree in entering]
+        factor = len(shape.members) / sum(parts, start=Fraction(0))
+        rows[other] = _dealt(shape, [(tree, part * factor) for tree, part in zip(entering, parts, strict=True)])
+    pieces = []
+    for member in shape.members:
+        own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
+        lists = [own, *(rows[other][member] for other in others)]
+        ends = sorted({end for row in lists for end in _ends(row)})
+        start = Fraction(0)
+        for end in ends:
+            chosen = [_at(row, end) for row in lists]
+            pieces.append((member, end - start, chosen[0], dict(zip(others, chosen[1:], strict=True))))
+            start = end
+    return Spread(tuple(pieces))
+
+
+def _at(row: Sequence[tuple[LocalTree, Fraction]], end: Fraction) -> LocalTree:
+    return next(tree for (tree, _), last in zip(row, _ends(row), strict=True) if last >= end)
+
+
+def _ends(row: Sequence[tuple[LocalTree, Fraction]]) -> list[Fraction]:
+    total, ends = Fraction(0), []
+    for _, weight in row:
+        total += weight
+        ends.append(total)
+    return ends
+
+
+def _dealt(
+    shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]
+) -> dict[int, list[tuple[LocalTree, Fraction]]]:
+    """Trees worth one shard for every member, as far as possible those whose port the member itself feeds."""
+    left = [weight for _, weight in entering]
+    dealt: dict[int, list[tuple[LocalTree, Fraction]]] = {}
+    need = dict.fromkeys(shape.members, Fraction(1))
+    for own in (True, False):
+        for member in shape.members:
+            for place, (tree, _) in enumerate(entering):
+                part = min(left[place], need[member])
+                if part and (not own or shape.feeds[tree.port][0] == member):
+                    dealt.setdefault(member, []).append((tree, part))
+                    left[place] -= part
+                    need[member] -= part
+    return dealt

@@ -1,0 +1,128 @@
+"""Clusters packed host by host, against the bound and against the packing of the whole graph."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from blinksim import machines
+from blinksim.algorithms.packed import build
+from blinksim.bounds import bound
+from blinksim.collective import Collective
+from blinksim.packing.hosts import kinds_of, packed_host, read_hosts, spread, straight
+from blinksim.schedule.loads import rate
+from blinksim.schedule.verify import verify
+from blinksim.topology import generators
+from blinksim.topology.graph import Topology
+
+GB = 10**9
+
+
+def cluster(nodes: int, *edits: str) -> Topology:
+    return machines.load("dgx-a100", nodes=nodes, edits=edits).select()
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        (),
+        ("degrade n0.nic0-fabric0 bandwidth=12.5GB/s",),
+        ("degrade n0.gpu0-n0.nvswitch lanes=6",),
+        ("degrade n1.nic3-fabric1 bandwidth=5GB/s", "degrade n2.gpu1-n2.nvswitch lanes=3"),
+    ],
+)
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce"])
+def test_whole_and_host_by_host_agree(collective: str, edits: tuple[str, ...]) -> None:
+    topology = cluster(3, *edits)
+    quick = build(topology, Collective(collective))
+    whole = build(topology, Collective(collective), templates=False)
+    for schedule in (quick, whole):
+        verdict = verify(schedule)
+        assert verdict.ok, verdict.reasons
+        assert schedule.bound["gap_exact"] == "0"
+    assert rate(quick) == rate(whole)
+
+
+def test_one_direction_degraded() -> None:
+    """One GPU gets less (50 + 25 GB/s) than it gives: roots that hold more than others still attain the cut."""
+    topology = cluster(3, "degrade n0.nvswitch->n0.gpu0 lanes=2")
+    for collective in ("allgather", "reducescatter"):
+        schedule = build(topology, Collective(collective))
+        assert verify(schedule).ok
+        assert schedule.bound["gap_exact"] == "0"
+    schedule = build(topology, Collective("allreduce"))
+    assert verify(schedule).ok
+    two_phases = bound(topology, Collective("allreduce")).scoped("reduce-scatter + allgather")
+    assert two_phases is not None
+    assert schedule.bound["gap_exact"] == "0"
+    assert rate(schedule) == 75 * GB
+    assert two_phases.rate < 75 * GB
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("mi250", 4), ("hgx-h100", 3), ("rails:3x4@200GB/s,50GB/s", 1)])
+def test_other_hosts(machine: str, nodes: int) -> None:
+    topology = machines.load(machine, nodes=nodes).select()
+    hosts = read_hosts(topology)
+    assert hosts is not None
+    for collective in ("allgather", "allreduce"):
+        schedule = build(topology, Collective(collective))
+        assert verify(schedule).ok
+        assert schedule.bound["gap_exact"] == "0"
+
+
+def test_one_slow_link_among_128_gpus() -> None:
+    topology = cluster(16, "degrade n3.nic5-fabric1 bandwidth=10GB/s")
+    schedule = build(topology, Collective("allgather"))
+    assert verify(schedule).ok
+    assert schedule.bound["gap_exact"] == "0"
+    assert schedule.steps <= 4
+    # 185 GB/s enter node 3 for 120 shards.
+    assert rate(schedule) == Fraction(185, 120) * 128 * GB
+
+
+def test_alltoall_uses_all_ports() -> None:
+    schedule = build(cluster(3), Collective("alltoall"))
+    assert verify(schedule).ok
+    assert schedule.bound["gap_exact"] == "0"
+    assert schedule.steps == 2
+
+
+def test_hosts_are_told_apart_by_bandwidth_only() -> None:
+    hosts = read_hosts(cluster(4, "degrade n2.gpu0-n2.nvswitch lanes=6"))
+    assert hosts is not None
+    assert kinds_of(hosts) == [0, 0, 1, 0]
+    assert hosts.ranks == 32
+    assert read_hosts(cluster(3).without("n0.nic0-fabric0")) is None
+    assert read_hosts(machines.load("dgx-a100").select()) is None
+    assert read_hosts(generators.fat_tree(4, 2).select()) is None
+
+
+def test_pieces_make_whole_shards() -> None:
+    hosts = read_hosts(cluster(5, "degrade n2.nic0-fabric0 bandwidth=10GB/s"))
+    assert hosts is not None
+    kinds = kinds_of(hosts)
+    shard = bound(cluster(5), Collective("allgather")).rate / 40 * Fraction(185, 200)
+    trees = [straight(hosts, kinds.index(kind), shard) for kind in (0, 1)]
+    assert None not in trees
+    for kind in (0, 1):
+        for member in hosts.shape.members:
+            pieces = [piece for piece in spread(hosts, kinds, trees, kind).pieces if piece[0] == member]  # type: ignore[arg-type]
+            assert sum(weight for _, weight, _, _ in pieces) == 1
+    slow = [tree for tree in trees[1] or [] if tree.port >= 0]
+    assert sum(tree.weight for tree in slow) == 32
+    assert min(tree.weight for tree in slow) == Fraction(32 * 10, 185)
+
+
+def test_one_host_alone() -> None:
+    """A host's own packing: 32 shards come in from outside, one starts at each of its GPUs; nothing enters twice."""
+    hosts = read_hosts(cluster(5, "degrade n0.gpu0-n0.nvswitch lanes=2"))
+    assert hosts is not None
+    assert straight(hosts, 0, Fraction(5 * GB)) is None
+    trees = packed_host(hosts, 0, Fraction(5 * GB))
+    assert trees is not None
+    assert sum(tree.weight for tree in trees if tree.port >= 0) == 32
+    for member in hosts.shape.members:
+        assert sum(tree.weight for tree in trees if tree.port < 0 and tree.root == member) == 1
+    for tree in trees:
+        assert {tree.root, *(child for _, child, _ in tree.edges)} == set(hosts.shape.members)
