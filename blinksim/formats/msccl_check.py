@@ -1,0 +1,328 @@
+"""MSCCL's algorithm files read as the runtimes read them, and carried out symbolically.
+
+Every unit of data is the set of contributions in it, thread blocks run step by step with bounded connections, and in
+the end every rank must have what the collective promises: out of place, in place where the file allows that, and
+whichever thread block goes first. The limits are those of RCCL's parser and of Microsoft's MSCCL (see `msccl_xml`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from blinksim.errors import FileError
+from blinksim.formats import safe_xml
+from blinksim.formats.safe_xml import Element, fault, integer, word
+
+MOST_CHANNELS, MOST_BLOCKS, MOST_STEPS, RCCL_STEPS, MOST_COUNT = 32, 32, 256, 64, 71
+COLLECTIVES = (*("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"),)
+PROTOCOLS = ("Simple", "LL", "LL128")
+KINDS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
+_SENDS, _RECEIVES, _ADDS = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrs", "rrc", "rrcs"), ("rrs", "rrc", "rrcs")
+_WRITES = ("r", "rcs", "rrc", "rrcs", "cpy", "re")
+_PARENTS = {"gpu": ("algo",), "tb": ("gpu",), "step": ("tb",)}
+_MOST_GPUS, _MOST_UNITS = 1024, 32767
+Value = Counter[tuple[int, int]]
+_ORDERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    kind: str
+    source: tuple[str, int]
+    target: tuple[str, int]
+    count: int
+    wait: tuple[int, int] | None
+    awaited: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    send: int
+    receive: int
+    channel: int
+    steps: tuple[Step, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    sizes: dict[str, int]
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A file's content. units: ``nchunksperloop``."""
+
+    collective: str
+    units: int
+    in_place: bool
+    out_of_place: bool
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The most thread blocks of a GPU, the most steps of one, and the channels."""
+
+    blocks: int
+    steps: int
+    channels: int
+
+
+def check_text(text: str, path: str | Path, *, root: int = 0, slots: int = 1) -> Counted:
+    """Reads and carries out an algorithm file; returns what was counted.
+
+    root: of rooted collectives, since the format does not name it. slots: sends that a connection holds. Raises
+    `FileError` for anything that the runtimes refuse, that waits for ever, or that does not end as promised.
+    """
+    algorithm = read_text(text, path)
+    ways = [False] * algorithm.out_of_place + [True] * algorithm.in_place
+    for in_place in ways or [False]:
+        for seed in range(_ORDERS):
+            wrong = run(algorithm, root=root, slots=slots, in_place=in_place, seed=seed)
+            if wrong:
+                raise FileError(path, f"{wrong} ({'in' if in_place else 'out of'} place)")
+    return Counted(
+        max(len(gpu.blocks) for gpu in algorithm.gpus),
+        max((len(block.steps) for gpu in algorithm.gpus for block in gpu.blocks), default=0),
+        1 + max((block.channel for gpu in algorithm.gpus for block in gpu.blocks), default=0),
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_text(text: str, path: str | Path) -> Algorithm:
+    """The algorithm in a file; raises `FileError` with the line for what a runtime's parser does not take."""
+    root = safe_xml.parse(text, path, root="algo")
+    safe_xml.check_places(path, root, _PARENTS)
+    for name in ("name", "proto", "coll", "nchannels", "inplace", "outofplace", "minBytes", "maxBytes"):
+        word(path, root, name)
+    if word(path, root, "proto") not in PROTOCOLS:
+        raise fault(path, root, f"proto must be one of {', '.join(PROTOCOLS)}")
+    collective = word(path, root, "coll")
+    if collective not in COLLECTIVES:
+        raise fault(path, root, f"coll={collective[:20]!r} is not one of {', '.join(COLLECTIVES)}")
+    count = integer(path, root, "ngpus", low=1, high=_MOST_GPUS)
+    channels = integer(path, root, "nchannels", low=1, high=MOST_CHANNELS)
+    if integer(path, root, "minBytes", low=0, high=2**62) > integer(path, root, "maxBytes", low=0, high=2**62):
+        raise fault(path, root, "minBytes is more than maxBytes")
+    gpus = list(root.named("gpu"))
+    for number, gpu in enumerate(gpus):
+        if integer(path, gpu, "id", low=0, high=_MOST_GPUS) != number:
+            raise fault(path, gpu, f"id must be {number}: GPUs are numbered from 0 in order")
+    if len(gpus) != count:
+        raise fault(path, root, f"{len(gpus)} <gpu> for ngpus={count}")
+    read = tuple(_gpu(path, gpu, count, channels) for gpu in gpus)
+    _check_connections(path, root, read, channels)
+    return Algorithm(
+        collective,
+        integer(path, root, "nchunksperloop", low=1, high=_MOST_UNITS),
+        bool(integer(path, root, "inplace", low=0, high=1)),
+        bool(integer(path, root, "outofplace", low=0, high=1)),
+        read,
+    )
+
+
+def _gpu(path: str | Path, element: Element, count: int, channels: int) -> Gpu:
+    sizes = {b: integer(path, element, f"{b}_chunks", low=0, high=2**20) for b in "ios"}
+    blocks, used = [], Counter[int]()
+    for number, child in enumerate(element.named("tb")):
+        if integer(path, child, "id", low=0, high=10_000) != number:
+            raise fault(path, child, f"id must be {number}: thread blocks are numbered from 0 in order")
+        channel = integer(path, child, "chan", low=0, high=channels - 1)
+        used[channel] += 1
+        if used[channel] > MOST_BLOCKS:
+            raise fault(path, child, f"more than {MOST_BLOCKS} thread blocks on channel {channel}")
+        peers = [integer(path, child, name, low=-1, high=count - 1) for name in ("send", "recv")]
+        steps = tuple(_step(path, step, position, sizes, peers) for position, step in enumerate(child.named("step")))
+        if len(steps) > MOST_STEPS:
+            raise fault(path, child, f"{len(steps)} steps; the runtimes take {MOST_STEPS}")
+        blocks.append(Block(peers[0], peers[1], channel, steps, child.line))
+    for number, block in enumerate(blocks):
+        for step in block.steps:
+            if step.wait is None:
+                continue
+            other, position = step.wait
+            if other >= len(blocks) or other == number or position >= len(blocks[other].steps):
+                raise FileError(
+                    path, f"<step>: waits for step {position} of block {other}, which is not there", step.line
+                )
+            if not blocks[other].steps[position].awaited:
+                raise FileError(path, f"<step>: step {position} of block {other} needs hasdep=1", step.line)
+    return Gpu(sizes, tuple(blocks))
+
+
+def _step(path: str | Path, element: Element, position: int, sizes: dict[str, int], peers: list[int]) -> Step:
+    if integer(path, element, "s", low=0, high=MOST_STEPS) != position:
+        raise fault(path, element, f"s must be {position}: steps are numbered from 0 in order")
+    kind = word(path, element, "type")
+    if kind not in KINDS:
+        raise fault(path, element, f"type={kind[:20]!r} is not one of {', '.join(KINDS)}")
+    count = integer(path, element, "cnt", low=0 if kind == "nop" else 1, high=MOST_COUNT)
+    places = []
+    for end in ("src", "dst"):
+        buffer, start = word(path, element, f"{end}buf"), integer(path, element, f"{end}off", low=-1, high=2**20)
+        if buffer not in sizes:
+            raise fault(path, element, f"{end}buf={buffer[:20]!r} is not i, o or s")
+        if kind != "nop" and not 0 <= start <= sizes[buffer] - count:
+            raise fault(path, element, f"{end}off={start} and cnt={count} leave the {sizes[buffer]} chunks of {buffer}")
+        places.append((buffer, start))
+    if (kind in _SENDS and peers[0] < 0) or (kind in _RECEIVES and peers[1] < 0):
+        raise fault(path, element, f"type={kind} in a thread block without that peer")
+    on = integer(path, element, "depid", low=-1, high=10_000), integer(path, element, "deps", low=-1, high=MOST_STEPS)
+    if (on[0] < 0) != (on[1] < 0):
+        raise fault(path, element, "depid and deps are both -1, or neither is")
+    awaited = bool(integer(path, element, "hasdep", low=0, high=1))
+    return Step(kind, places[0], places[1], count, on if on[0] >= 0 else None, awaited, element.line)
+
+
+def _check_connections(path: str | Path, root: Element, gpus: tuple[Gpu, ...], channels: int) -> None:
+    """Every connection has one block at either end, with as many sends as receives."""
+    ends: dict[tuple[int, int, int], list[list[int]]] = {}
+    for rank, gpu in enumerate(gpus):
+        for block in gpu.blocks:
+            for way, peer, kinds in ((0, block.send, _SENDS), (1, block.receive, _RECEIVES)):
+                if peer < 0:
+                    continue
+                if peer == rank:
+                    raise FileError(path, f"<tb>: GPU {rank} is its own peer", block.line)
+                key = (rank, peer, block.channel) if way == 0 else (peer, rank, block.channel)
+                found = ends.setdefault(key, [[], []])
+                found[way].append(sum(step.kind in kinds for step in block.steps))
+    for (a, b, channel), (out, into) in ends.items():
+        if len(out) != 1 or len(into) != 1 or out != into:
+            raise fault(
+                path, root, f"connection {a}->{b} on channel {channel}: blocks that send {out}, that receive {into}"
+            )
+    if channels != 1 + max((block.channel for gpu in gpus for block in gpu.blocks), default=0):
+        raise fault(path, root, f"nchannels={channels}, but the highest channel is another")
+
+
+# --- carrying out -------------------------------------------------------------------------------------------------
+
+
+def run(algorithm: Algorithm, *, root: int = 0, slots: int = 1, in_place: bool = False, seed: int = 0) -> str:
+    """What goes wrong when the file is carried out, as a sentence; empty if all ends as promised.
+
+    seed: decides which thread block goes first where several can.
+    """
+    machine = _Machine(algorithm, root, in_place)
+    places = [(rank, b) for rank, gpu in enumerate(algorithm.gpus) for b in range(len(gpu.blocks))]
+    at = dict.fromkeys(places, 0)
+    queues: dict[tuple[int, int, int], deque[list[Value]]] = {}
+    order = random.Random(seed)
+    moving = True
+    while moving:
+        moving = False
+        order.shuffle(places)
+        for rank, number in places:
+            block = algorithm.gpus[rank].blocks[number]
+            while at[rank, number] < len(block.steps):
+                step = block.steps[at[rank, number]]
+                out = queues.setdefault((rank, block.send, block.channel), deque())
+                into = queues.setdefault((block.receive, rank, block.channel), deque())
+                if step.wait is not None and at[rank, step.wait[0]] <= step.wait[1]:
+                    break
+                if (step.kind in _SENDS and len(out) >= slots) or (step.kind in _RECEIVES and not into):
+                    break
+                wrong = machine.step(rank, step, out, into)
+                if wrong:
+                    return f"line {step.line}: {wrong}"
+                at[rank, number] += 1
+                moving = True
+    for rank, number in sorted(places):
+        block = algorithm.gpus[rank].blocks[number]
+        if at[rank, number] < len(block.steps):
+            return f"line {block.steps[at[rank, number]].line}: thread block {number} of GPU {rank} waits for ever"
+    return machine.unkept()
+
+
+class _Machine:
+    """The buffers of all GPUs; in place, input and output share memory as NCCL's buffers do."""
+
+    def __init__(self, algorithm: Algorithm, root: int, in_place: bool) -> None:
+        self.algorithm, self.root, self.in_place = algorithm, root, in_place
+        self.n = len(algorithm.gpus)
+        self.memory: dict[tuple[int, str, int], Value] = {}
+        name = algorithm.collective
+        for rank, gpu in enumerate(algorithm.gpus):
+            if name in ("broadcast", "scatter") and rank != root:
+                continue
+            for unit in range(gpu.sizes["i"]):
+                self.memory[self.place(rank, "i", unit)] = Counter({(rank, unit): 1})
+
+    def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
+        if self.in_place and buffer != "s":
+            name, gpu = self.algorithm.collective, self.algorithm.gpus[rank]
+            if name in ("allgather", "gather") and buffer == "i":
+                return rank, "o", rank * gpu.sizes["i"] + unit
+            if name in ("reducescatter", "scatter") and buffer == "o":
+                return rank, "i", rank * gpu.sizes["o"] + unit
+            if name not in ("allgather", "gather", "reducescatter", "scatter"):
+                return rank, "io", unit
+        return rank, buffer, unit
+
+    def step(self, rank: int, step: Step, out: deque[list[Value]], into: deque[list[Value]]) -> str:
+        """Carries out one step; returns what is wrong with it."""
+        if step.kind == "nop":
+            return ""
+        arrived = into.popleft() if step.kind in _RECEIVES else []
+        if arrived and len(arrived) != step.count:
+            return f"receives {step.count} chunks where {len(arrived)} were sent"
+        values = arrived
+        if step.kind in ("s", "cpy", "re") or step.kind in _ADDS:
+            own = [self.memory.get(self.place(rank, step.source[0], step.source[1] + k)) for k in range(step.count)]
+            if any(value is None for value in own):
+                return f"reads {step.source[0]}[{step.source[1]}], where nothing is"
+            present = [value for value in own if value is not None]
+            values = [a + b for a, b in zip(arrived, present, strict=True)] if step.kind in _ADDS else present
+        if step.kind == "re":
+            old = [
+                self.memory.get(self.place(rank, step.target[0], step.target[1] + k), Counter())
+                for k in range(step.count)
+            ]
+            values = [a + b for a, b in zip(old, values, strict=True)]
+        if step.kind in _WRITES:
+            for k, value in enumerate(values):
+                self.memory[self.place(rank, step.target[0], step.target[1] + k)] = value
+        if step.kind in _SENDS:
+            out.append(values)
+        return ""
+
+    def unkept(self) -> str:
+        """The first promise of the collective that is not kept, as a sentence."""
+        for rank, unit, expected in self.promised():
+            found = self.memory.get(self.place(rank, "o", unit), Counter())
+            if found != expected:
+                missing, extra = sorted((expected - found).elements()), sorted((found - expected).elements())
+                what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
+                return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
+        return ""
+
+    def promised(self) -> Iterator[tuple[int, int, Value]]:
+        """(rank, output unit, contents) of everything that must be there."""
+        name, units, n = self.algorithm.collective, self.algorithm.units, self.n
+        block = units // n
+        for rank in range(n):
+            if name in ("reduce", "gather") and rank != self.root:
+                continue
+            for unit in range(block if name in ("reducescatter", "scatter") else units):
+                if name in ("allreduce", "reduce"):
+                    yield rank, unit, Counter({(other, unit): 1 for other in range(n)})
+                elif name == "broadcast":
+                    yield rank, unit, Counter({(self.root, unit): 1})
+                elif name in ("allgather", "gather"):
+                    yield rank, unit, Counter({(unit // block, unit % block): 1})
+                elif name == "reducescatter":
+                    yield rank, unit, Counter({(other, rank * block + unit): 1 for other in range(n)})
+                elif name == "scatter":
+                    yield rank, unit, Counter({(self.root, rank * block + unit): 1})
+                else:
+                    yield rank, unit, Counter({(unit // block, rank * block + unit % block): 1})

@@ -1,0 +1,218 @@
+"""MSCCL's algorithm files: programs of thread blocks, for RCCL, Microsoft's MSCCL and its executor for NCCL.
+
+A thread block sends to one peer at most, receives from one, and runs its steps in order; a step may wait for one step
+of another block of its GPU, more waits take steps that do nothing. The attributes are those that the runtimes' parsers
+ask for (RCCL src/misc/msccl, msccl-tools language/ir.py). MSCCL: Cowan et al., "MSCCLang", ASPLOS 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from blinksim.errors import FileError, InfeasibleError
+from blinksim.formats.exports import Exported, most_channels
+from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
+from blinksim.formats.msccl_check import MOST_BLOCKS, MOST_CHANNELS, MOST_COUNT, MOST_STEPS, RCCL_STEPS, check_text
+from blinksim.schedule.model import Schedule
+
+SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"
+_NOWHERE = Place(INPUT, -1)
+
+
+@dataclass(eq=False)
+class _Step:
+    """One step; place: in its block. waits: the steps that it waits for. number: with waits counted."""
+
+    kind: str
+    source: Place
+    target: Place
+    count: int
+    block: _Block
+    place: int = 0
+    waits: list[_Step] = field(default_factory=list)
+    number: int = -1
+    awaited: bool = False
+
+
+@dataclass(eq=False)
+class _Block:
+    """One thread block: peers by rank, -1 for none."""
+
+    send: int
+    receive: int
+    channel: int
+    steps: list[_Step] = field(default_factory=list)
+
+
+@dataclass
+class _Data:
+    """Who last wrote a piece of data, and who read it since."""
+
+    written: _Step | None = None
+    read: list[_Step] = field(default_factory=list)
+
+
+def export(schedule: Schedule, channels: int | None = None) -> Exported:
+    """The XML of a schedule, interpreted again under the runtimes' rules; see `exports.Format.export`."""
+    most = most_channels(channels, MOST_CHANNELS, MOST_CHANNELS, "the runtimes have 32")
+    plan = moves(schedule)
+    text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}", most)
+    try:
+        counted = check_text(text, "the exported file", root=plan.root)
+    except FileError as error:
+        raise InfeasibleError(
+            f"{error}: this schedule needs connections that hold more than one send. Take another --algorithm"
+        ) from None
+    notes = ["stock NCCL cannot load it; RCCL: one file in RCCL_MSCCL_ALGO_DIR; executor for NCCL: MSCCL_ALGO_DIR"]
+    if schedule.collective.rooted:
+        notes.append(f"the root is rank {plan.root}, whatever the call says: the format does not name it")
+    if counted.steps > RCCL_STEPS:
+        notes.append(
+            f"a thread block has {counted.steps} steps; RCCL takes {RCCL_STEPS}, the other runtimes {MOST_STEPS}"
+        )
+    if schedule.form == "forest":
+        notes.append("the runtime's own slices pipeline the data along the trees")
+    return Exported(
+        files={"": text},
+        summary=f"{plan.collective} of {plan.ranks} GPUs in {plan.units} chunks, {counted.blocks} thread blocks on "
+        f"the busiest GPU, {counted.channels} channels",
+        facts=("every chunk ends where the collective promises, with one buffer a connection and in any order",),
+        environment={"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"},
+        proof=("NCCL INFO … MSCCL: … algorithm loaded (the words differ between runtimes)",),
+        notes=tuple(notes),
+        caution="not run here on a runtime: check the results of a small call before you rely on it",
+    )
+
+
+def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
+    """The XML of a plan; more than `most` channels are folded onto those.
+
+    Raises `InfeasibleError` for more thread blocks or steps than the runtimes have.
+    """
+    number = {channel: place % most for place, channel in enumerate(sorted({move.channel for move in plan.moves}))}
+    gpus = [_blocks(plan, rank, number) for rank in range(plan.ranks)]
+    both = int(plan.aliased)
+    used = 1 + max((block.channel for blocks in gpus for block in blocks), default=0)
+    lines = [
+        f'<algo name="{name}" proto="Simple" nchannels="{used}" nchunksperloop="{plan.units}" ngpus="{plan.ranks}" '
+        f'coll="{plan.collective}" inplace="{both}" outofplace="1" minBytes="0" maxBytes="4294967296">'
+    ]
+    for rank, blocks in enumerate(gpus):
+        lines.append(
+            f'  <gpu id="{rank}" i_chunks="{plan.inputs}" o_chunks="{plan.outputs}" s_chunks="{plan.scratch[rank]}">'
+        )
+        lines += _gpu_lines(rank, blocks)
+        lines.append("  </gpu>")
+    return "\n".join([*lines, "</algo>"]) + "\n"
+
+
+def _blocks(plan: Moves, rank: int, channel: dict[int, int]) -> list[_Block]:
+    """The thread blocks of one rank: one for each connection out and each one in, and one for local copies."""
+    blocks: dict[tuple[int, int, int], _Block] = {}
+    data: dict[str, _Data] = {}
+
+    def block(send: int, receive: int, chan: int) -> _Block:
+        return blocks.setdefault((send, receive, chan), _Block(send, receive, chan))
+
+    mine = [move for move in plan.moves if rank in (move.src, move.dst)]
+    first = 0
+    while first < len(mine):
+        last = first
+        while last < len(mine) and mine[last].round == mine[first].round:
+            last += 1
+        for move in (move for move in mine[first:last] if move.src == rank):
+            here = data.setdefault(move.slot_read, _Data())
+            steps = _pieces(SEND, move.reads, move.reads, move, block(move.dst, -1, channel[move.channel]))
+            steps[0].waits += [here.written] if here.written else []
+            here.read.append(steps[-1])
+        for move in (move for move in mine[first:last] if move.dst == rank):
+            here = data.setdefault(move.slot_written, _Data())
+            kind = RECEIVE if move.operand is None else REDUCE_IN
+            source = move.into if move.operand is None else move.operand
+            steps = _pieces(kind, source, move.into, move, block(-1, move.src, channel[move.channel]))
+            steps[0].waits += [*here.read, *([here.written] if here.written else [])]
+            data[move.slot_written] = _Data(steps[-1])
+        first = last
+    copies = [(source, target, units) for owner, source, target, units in plan.copies if owner == rank]
+    for source, target, units in _joined(copies):
+        local = block(-1, -1, 0)
+        for start in range(0, units, MOST_COUNT):
+            count = min(MOST_COUNT, units - start)
+            places = Place(source.buffer, source.start + start), Place(target.buffer, target.start + start)
+            local.steps.append(_Step(COPY, *places, count, local))
+    return list(blocks.values())
+
+
+def _pieces(kind: str, source: Place, target: Place, move: Move, block: _Block) -> list[_Step]:
+    """A move as steps of at most `MOST_COUNT` chunks, added to its block."""
+    steps: list[_Step] = []
+    for start in range(0, move.units, MOST_COUNT):
+        count = min(MOST_COUNT, move.units - start)
+        places = Place(source.buffer, source.start + start), Place(target.buffer, target.start + start)
+        steps.append(_Step(kind, *places, count, block, len(block.steps) + len(steps)))
+    block.steps += steps
+    return steps
+
+
+def _joined(copies: list[tuple[Place, Place, int]]) -> list[tuple[Place, Place, int]]:
+    """Copies with those that continue each other made one."""
+    found: list[tuple[Place, Place, int]] = []
+    for source, target, units in sorted(copies, key=lambda copy: (copy[0].buffer, copy[0].start)):
+        if found:
+            a, b, n = found[-1]
+            if (a.buffer, a.start + n, b.start + n) == (source.buffer, source.start, target.start):
+                found[-1] = (a, b, n + units)
+                continue
+        found.append((source, target, units))
+    return found
+
+
+def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
+    programs: list[list[tuple[_Step | None, _Step | None]]] = []
+    for block in blocks:
+        program: list[tuple[_Step | None, _Step | None]] = []
+        for step in block.steps:
+            # Of several steps of one block the last one is enough; its own block's are before it anyway.
+            latest: dict[int, _Step] = {}
+            for other in step.waits:
+                if other.block is not block:
+                    known = latest.get(id(other.block))
+                    if known is None or other.place > known.place:
+                        latest[id(other.block)] = other
+            needed = list(latest.values())
+            program += [(None, other) for other in needed[:-1]]
+            step.number = len(program)
+            program.append((step, needed[-1] if needed else None))
+            for other in needed:
+                other.awaited = True
+        programs.append(program)
+        if len(program) > MOST_STEPS:
+            raise InfeasibleError(
+                f"a thread block of rank {rank} has {len(program)} steps, and the runtimes take {MOST_STEPS}. Build "
+                "the schedule with fewer chunks or more channels"
+            )
+    per_channel: dict[int, int] = {}
+    for block in blocks:
+        per_channel[block.channel] = per_channel.get(block.channel, 0) + 1
+    if per_channel and max(per_channel.values()) > MOST_BLOCKS:
+        raise InfeasibleError(
+            f"rank {rank} has {max(per_channel.values())} thread blocks on one channel; the runtimes take {MOST_BLOCKS}"
+        )
+    place = {id(block): position for position, block in enumerate(blocks)}
+    lines = []
+    for position, (block, program) in enumerate(zip(blocks, programs, strict=True)):
+        lines.append(f'    <tb id="{position}" send="{block.send}" recv="{block.receive}" chan="{block.channel}">')
+        lines += [_step_line(number, step, wait, place) for number, (step, wait) in enumerate(program)]
+        lines.append("    </tb>")
+    return lines
+
+
+def _step_line(number: int, step: _Step | None, wait: _Step | None, place: dict[int, int]) -> str:
+    kind, count = (step.kind, step.count) if step else (NOTHING, 0)
+    source, target = (step.source, step.target) if step else (_NOWHERE, Place(OUTPUT, -1))
+    block, on = (place[id(wait.block)], wait.number) if wait else (-1, -1)
+    return (
+        f'      <step s="{number}" type="{kind}" srcbuf="{source.buffer}" srcoff="{source.start}" '
+        f'dstbuf="{target.buffer}" dstoff="{target.start}" cnt="{count}" depid="{block}" deps="{on}" '
+        f'hasdep="{int(step is not None and step.awaited)}"/>'
+    )

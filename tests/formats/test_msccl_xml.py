@@ -1,0 +1,222 @@
+"""MSCCL's files: carried out symbolically as the runtimes do, and caught whenever one step of them is wrong."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_schedules import full, ring_allreduce, steps, whole
+
+from blinksim import machines
+from blinksim.algorithms.registry import REGISTRY, algorithm
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.errors import BlinksimError, FileError, InfeasibleError
+from blinksim.formats.moves import moves
+from blinksim.formats.msccl_check import check_text, read_text, run
+from blinksim.formats.msccl_xml import export, to_text
+from blinksim.schedule.model import COPY, REDUCE
+
+QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
+EIGHT = machines.load("dgx1-v100").select()
+QUICK = [entry for entry in REGISTRY.values() if not entry.solver]
+CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
+
+# Written by hand, as msccl-tools writes an allgather of two GPUs.
+HAND = """<algo name="ag2" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" inplace="0"
+ outofplace="1" minBytes="0" maxBytes="1073741824">
+  <gpu id="0" i_chunks="1" o_chunks="2" s_chunks="0">
+    <tb id="0" send="1" recv="1" chan="0">
+      <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+      <step s="1" type="r" srcbuf="i" srcoff="0" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>
+    <tb id="1" send="-1" recv="-1" chan="0">
+      <step s="0" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>
+  </gpu>
+  <gpu id="1" i_chunks="1" o_chunks="2" s_chunks="0">
+    <tb id="0" send="0" recv="0" chan="0">
+      <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+      <step s="1" type="r" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>
+    <tb id="1" send="-1" recv="-1" chan="0">
+      <step s="0" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>
+  </gpu>
+</algo>
+"""
+
+
+@pytest.mark.parametrize(("name", "collective"), CASES)
+def test_every_algorithm_ends_as_promised(name: str, collective: str) -> None:
+    try:
+        wanted = Collective(collective, 2) if Collective(collective).rooted else Collective(collective)
+        schedule = algorithm(name).build(QUAD, wanted)
+    except BlinksimError as error:
+        pytest.skip(str(error))
+    exported = export(schedule)
+    read = read_text(exported.files[""], "x.xml")
+    for seed in range(5):
+        for in_place in (False, True)[: 1 + read.in_place]:
+            assert run(read, root=wanted.root, in_place=in_place, seed=seed) == ""
+
+
+@pytest.mark.parametrize("name", ["blink", "chains", "direct", "halving_doubling", "mxnet"])
+def test_eight_gpus_with_routes_through_others_and_branching_trees(name: str) -> None:
+    schedule = algorithm(name).build(EIGHT, Collective("allreduce"))
+    exported = export(schedule)
+    assert 'hasdep="1"' in exported.files[""]
+    # What goes over two links is sent twice: the runtime knows neighbours only.
+    hops = sum(len(schedule.links_of(int(route))) for route in schedule.route)
+    assert len(moves(schedule).moves) == hops
+
+
+def test_a_file_written_by_hand_is_understood() -> None:
+    counted = check_text(HAND, "hand.xml")
+    assert (counted.blocks, counted.steps, counted.channels) == (2, 2, 1)
+
+
+def test_nops_carry_further_waits() -> None:
+    # GPU 0 may send the sum on only after both others have added to it.
+    sends = [
+        [(0, "gpu1", "gpu0", REDUCE), (0, "gpu2", "gpu0", REDUCE)],
+        [(0, "gpu0", "gpu1", COPY), (0, "gpu0", "gpu2", COPY)],
+    ]
+    text = to_text(moves(steps(full(3), "allreduce", whole(), sends)), "x")
+    check_text(text, "x")
+    assert 'type="nop"' not in text  # the second reception waits for the first, so one wait is enough
+    twice = [[(0, "gpu0", "gpu1", REDUCE), (0, "gpu0", "gpu2", REDUCE)], [(0, "gpu1", "gpu0", COPY)]]
+    text = to_text(moves(steps(full(3), "allreduce", whole(), twice)), "x")
+    assert text.count('type="nop"') == 1
+    nop = next(line for line in text.splitlines() if 'type="nop"' in line)
+    assert re.search(r'depid="\d+" deps="\d+"', nop)
+
+
+def test_large_chunks_are_cut_at_71() -> None:
+    sends = [[(0, "gpu0", "gpu1", COPY), (1, "gpu0", "gpu1", COPY)]]
+    plan = steps(full(2), "broadcast", [(Fraction(150, 151), -1, -1), (Fraction(1, 151), -1, -1)], sends)
+    text = export(plan).files[""]
+    counts = [int(count) for count in re.findall(r'type="s".* cnt="(\d+)"', text)]
+    assert counts == [71, 71, 8, 1]
+
+
+def test_channels_beyond_the_limit_are_folded() -> None:
+    schedule = algorithm("rings").build(EIGHT, Collective("allreduce"))
+    assert 'nchannels="6"' in export(schedule).files[""]
+    assert 'nchannels="2"' in export(schedule, 2).files[""]
+
+
+# --- what is caught -----------------------------------------------------------------------------------------------
+
+RING = to_text(moves(ring_allreduce(3)), "ring")
+
+
+def lines_with(text: str, part: str) -> list[int]:
+    return [number for number, line in enumerate(text.splitlines()) if part in line]
+
+
+def without_line(text: str, number: int) -> str:
+    """The text without one step, later ones renumbered."""
+    lines = text.splitlines()
+    del lines[number]
+    place = 0
+    for position, line in enumerate(lines):
+        if "<tb " in line:
+            place = 0
+        elif "<step " in line:
+            lines[position] = re.sub(r's="\d+"', f's="{place}"', line, count=1)
+            place += 1
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("number", lines_with(RING, "<step"))
+def test_every_single_step_is_needed(number: int) -> None:
+    with pytest.raises(FileError):
+        check_text(without_line(RING, number), "x.xml")
+
+
+@pytest.mark.parametrize("number", lines_with(RING, 'type="rrc"'))
+def test_a_sum_that_is_a_copy_is_caught(number: int) -> None:
+    lines = RING.splitlines()
+    lines[number] = lines[number].replace('"rrc"', '"r"')
+    with pytest.raises(FileError, match=r"ends with the wrong o|waits for ever"):
+        check_text("\n".join(lines), "x.xml")
+
+
+def test_a_missing_wait_is_caught_in_some_order() -> None:
+    waits = [line for line in RING.splitlines() if 'depid="-1"' not in line and "<step" in line]
+    caught = 0
+    for line in waits:
+        free = re.sub(r'depid="\d+" deps="\d+"', 'depid="-1" deps="-1"', line)
+        read = read_text(RING.replace(line, free), "x.xml")
+        caught += any(run(read, in_place=in_place, seed=seed) for seed in range(20) for in_place in (False, True))
+    assert caught >= len(waits) // 2
+    assert waits
+
+
+def test_a_circle_of_waits_is_caught() -> None:
+    circle = HAND.replace('type="s" srcbuf', 'type="X" srcbuf').replace('type="r" srcbuf', 'type="s" srcbuf')
+    circle = circle.replace('type="X" srcbuf', 'type="r" srcbuf')
+    with pytest.raises(FileError, match="waits for ever"):
+        check_text(circle, "x.xml")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('proto="Simple"', 'proto="simple"'), "proto must be"),
+        (('coll="allgather"', 'coll="all_gather"'), "coll='all_gather' is not one of"),
+        (('ngpus="2"', 'ngpus="3"'), "2 <gpu> for ngpus=3"),
+        (('nchannels="1"', 'nchannels="2"'), "highest channel"),
+        (('outofplace="1"', ""), "attribute outofplace is missing"),
+        (('minBytes="0"', ""), "attribute minBytes is missing"),
+        (('cnt="1"', 'cnt="72"'), "must lie between 1 and 71"),
+        (('dstoff="1"', 'dstoff="2"'), "leave the 2 chunks of o"),
+        (('type="r"', 'type="rr"'), "is not one of s, r"),
+        (('depid="-1"', 'depid="1"'), "both -1"),
+        (('depid="-1" deps="-1"', 'depid="1" deps="0"'), "needs hasdep=1"),
+        (('depid="-1" deps="-1"', 'depid="1" deps="3"'), "which is not there"),
+        (('s="1" type', 's="2" type'), "steps are numbered from 0"),
+        (('send="1" recv="1"', 'send="1" recv="0"'), "its own peer"),
+        (('send="1" recv="1"', 'send="-1" recv="1"'), "without that peer"),
+        (('<gpu id="1"', '<gpu id="2"'), "GPUs are numbered from 0"),
+        (("</algo>", ""), "cut short"),
+    ],
+)
+def test_what_the_runtimes_parsers_refuse(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        check_text(HAND.replace(*change, 1), "hand.xml")
+
+
+@given(st.integers(0, len(HAND)), st.integers(0, 30), st.text(alphabet='<>/="0129 rsio\n', max_size=6))
+@settings(max_examples=60)
+def test_damaged_files_are_files_or_file_errors(start: int, length: int, text: str) -> None:
+    with suppress(FileError):
+        check_text(HAND[:start] + text + HAND[start + length :], "x.xml")
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+def test_helpers_without_a_rank_are_refused() -> None:
+    topology = machines.load("dgx1-v100").select(["gpu0", "gpu1"], ["gpu2", "gpu3"], relays_reduce=True)
+    schedule = algorithm("blinkplus").build(topology, Collective("allreduce"))
+    with pytest.raises(InfeasibleError, match=r"without a rank.*nccl-graph-set"):
+        export(schedule)
+
+
+def test_odd_shares_are_refused() -> None:
+    sends = [[(0, "gpu0", "gpu1", COPY), (1, "gpu0", "gpu1", COPY)]]
+    shares = [(Fraction(1, 40009), -1, -1), (Fraction(40008, 40009), -1, -1)]
+    with pytest.raises(InfeasibleError, match="40009 equal parts"):
+        export(steps(full(2), "broadcast", shares, sends))
+
+
+def test_too_many_steps_are_refused() -> None:
+    count = 300
+    sends = [[(chunk, "gpu0", "gpu1", COPY)] for chunk in range(count)]
+    with pytest.raises(InfeasibleError, match="300 steps"):
+        export(steps(full(2), "broadcast", whole(count), sends))
