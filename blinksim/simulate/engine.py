@@ -75,7 +75,7 @@ def outcome(
         if engine == "heap":
             return _full(lambda n: heap.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
         if steps:
-            return _full(lambda n: waves.in_steps(work, n, record=record)[0], work, pieces, "waves")
+            return _full(lambda n: waves.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
         return _in_rounds(work, pieces, tail, record)
     if engine in ("auto", "closed-form") and not record:
         known = closed_form.makespan(work, pieces, paced=paced)
@@ -121,7 +121,7 @@ def _full(run: Callable[[int], Run], work: Work, pieces: int, engine: str) -> Ou
 
 
 def _in_rounds(work: Work, pieces: int, tail: bool, record: bool) -> Outcome:
-    n = 2 * int(work.level.max(initial=0)) + 4
+    n = int(work.level.max(initial=0)) + 6
     while tail and 2 * n + 1 < pieces:
         before, after = (waves.in_rounds(work, m, record=record, watch=True)[0] for m in (n, n + 1))
         if before.settled and after.finish - before.finish == work.busiest:

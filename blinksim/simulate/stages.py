@@ -14,7 +14,7 @@ overhead once, and has arrived when all of it has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -43,7 +43,7 @@ class Stages:
     of the size, over schedule.share_den; 0 for joints. latency, overhead (E): seconds. crossing (E): -1 if no link is
     crossed, else its index. cut (E): whether the next stage of the send may begin before this one has passed the whole
     piece. follows (E): whether the next stage belongs to the same send. before, after: stage after[i] waits for
-    before[i]. level (E): most stages in a row before this one.
+    before[i]. level (E): most stages in a row before this one. cache: what engines derive from the graph alone.
     """
 
     schedule: Schedule
@@ -58,6 +58,24 @@ class Stages:
     follows: Flags
     before: Indices
     after: Indices
+    cache: dict[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def transfers(self) -> tuple[Indices, Indices, Indices]:
+        """The distinct pairs (resource, share) of real stages, and which of them each real stage is."""
+        real = self.send >= 0
+        modulus = int(self.share.max(initial=0)) + 1
+        pairs, where = np.unique(self.resource[real] * modulus + self.share[real], return_inverse=True)
+        return pairs // modulus, pairs % modulus, where
+
+    @cached_property
+    def latencies(self) -> tuple[Floats, Indices]:
+        """The distinct latencies, and which of them each stage has."""
+        return np.unique(self.latency, return_inverse=True)
+
+    @cached_property
+    def overheads(self) -> tuple[Floats, Indices]:
+        return np.unique(self.overhead, return_inverse=True)
 
     @property
     def count(self) -> int:

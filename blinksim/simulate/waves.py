@@ -22,6 +22,8 @@ from blinksim.simulate.work import Ticks, Work
 
 # Below this, index tables for every phase of the history are kept.
 _KEPT = 4_000_000
+# Below this, a table is one class of servers whatever the padding.
+_PADDED = 4096
 
 
 # --- rounds: piece k - level of everything ------------------------------------------------------------------------
@@ -52,6 +54,9 @@ def _table(work: Work) -> _Table:
     slot = np.arange(work.count) - np.repeat(first, counts)
     padded = 1 << np.ceil(np.log2(counts)).astype(np.int64)
     place = np.empty(work.count, dtype=np.int64)
+    if int(padded.max()) * len(counts) <= max(_PADDED, 2 * int(padded.sum())):
+        # One class costs padding and saves calls.
+        padded[:] = padded.max()
     groups, width = [], 0
     for size in np.unique(padded).tolist():
         chosen = padded == size
@@ -204,10 +209,11 @@ class _Lookup:
 # --- steps: one level after another ---------------------------------------------------------------------------------
 
 
-def in_steps(work: Work, pieces: int, *, record: bool = False) -> tuple[Run, bool]:
+def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
     """Runs `pieces` of everything level by level, and says whether every server was then served first come first.
 
     If it was, this is what FIFO service gives, start by start: the order of service and of arrival are the same.
+    record: whether to return when each stage began. check: whether to look; without, the answer is no.
     """
     if not work.count:
         return Run(0, np.zeros((pieces, 0), dtype=np.int64)), True
@@ -216,7 +222,7 @@ def in_steps(work: Work, pieces: int, *, record: bool = False) -> tuple[Run, boo
     arrived = np.full(len(work.load), -1, dtype=np.int64)
     start = np.full((pieces, work.count), -1, dtype=np.int64) if record else None
     delivered: dict[int, Ticks] = {}
-    finish, came_in_order = 0, True
+    finish, came_in_order, released = 0, check, bool(work.release.any())
     turn = np.arange(pieces, dtype=np.int64)
     spare = nothing = np.zeros((0, pieces), dtype=np.int64)
     for number, plan in enumerate(plans):
@@ -233,25 +239,32 @@ def in_steps(work: Work, pieces: int, *, record: bool = False) -> tuple[Run, boo
                     ready[into] = np.maximum(ready[into], delivered[level][source])
                 else:
                     np.maximum.at(ready, into, delivered[level][source])
-        if plan.release is not None:
-            np.maximum(ready, plan.release[:, None], out=ready)
+        holds, lags = work.hold[plan.stages], work.lag[plan.stages]
+        if released and number == 0:
+            np.maximum(ready, work.release[plan.stages][:, None], out=ready)
         for gone in plan.forget:
             spare = delivered.pop(gone)
         if plan.slots == 1:
-            came_in_order = came_in_order and bool((ready[:, 0] > arrived[plan.servers]).all())
-            came_in_order = came_in_order and bool((ready[:, 1:] >= ready[:, :-1]).all())
-            arrived[plan.servers] = ready[:, -1]
-            ramp = turn * plan.hold if plan.hold is not None else turn * plan.holds[:, None]
+            if came_in_order:
+                came_in_order = bool((ready[:, 0] > arrived[plan.servers]).all()) and bool(
+                    (ready[:, 1:] >= ready[:, :-1]).all()
+                )
+                arrived[plan.servers] = ready[:, -1]
+            ramp = turn * (holds[0] if (holds == holds[0]).all() else holds[:, None])
             np.maximum(ready[:, 0], free[plan.servers], out=ready[:, 0])
             ready -= ramp
             np.maximum.accumulate(ready, axis=1, out=ready)
-            ready += ramp
-            free[plan.servers] = ready[:, -1] + plan.holds
+            free[plan.servers] = ready[:, -1] + holds + ramp[..., -1]
+            later = lags[0] if (lags == lags[0]).all() else lags[:, None]
+            if start is not None:
+                start[:, plan.stages] = (ready + ramp).T
+            # One pass over the table instead of two.
+            ready += ramp + later
         else:
-            came_in_order = _shared_servers(plan, ready, turn, free, arrived) and came_in_order
-        if start is not None:
-            start[:, plan.stages] = ready.T
-        ready += plan.lags[:, None] if plan.lag is None else plan.lag
+            came_in_order = _shared_servers(plan, holds, ready, turn, free, arrived) and came_in_order
+            if start is not None:
+                start[:, plan.stages] = ready.T
+            ready += lags[:, None]
         finish = max(finish, int(ready[:, -1].max()))
         if plan.needed:
             delivered[number] = ready
@@ -262,8 +275,7 @@ def in_steps(work: Work, pieces: int, *, record: bool = False) -> tuple[Run, boo
 class _Plan:
     """One level: stages in the order of servers, where their arrivals come from, which levels nobody needs any more.
 
-    servers (rows): one per row; row and slot (stages): where each stage stands at its server. hold, lag: where they are
-    the same for all stages.
+    servers (rows): one per row; row and slot (stages): where each stage stands at its server.
     """
 
     stages: Ticks
@@ -271,16 +283,11 @@ class _Plan:
     row: Ticks
     slot: Ticks
     slots: int
-    holds: Ticks
-    lags: Ticks
-    hold: int | None
-    lag: int | None
     waits: list[tuple[int, Ticks, Ticks]]
     unique: bool
     straight: Ticks | None
     forget: list[int]
     needed: bool
-    release: Ticks | None
 
 
 def _plans(work: Work) -> list[_Plan]:
@@ -310,35 +317,29 @@ def _plans(work: Work) -> list[_Plan]:
         if len(groups) == 1 and groups[0][0] == number - 1 and unique and len(into) == len(stages):
             straight = np.empty(len(stages), dtype=np.int64)
             straight[into] = source
-        holds, lags = work.hold[stages], work.lag[stages]
         plan = _Plan(
             stages=stages,
             servers=servers,
             row=row,
             slot=slot,
             slots=int(counts.max()),
-            holds=holds,
-            lags=lags,
-            hold=int(holds[0]) if (holds == holds[0]).all() else None,
-            lag=int(lags[0]) if (lags == lags[0]).all() else None,
             waits=groups,
             unique=unique,
             straight=straight,
             forget=np.flatnonzero(last_use == number).tolist() if number else [],
             needed=bool(last_use[number]),
-            release=work.release[stages] if number == 0 and work.release.any() else None,
         )
         plans.append(plan)
     work.cache["plans"] = plans
     return plans
 
 
-def _shared_servers(plan: _Plan, ready: Ticks, turn: Ticks, free: Ticks, arrived: Ticks) -> bool:
+def _shared_servers(plan: _Plan, holds: Ticks, ready: Ticks, turn: Ticks, free: Ticks, arrived: Ticks) -> bool:
     """The scan where servers have several stages in one level; `ready` becomes the starts. Whether arrival agrees."""
     rows, slots, pieces = len(plan.servers), plan.slots, len(turn)
     table = np.zeros((rows, pieces, slots), dtype=np.int64)
     hold = np.zeros((rows, slots), dtype=np.int64)
-    hold[plan.row, plan.slot] = plan.holds
+    hold[plan.row, plan.slot] = holds
     real = np.zeros((rows, 1, slots), dtype=np.bool_)
     real[plan.row, 0, plan.slot] = True
     table[plan.row, :, plan.slot] = ready

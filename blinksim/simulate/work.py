@@ -32,7 +32,7 @@ class Work:
     waits for it may start (the next stage, or whoever needs the delivered piece). before, after, level: see `Stages`.
     timeless (E): joints, which occupy nothing. stream (E): pieces of one stream are served in order by sharing servers.
     weight (E): the share of a stream. release (E): when the stages without a predecessor may start. ticks_per_second:
-    the unit, exact.
+    the unit, exact. cache: what engines derive from the graph alone.
     """
 
     resource: Ticks
@@ -52,9 +52,12 @@ class Work:
     def count(self) -> int:
         return len(self.resource)
 
-    @cached_property
+    @property
     def fan_in(self) -> Ticks:
-        return np.bincount(self.after, minlength=self.count)
+        """How many waits lead to each stage."""
+        if "fan_in" not in self.cache:
+            self.cache["fan_in"] = np.bincount(self.after, minlength=self.count)
+        return self.cache["fan_in"]  # type: ignore[return-value]
 
     @cached_property
     def load(self) -> Ticks:
@@ -63,9 +66,14 @@ class Work:
         np.add.at(total, self.resource, self.hold)
         return total
 
-    @cached_property
+    @property
     def by_level(self) -> tuple[Ticks, Ticks]:
         """The waits in the order of the level of `after`, and where each level's begin."""
+        if "by_level" not in self.cache:
+            self.cache["by_level"] = self._by_level()
+        return self.cache["by_level"]  # type: ignore[return-value]
+
+    def _by_level(self) -> tuple[Ticks, Ticks]:
         target = self.level[self.after]
         order = np.argsort(target, kind="stable")
         return order, np.searchsorted(target[order], np.arange(int(self.level.max(initial=0)) + 2))
@@ -145,13 +153,11 @@ def merged(parts: Sequence[tuple[Stages, int, int, float]], options: Options) ->
             if known != rate:
                 raise InputError(f"{name} has another rate in one of the collectives than in the others")
         real = graph.send >= 0
-        key = graph.resource[real] * (int(graph.share.max(initial=0)) + 1) + graph.share[real]
-        distinct, where = np.unique(key, return_inverse=True)
+        servers, shares, where = graph.transfers
         factor = Fraction(size, graph.schedule.share_den * pieces)
-        modulus = int(graph.share.max(initial=0)) + 1
         seconds: dict[tuple[Fraction, int], Fraction] = {}
         column = []
-        for r, share in zip((distinct // modulus).tolist(), (distinct % modulus).tolist(), strict=True):
+        for r, share in zip(servers.tolist(), shares.tolist(), strict=True):
             rate = names[r][1]
             if (rate, share) not in seconds:
                 seconds[rate, share] = share * factor / rate
@@ -210,7 +216,7 @@ def _assembled(
         # Rounded up where the unit does not divide it: never quicker than the link.
         ticks = np.array([-((-x * unit) // 1) for x in column], dtype=np.int64)
         transfer[real] = ticks[where]
-        latency, overhead = _round(graph.latency, unit), _round(graph.overhead, unit)
+        latency, overhead = _round(*graph.latencies, unit), _round(*graph.overheads, unit)
         following = np.append(transfer[1:], 0)
         passed = np.where(graph.cut, np.maximum(transfer - following, 0), transfer)
         release = np.full(graph.count, int((Fraction(start) + Fraction(options.launch)) * unit), dtype=np.int64)
@@ -227,10 +233,11 @@ def _assembled(
         streams += graph.schedule.chunks
     names = ("resource", "hold", "lag", "before", "after", "level", "timeless", "stream", "weight", "release")
     arrays: dict[str, Any] = {name: np.concatenate(column) for name, column in zip(names, columns, strict=True)}
-    return Work(**arrays, ticks_per_second=unit)
+    # Works of one graph differ only in their times, and share what follows from the graph.
+    cache = parts[0][0].cache if len(parts) == 1 else {}
+    return Work(**arrays, ticks_per_second=unit, cache=cache)
 
 
-def _round(seconds: npt.NDArray[np.float64], unit: Fraction) -> Ticks:
-    distinct, where = np.unique(seconds, return_inverse=True)
+def _round(distinct: npt.NDArray[np.float64], where: Ticks, unit: Fraction) -> Ticks:
     # Half a tick is nothing here; what matters is that equal latencies stay equal.
     return np.array([round(Fraction(x) * unit) for x in distinct.tolist()], dtype=np.int64)[where]
