@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -13,9 +13,9 @@ from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import Cost, cost
 from blinksim.cost.terms import Term
-from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.topology.cluster import nodes_of, place
-from blinksim.units import exact_GBps, format_rate, format_size, format_time
+from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
+# Algorithms whose search grows fast with the ranks stay out of the contest beyond this many.
+_MOST_SEARCHED = {"mxnet": 32}
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ class Projection:
 
     @property
     def algbw(self) -> float:
-        return self.size / self.time_s if self.time_s else float("inf")
+        return self.size / self.time_s
 
     @property
     def busbw(self) -> float:
-        return self.algbw * float(busbw_factor(self.collective.name, len(self.members))) if self.time_s else 0.0
+        return self.algbw * float(busbw_factor(self.collective.name, len(self.members)))
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; every key with a unit carries it."""
@@ -83,11 +85,11 @@ class Projection:
             "model": self.model,
             "algorithm": self.algorithm,
             "time_s": self.time_s,
-            "algbw_GBps": self.algbw / 1e9 if self.time_s else None,
+            "algbw_GBps": self.algbw / 1e9,
             "busbw_GBps": self.busbw / 1e9,
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
             "bottleneck": self.bottleneck,
-            **({"bound_exact": exact_GBps(self.bound.rate), "bound_words": self.bound.words} if self.bound else {}),
+            **({"ceiling_exact": exact_GBps(self.bound.rate), "ceiling_words": self.bound.words} if self.bound else {}),
             **self.details,
         }
 
@@ -124,6 +126,8 @@ def sends_needed(name: str, collective: str, ranks: int) -> int:
 def build(topology: Topology, collective: Collective, entry: Algorithm, **options: Any) -> Schedule:
     """The schedule of an algorithm; raises `InfeasibleError` if it would be too large to hold."""
     needed = sends_needed(entry.name, collective.name, topology.ranks)
+    if topology.ranks > _MOST_SEARCHED.get(entry.name, topology.ranks):
+        raise InfeasibleError(f"{entry.name} searches too long on {topology.ranks} ranks (at most 32)")
     if not entry.solver and needed > MOST_SENDS:
         raise InfeasibleError(
             f"{entry.name} on {topology.ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; "
@@ -165,10 +169,8 @@ class Contest:
     refused: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def bound(self) -> Ceiling | None:
-        """What no algorithm exceeds here; None for a single rank."""
-        if self.topology.ranks < 2:
-            return None
+    def bound(self) -> Ceiling:
+        """What no algorithm exceeds here."""
         certificate = quick_bound(self.topology, self.collective)
         return Ceiling(certificate.rate, certificate.words(self.topology))
 
@@ -181,20 +183,31 @@ class Contest:
         return sorted(timed, key=lambda p: p.time_s)
 
 
-def contest(topology: Topology, collective: Collective, names: Iterable[str] | None = None) -> Contest:
+def contest(
+    topology: Topology,
+    collective: Collective,
+    names: Iterable[str] | None = None,
+    report: Callable[[str], None] = lambda what: None,
+) -> Contest:
     """Builds the named algorithms (default: all that have the collective and need no solver) on a selected topology.
 
+    report: told what is being done, for work that takes long.
     A named algorithm that cannot run raises; of the default ones the reason is kept. Raises `InfeasibleError` if none
     is left.
     """
     collective.check_ranks(topology.ranks)
+    if topology.ranks < 2:
+        raise InputError(f"{topology.name}: one rank moves nothing; name two members or more")
     result = Contest(topology, collective)
     if names is not None:
         for name in names:
-            entry = algorithm(name)
+            entry = algorithm(name.strip())
+            report(f"building {entry.name}")
             result.schedules[entry.name] = build(topology, collective, entry)
         return result
-    for entry in candidates(collective.name):
+    entries = candidates(collective.name)
+    for number, entry in enumerate(entries, start=1):
+        report(f"building {entry.name}, {number} of {len(entries)}")
         try:
             result.schedules[entry.name] = build(topology, collective, entry)
         except BlinksimError as error:
@@ -209,13 +222,15 @@ def contest(topology: Topology, collective: Collective, names: Iterable[str] | N
 def project(
     topology: Topology,
     collective: Collective | str,
-    size: int,
+    size: int | str,
     *,
     algorithm: str = "best",
     model: str = "alpha-beta",
     gamma: float = 0.0,
 ) -> Projection:
-    """The time of a collective of `size` bytes on a topology (selected, or with its default members and links).
+    """The time of a collective of `size` (bytes, or text such as ``256MiB``) on a topology.
+
+    topology: as `Topology.select` gives it, or a whole machine, of which its default members and links take part.
 
     algorithm: a name of the registry, or ``best`` for the quickest that needs no solver. model: ``alpha-beta``,
     ``projection`` or the name of a preset in models/ (load the machine with the rates that the preset pins). gamma:
@@ -224,11 +239,12 @@ def project(
     """
     chosen = Collective.parse(collective) if isinstance(collective, str) else collective
     chosen.check_ranks(topology.ranks)
+    count = parse_size(str(size))
     if model == "alpha-beta":
         names = None if algorithm == "best" else [algorithm]
-        return contest(topology.select(), chosen, names).projections(size, gamma)[0]
+        return contest(topology.selected(), chosen, names).projections(count, gamma)[0]
     groups = nodes_of(topology, topology.members)
-    return project_preset(topology, chosen, size, len(groups), len(groups[0]), model)
+    return project_preset(topology, chosen, count, len(groups), len(groups[0]), model)
 
 
 def project_preset(

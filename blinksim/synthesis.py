@@ -18,6 +18,7 @@ from blinksim.schedule.verify import Verdict, verify
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:
+    from blinksim.algorithms.polish import Point
     from blinksim.bounds.results import BoundResult
     from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 class Synthesis:
     """A schedule, its proof, and the bounds beside it.
 
-    seconds: what building took, without the bounds and the proof. rate: algbw in bytes/s that the loads allow, exact.
+    seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between rate,
+    height and number of trees. rate: algbw in bytes/s that the loads allow, exact.
     """
 
     schedule: Schedule
     verdict: Verdict
     bounds: BoundResult
     seconds: float
+    front: tuple[Point, ...] = ()
 
     @property
     def rate(self) -> Fraction:
@@ -73,6 +76,7 @@ class Synthesis:
             "gap_exact": str(self.gap),
             "synthesis_s": self.seconds,
             "verified": self.verdict.ok,
+            **({"front": [_point(point) for point in self.front]} if self.front else {}),
         }
 
     def __repr__(self) -> str:
@@ -98,22 +102,45 @@ def depth(schedule: Schedule) -> list[int]:
     return [int(value) for value in deepest]
 
 
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "rate_exact": exact_GBps(point.rate),
+        "algbw_GBps": float(point.rate) / 1e9,
+        "height": point.height,
+        "trees": point.trees,
+        "least_trees": point.least_trees,
+        "of_all_trees": point.of_all_trees,
+    }
+
+
 def synthesize(
-    topology: Topology, collective: Collective | str, algorithm: str = "packed", **options: Any
+    topology: Topology,
+    collective: Collective | str,
+    algorithm: str = "packed",
+    *,
+    polish_seconds: float | None = None,
+    **options: Any,
 ) -> Synthesis:
     """A verified schedule of `collective` on a selected topology, with its bounds.
 
+    polish_seconds: search so long for lower and fewer trees among equally good ones (`blinksim.algorithms.polish`).
     options: what the algorithm's ``build`` takes beyond these (time_limit, seed …). Raises `InputError` for unknown
     names and `InfeasibleError` where the algorithm does not exist.
     """
     from blinksim.bounds import bound
 
     wanted = Collective.parse(collective) if isinstance(collective, str) else collective
-    part = topology.select()
+    part = topology.selected()
     start = perf_counter()
     schedule = build(part, wanted, registered(algorithm), **options)
+    front: tuple[Point, ...] = ()
+    if polish_seconds is not None:
+        from blinksim.algorithms.polish import polish
+
+        polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0))
+        schedule, front = polished.best.schedule, polished.points
     seconds = perf_counter() - start
     bounds = bound(part, wanted)
     if not schedule.bound:
         schedule = schedule.with_bound(bounds.headline.to_dict(part, wanted))
-    return Synthesis(schedule, verify(schedule), bounds, seconds)
+    return Synthesis(schedule, verify(schedule), bounds, seconds, front)

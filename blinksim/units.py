@@ -34,6 +34,9 @@ def _parse(text: str, units: dict[str, Fraction] | dict[str, int], what: str, ex
     number, unit = match.groups()
     if unit not in units:
         have = "has no unit" if not unit else f"has the unit {unit!r}"
+        near = [known for known in units if unit and known.lower() == unit.lower()]
+        if near:
+            raise InputError(f"{text!r} {have}; did you mean {' or '.join(near)}?")
         raise InputError(f"{text!r} {have}; {what} takes {', '.join(units)}, as in {example}")
     return Fraction(number) * units[unit]
 
@@ -94,6 +97,14 @@ def format_size(size: float) -> str:
         if size >= _SIZE[unit]:
             return f"{size / _SIZE[unit]:.6g} {unit}"
     return f"{size:.6g} B"
+
+
+def format_size_about(size: float) -> str:
+    """Text for a number of bytes to three digits, in binary units: ``159 KiB``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= _SIZE[unit]:
+            return f"{size / _SIZE[unit]:.3g} {unit}"
+    return f"{size:.3g} B"
 
 
 def format_rate(rate: Fraction | float) -> str:

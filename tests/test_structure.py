@@ -33,7 +33,8 @@ ROWS = (
     ("choose",),
     ("synthesis",),
     ("execute", "study"),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 )
 RANK = {part: rank for rank, row in enumerate(ROWS) for part in row}
 # The top-level names of the packages whose distribution is called otherwise.

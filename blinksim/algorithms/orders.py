@@ -139,14 +139,31 @@ def _small_orders(n: int) -> list[Order]:
 
 
 def _by_node(topology: Topology) -> list[list[Order]]:
-    """Node by node in rank order: one ring, or one per local rank, each entering the nodes at another one."""
+    """Node by node: one ring in rank order, or one per local rank, each entering the nodes at another one.
+
+    Inside the nodes the rings follow the rank order, or in turn the cycles that a node's direct links hold.
+    """
     groups = nodes_of(topology, topology.members)
     single = [tuple(rank for group in groups for rank in group)]
     local = min(map(len, groups))
     if len(groups) == 1 or local == 1 or len({len(group) for group in groups}) > 1:
         return [single]
-    turned = [tuple(rank for group in groups for rank in group[turn:] + group[:turn]) for turn in range(local)]
-    return [single, turned]
+    inside = [tuple(range(local))]
+    cycles = _pack(_lanes(topology.subset(topology.members[rank] for rank in groups[0])), local) if (
+        2 < local <= EXACT
+    ) else []  # fmt: skip
+    both = [*cycles, *map(_reverse, cycles)]
+    return [single, *(_turned(groups, orders) for orders in (inside, both) if orders)]
+
+
+def _turned(groups: list[list[int]], inside: list[Order]) -> list[Order]:
+    """For every order inside a node and every rank that may come first in it a ring: all ports are used alike."""
+    rings = []
+    for order in inside:
+        for first in range(len(order)):
+            turned = order[first:] + order[:first]
+            rings.append(tuple(group[local] for group in groups for local in turned))
+    return rings
 
 
 def _reverse(order: Order) -> Order:

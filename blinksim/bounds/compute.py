@@ -21,7 +21,7 @@ from blinksim.topology.graph import Topology
 if TYPE_CHECKING:
     from blinksim.bounds.network import Array, Network
 
-NOTHING = "nothing: it holds for every schedule"
+NOTHING = "nothing, it holds for every schedule"
 NO_CODING = "no coding: every message is one element or a reduction of such"
 ONLY_TREES = "every element is gathered and spread along trees, and devices without a rank only forward"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
@@ -31,8 +31,10 @@ _SHARED = frozenset({"allgather", "reducescatter", "gather", "scatter"})
 _DUAL = {"reducescatter": "allgather", "reduce": "broadcast", "scatter": "gather"}
 
 
-def bound(topology: Topology, collective: Collective, *, shares: Sequence[int] = ()) -> BoundResult:
-    """The best algbw of `collective` on `topology` (the part that it runs on, see `Topology.select`).
+def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[int] = ()) -> BoundResult:
+    """The best algbw of `collective` on `topology`, as `Topology.select` gives it.
+
+    Of a whole machine the default members and links take part.
 
     shares: weights of the ranks' parts, where they are unequal (allgather, reducescatter, gather, scatter); algbw is
     then all parts together over the time. Raises `InputError` for fewer than two members, a root that is no rank or
@@ -40,6 +42,8 @@ def bound(topology: Topology, collective: Collective, *, shares: Sequence[int] =
 
     Equal rates are ordered by how little they assume.
     """
+    topology = topology.selected()
+    collective = Collective.parse(collective) if isinstance(collective, str) else collective
     collective.check_ranks(topology.ranks)
     weights = tuple(shares)
     if weights:

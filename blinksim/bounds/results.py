@@ -60,6 +60,11 @@ class BoundResult:
     bounds: tuple[Bound, ...]
     shares: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{entry.scope} {exact_GBps(entry.rate)}" for entry in self.bounds)
+        words = self.headline.certificate.words(self.topology)
+        return f"<BoundResult {self.collective} on {self.topology.name}, GB/s: {listed}\n  {words}>"
+
     @property
     def headline(self) -> Bound:
         return self.bounds[0]

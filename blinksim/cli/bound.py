@@ -8,6 +8,7 @@ import click
 
 from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
+from blinksim.cli.progress import Working
 from blinksim.units import exact_GBps, format_rate
 
 
@@ -37,11 +38,12 @@ def command(machine: str, collective: str, **options: Any) -> None:
 
     setting = Setting.of(machine, options)
     wanted = Collective.parse(collective, options["root"])
-    topology = setting.select()
-    found = bound(topology, wanted)
-    losses = sensitivity.link_losses(topology, wanted) if options["losses"] else []
-    gains = sensitivity.lane_gains(topology, wanted) if options["gains"] else []
-    nic = sensitivity.nic_gain(topology, wanted) if options["gains"] else None
+    with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
+        topology = setting.select()
+        found = bound(topology, wanted)
+        losses = sensitivity.link_losses(topology, wanted) if options["losses"] else []
+        gains = sensitivity.lane_gains(topology, wanted) if options["gains"] else []
+        nic = sensitivity.nic_gain(topology, wanted) if options["gains"] else None
     gains = [*([nic] if nic else []), *gains]
     if options["as_csv"]:
         changes = losses or gains
@@ -102,7 +104,7 @@ def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> 
         (entry.scope, exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
         for entry in found.bounds
     ]
-    click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "holds for"), rows, left=(0, 3, 4)))
+    click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4)))
     for title, changes in (("after losing one link", losses), ("with one more", gains)):
         if changes:
             click.echo(f"\n  {title}, GB/s algbw")
@@ -115,7 +117,7 @@ def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> 
     if topology.relays:
         click.echo(f"  relays {names(topology.relays)}")
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
-    if losses:
-        click.echo(f"next: blinksim synth {setting.command_line()} {found.collective.name} -o schedule.json")
-    else:
-        click.echo(f"next: blinksim bound {setting.command_line()} {found.collective.name} --losses")
+    for edit in setting.edits:
+        click.echo(f"  edited {edit}")
+    again = setting.command_line(found.collective.name, found.collective.root if found.collective.rooted else None)
+    click.echo(f"next: blinksim synth {again} -o schedule.json" if losses else f"next: blinksim bound {again} --losses")

@@ -8,7 +8,10 @@ import click
 
 from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
-from blinksim.units import format_size, format_time
+from blinksim.cli.progress import Working
+from blinksim.units import format_size, format_size_about, format_time
+
+_COLUMNS = 5
 
 
 @click.command(
@@ -41,40 +44,36 @@ def command(machine: str, collective: str, **options: Any) -> None:
     wanted = Collective.parse(collective, options["root"])
     sizes = study.parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
-    found = study.compare(setting.select(), wanted, sizes, listed)
-    if options["as_csv"]:
-        click.echo(csv_text(found.rows()), nl=False)
-    elif options["as_json"]:
-        print_json(_answer(found))
-    else:
-        _show(found)
     if options["plot"]:
         from blinksim.study import plots
 
+        plots.check(options["plot"], force=options["force"])
+    with Working(f"reading {machine}", quiet=options["quiet"]) as say:
+        found = study.compare(setting.select(), wanted, sizes, listed, say)
+    if options["as_csv"]:
+        click.echo(csv_text(found.rows()), nl=False)
+    elif options["as_json"]:
+        print_json({"command": "compare", **setting.described(found.topology), **_answer(found)})
+    else:
+        _show(found, setting)
+    if options["plot"]:
         path = plots.save(plots.compare(found), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
 
 
 def _answer(found: Any) -> dict[str, Any]:
-    topology = found.topology
     return {
-        "command": "compare",
-        "machine": topology.name,
         "collective": found.collective.name,
-        "members": list(topology.members),
-        "relays": list(topology.relays),
-        "links": list(topology.link_classes),
-        "rates": topology.rates,
         "rows": found.rows(),
         "crossovers": [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in found.crossovers],
         "refused": found.refused,
     }
 
 
-def _show(found: Any) -> None:
+def _show(found: Any, setting: Setting) -> None:
     topology, best = found.topology, found.best()
     lead = best[-1]
-    changes = [f"{x.faster} from {format_size(x.size)}" for x in found.crossovers]
+    changes = [f"{x.faster} from {format_size_about(x.size)}" for x in found.crossovers]
     first = f"{best[0].algorithm} is quickest" + (
         f" at small sizes, {', '.join(changes)}" if changes else " throughout"
     )
@@ -82,23 +81,21 @@ def _show(found: Any) -> None:
         f"{found.collective} on {topology.name}: {first}; {lead.algbw / 1e9:.4g} GB/s at {format_size(lead.size)}"
     )
     click.echo("\n  algbw in GB/s, the quickest marked *\n")
-    columns = found.algorithms
+    # Those that lead somewhere first, then those that come closest at the largest size: as many as 80 characters hold.
+    leaders = list(dict.fromkeys(projection.algorithm for projection in reversed(best)))
+    columns = [*leaders, *(name for name in found.algorithms if name not in leaders)]
+    shown = columns[: max(_COLUMNS, len(leaders))]
     rows = []
     for projections in found.projections:
         rate = {p.algorithm: p.algbw / 1e9 for p in projections}
-        cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in columns]
+        cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in shown]
         rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells))
-    # As many columns as 80 characters hold, then a second block: a number is never cut.
-    shown = 5
-    for start in range(0, len(columns), shown):
-        part = columns[start : start + shown]
-        click.echo(
-            table(("size", "best time", *part), [(*row[:2], *row[2 + start : 2 + start + shown]) for row in rows])
-            + "\n"
-        )
-    click.echo(
-        f"  ranks {topology.ranks}: {names(topology.members)}; links {', '.join(topology.link_classes)} at ", nl=False
-    )
-    click.echo(f"{topology.rates} rates; model alpha-beta")
+    click.echo(table(("size", "best time", *shown), rows) + "\n")
+    if len(columns) > len(shown):
+        click.echo(f"  slower: {', '.join(columns[len(shown) :])} (--csv has all)")
+    click.echo(f"  ranks {topology.ranks}: {names(topology.members)}")
+    click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates; model alpha-beta")
+    for edit in setting.edits:
+        click.echo(f"  edited {edit}")
     for name, reason in found.refused.items():
-        click.echo(f"  {name}: {reason}")
+        click.echo(f"  {reason if reason.startswith(name) else f'{name}: {reason}'}")

@@ -22,6 +22,7 @@ COMMANDS = {
     "verify": ("blinksim.cli.verify", "Is this schedule, or this bound, right?"),
     "export": ("blinksim.cli.export", "Write a schedule so that NCCL, RCCL or MSCCL++ runs it."),
     "run": ("blinksim.cli.run", "Run a schedule for real, on the CPU or on GPUs, and check the data."),
+    "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
 }
 
@@ -66,12 +67,17 @@ def cli() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command line and returns its exit status; messages about errors go to stderr."""
+    if sys.stdout is None or sys.stderr is None:
+        return 2  # Started without a place to answer to.
     try:
         status = cli.main(args=arguments, prog_name="blinksim", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BlinksimError as error:
         print(f"blinksim: {error}", file=sys.stderr)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
         return error.exit_code
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
@@ -81,11 +87,19 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("blinksim: interrupted", file=sys.stderr)
         return 130
+    except MemoryError:
+        print("blinksim: not enough memory for this; take a smaller size or fewer ranks", file=sys.stderr)
+        return 2
     except (BrokenPipeError, SystemExit):
         # The reader (head, say) has what it wanted. click ends such a run by itself, with a status that here says "no";
         # and Python must not complain at exit that it could not flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # A full disk behind standard output, say. Python must not try to flush it again at exit.
+        print(f"blinksim: cannot write the answer: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 2
 
 
 def main() -> None:

@@ -45,6 +45,11 @@ def note(text: str, *, quiet: bool = False) -> None:
         print(text, file=sys.stderr)
 
 
+def count(number: int, what: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def names(values: Sequence[str], most: int = 8) -> str:
     """A list of names, shortened in the middle: ``gpu0 gpu1 … gpu7``."""
     if len(values) <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -60,4 +61,5 @@ def command(machine: str, count: int, **options: Any) -> None:
     if len(rows) > options["top"]:
         click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
     chosen = ",".join(best.members)
-    click.echo(f"next: blinksim bound {setting.machine} {options['collective']} --members {chosen}")
+    again = replace(setting, members=chosen).command_line(options["collective"])
+    click.echo(f"next: blinksim bound {again}")

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from blinksim.cli.options import Setting, machine_options, output_options
-from blinksim.cli.output import csv_text, names, print_json, table
-from blinksim.errors import InputError
-from blinksim.units import format_rate, format_time, parse_rate, parse_size
+from blinksim.cli.output import count, csv_text, names, print_json, table
+from blinksim.cli.progress import Working
+from blinksim.errors import InputError, unknown
+from blinksim.units import format_rate, format_size, format_time, parse_rate, parse_size
 
 
 @click.command(
@@ -55,34 +56,39 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
 
     setting = Setting.of(machine, options)
     wanted = Collective.parse(collective, options["root"])
-    count = parse_size(size)
+    bytes_ = parse_size(size)
     algorithm, model = options["algorithm"], options["model"]
     if options["what_if"] and model == "alpha-beta":
         raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
     if model != "alpha-beta":
+        _known(model)
         if options["reduction_rate"]:
             raise InputError(f"--model {model} takes no --reduction-rate")
         chosen_rates = context.get_parameter_source("rates") == click.core.ParameterSource.COMMANDLINE
-        found = [_by_preset(setting, wanted, count, algorithm, model, chosen_rates)]
+        found = [_by_preset(setting, wanted, bytes_, algorithm, model, chosen_rates)]
         refused: dict[str, str] = {}
     else:
-        topology = setting.select()
         listed = None if algorithm in ("best", "all") else algorithm.split(",")
-        contest = choose.contest(topology, wanted, listed)
         gamma = float(1 / parse_rate(options["reduction_rate"])) if options["reduction_rate"] else 0.0
-        found, refused = contest.projections(count, gamma), contest.refused
+        with Working(f"reading {machine}", quiet=options["quiet"]) as say:
+            contest = choose.contest(setting.select(), wanted, listed, say)
+            say("timing")
+            found, refused = contest.projections(bytes_, gamma), contest.refused
     if options["as_csv"]:
         rows = found if algorithm == "all" else found[:1]
         click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
     elif options["as_json"]:
-        answer = {"command": "project", **found[0].to_dict()}
+        asked = {"source": machine, "nodes": setting.nodes, "edits": list(setting.edits)}
+        answer = {"command": "project", **asked, **found[0].to_dict()}
+        if options["reduction_rate"]:
+            answer["reduction_GBps"] = float(parse_rate(options["reduction_rate"])) / 1e9
         if len(found) > 1 and algorithm != "best":
             answer["rows"] = [_row(projection) for projection in found]
             answer["refused"] = refused
         if options["what_if"]:
             answer["what_if"] = [
                 {"change": c.change, "settings": c.settings, "time_s": c.time_s, "ratio": c.ratio}
-                for c in _changes(model, setting, count, found[0])
+                for c in _changes(model, setting, bytes_, found[0])
             ]
         print_json(answer)
     else:
@@ -90,9 +96,31 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         if options["what_if"]:
             rows = [
                 (c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x")
-                for c in _changes(model, setting, count, found[0])
+                for c in _changes(model, setting, bytes_, found[0])
             ]
-            click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
+            click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)) + "\n")
+        _next(found[0], setting, options)
+
+
+def _known(model: str) -> None:
+    from blinksim.cost.presets import preset_names
+
+    if model.removeprefix("projection:") not in preset_names():
+        raise unknown("model", model, ("alpha-beta", *preset_names()))
+
+
+def _next(best: Any, setting: Setting, options: dict[str, Any]) -> None:
+    again = setting.command_line(best.collective.name, options["root"])
+    if best.model != "alpha-beta" and not options["what_if"]:
+        click.echo(f"next: blinksim project {again} SIZE --model {best.model} --what-if".replace("SIZE", _size(best)))
+    elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
+        click.echo(f"next: blinksim synth {again} -o schedule.json")
+    else:
+        click.echo(f"next: blinksim compare {again} --plot {best.collective.name}-by-size.png")
+
+
+def _size(best: Any) -> str:
+    return format_size(best.size).replace(" ", "")
 
 
 def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
@@ -147,7 +175,7 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
         ]
         click.echo(table(("algorithm", "time", "algbw", "busbw", "bottleneck"), rows))
         for name, reason in refused.items():
-            click.echo(f"  {name}: {reason}")
+            click.echo(f"  {reason if reason.startswith(name) else f'{name}: {reason}'}")
         click.echo("")
     time = best.time_s or 1.0
     terms = [(term.name, format_time(term.time_s), f"{100 * term.time_s / time:.1f} %") for term in best.terms]
@@ -157,15 +185,19 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
     share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
     click.echo(f"  bottleneck  {best.bottleneck}{share}")
     if best.bound is not None:
-        reached = f"{100 * best.algbw / float(best.bound.rate):.0f} % reached" if best.algbw < float("inf") else ""
-        click.echo(f"  bound       {format_rate(best.bound.rate)} algbw, {reached}: {best.bound.words}")
+        reached = best.algbw / float(best.bound.rate)
+        click.echo(f"  at most     {format_rate(best.bound.rate)} algbw, of which this is {100 * reached:.1f} %:")
+        click.echo(f"              {best.bound.words}")
     click.echo(f"  ranks       {len(best.members)}: {names(best.members)}")
     if best.relays:
         click.echo(f"  relays      {names(best.relays)}")
     click.echo(f"  links       {', '.join(best.links)} at {best.rates} rates")
+    for edit in setting.edits:
+        click.echo(f"  edited      {edit}")
     if algorithm == "best" and best.model == "alpha-beta":
-        others = f" (best of {len(found)}; --algorithm all ranks them)" if len(found) > 1 else ""
+        others = f", best of {len(found)} that need no solver; --algorithm all ranks them" if len(found) > 1 else ""
         click.echo(f"  algorithm   {best.algorithm}{others}")
+    if best.model != "alpha-beta":
+        click.echo("  model       bandwidths only, no latencies: for large sizes")
     if best.details.get("pieces", 1) > 1:
-        click.echo(f"  pieces      {best.details['pieces']} per chunk, {best.details['steps']} hops deep")
-    click.echo(f"next: blinksim compare {setting.command_line()} {best.collective.name} --plot sizes.png")
+        click.echo(f"  pieces      {best.details['pieces']} per chunk, {count(best.details['steps'], 'hop')} deep")

@@ -7,7 +7,9 @@ from typing import Any
 import click
 
 from blinksim.cli.options import Setting, machine_options, output_options
-from blinksim.cli.output import print_json
+from blinksim.cli.output import count, print_json, table
+from blinksim.cli.progress import Working
+from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time
 
 
@@ -18,18 +20,30 @@ Examples:
   blinksim synth dgx1-v100 allreduce --members 0,1,2,3,4,7 -o trees.json
   blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json""",
 )
-@click.argument("machine")
-@click.argument("collective")
+@click.argument("machine", required=False)
+@click.argument("collective", required=False)
 @machine_options
 @click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
 @click.option("--algorithm", default="packed", show_default=True, help="What to build; packed attains the bound.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds for a solver.")
+@click.option(
+    "--polish",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Search so long for lower and fewer trees at the same rate; prints the compromises.",
+)
+@click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=int, help="Seed of a solver, for repeatable answers.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the schedule (.json, .json.gz).")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options()
-def command(machine: str, collective: str, **options: Any) -> None:
+def command(machine: str | None, collective: str | None, listed: bool, **options: Any) -> None:
     """Build a schedule of COLLECTIVE on MACHINE, verify it, and write it to a file."""
+    if listed:
+        _list()
+        return
+    if machine is None or collective is None:
+        raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.formats.text_files import check_target
@@ -37,23 +51,37 @@ def command(machine: str, collective: str, **options: Any) -> None:
 
     setting = Setting.of(machine, options)
     wanted = Collective.parse(collective, options["root"])
-    if options["output"]:
+    if options["output"] is not None:
         # Before the work, not after it.
+        if not options["output"].endswith((".json", ".json.gz")):
+            raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
         check_target(options["output"], options["force"])
     extra = {key: options[key] for key in ("time_limit", "seed") if options[key] is not None}
-    topology = setting.select()
-    found = synthesize(topology, wanted, options["algorithm"], **extra)
+    with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
+        topology = setting.select()
+        found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
     if options["output"]:
         write_schedule(found.schedule, options["output"], options["force"])
     if options["as_json"]:
         print_json({"command": "synth", **setting.described(topology), **found.to_dict()})
     else:
-        _show(found, options["output"], setting)
+        _show(found, options, setting)
     if not found.verdict.ok:
         click.get_current_context().exit(1)
 
 
-def _show(found: Any, output: str | None, setting: Setting) -> None:
+def _list() -> None:
+    from blinksim.algorithms.registry import REGISTRY
+
+    rows = [
+        (entry.name, entry.summary, " ".join(entry.collectives) if len(entry.collectives) < 8 else "all collectives")
+        for entry in REGISTRY.values()
+    ]
+    click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
+
+
+def _show(found: Any, options: dict[str, Any], setting: Setting) -> None:
+    output = options["output"]
     schedule, topology = found.schedule, found.schedule.topology
     gap = "the best that is possible" if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
     rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
@@ -66,14 +94,22 @@ def _show(found: Any, output: str | None, setting: Setting) -> None:
     )
     click.echo(
         f"  schedule  {schedule.chunks} {'trees' if schedule.form == 'forest' else 'chunks'}, {schedule.sends} sends, "
-        f"height {found.height}, up to {found.hops} links a send; built in {format_time(found.seconds)}"
+        f"height {found.height}, up to {count(found.hops, 'link')} a send; built in {format_time(found.seconds)}"
     )
+    if found.front:
+        cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
+        header = ("GB/s", "height", "trees", "fewest possible")
+        click.echo(table(header, cells, left=(), indent="            "))
     verdict = "every rank ends with what it was promised" if found.verdict.ok else "NOT correct"
     click.echo(f"  verified  {verdict}")
     for reason in found.verdict.reasons:
         click.echo(f"            {reason}")
+    for edit in setting.edits:
+        click.echo(f"  edited    {edit}")
     if output:
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {output}")
     else:
-        click.echo(f"next: blinksim synth {setting.command_line()} {schedule.collective.name} -o schedule.json")
+        again = setting.command_line(schedule.collective.name, options["root"])
+        chosen = "" if schedule.algorithm == "packed" else f" --algorithm {schedule.algorithm}"
+        click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from blinksim.cli.options import Setting, machine_options
-from blinksim.cli.output import names, note, print_json, table
+from blinksim.cli.output import count, names, note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
 
@@ -64,7 +65,10 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
                    f"{', '.join(topology.default_links())}, GB/s")  # fmt: skip
         click.echo(_matrix(topology))
     click.echo(f"\n  members {names(topology.members)}")
-    click.echo(f"next: blinksim project {machine} allreduce 256MiB")
+    for edit in setting.edits:
+        click.echo(f"  edited  {edit}")
+    words = setting.command_line("allreduce").split(" allreduce", 1)
+    click.echo(f"next: blinksim project {words[0]} allreduce 256MiB{words[1]}")
 
 
 def _facts(topology: Any) -> dict[str, Any]:
@@ -107,21 +111,19 @@ def _classes(topology: Any) -> list[tuple[str, ...]]:
             (
                 kind,
                 str(len(links)),
-                _span(x.lanes for x in links),
-                _span(format_rate(x.lane_bandwidth) for x in links),
-                _span(format_time(x.latency) for x in links),
-                _span(format_time(x.overhead) for x in links),
+                _span({x.lanes for x in links}, str),
+                _span({x.lane_bandwidth for x in links}, format_rate),
+                _span({x.latency for x in links}, format_time),
+                _span({x.overhead for x in links}, format_time),
                 "yes" if kind in used else "no",
             )
         )
     return rows
 
 
-def _span(values: Any) -> str:
-    found = list(dict.fromkeys(values))
-    if all(isinstance(value, int) for value in found):
-        found.sort()
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+def _span(values: set[Any], show: Callable[[Any], str]) -> str:
+    low, high = min(values), max(values)
+    return show(low) if low == high else f"{show(low)} to {show(high)}"
 
 
 def _matrix(topology: Any) -> str:
@@ -172,7 +174,10 @@ def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
     else:
         for finding in findings:
             click.echo(f"{finding.severity}: {finding.message} [{finding.rule}]\n  {finding.cure}")
-        click.echo(f"{topology.name}: {errors} errors, {len(findings) - errors} warnings by {len(rules.RULES)} rules")
+        click.echo(
+            f"{topology.name}: {count(errors, 'error')}, {count(len(findings) - errors, 'warning')} "
+            f"by {len(rules.RULES)} rules"
+        )
     if errors:
         click.get_current_context().exit(1)
 

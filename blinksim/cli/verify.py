@@ -23,7 +23,7 @@ Examples:
 )
 @click.argument("file")
 @click.option("--machine", metavar="MACHINE", help="Check against this machine instead of the one in FILE.")
-@click.option("--rates", default="nominal", show_default=True, help="Rates for --machine.")
+@click.option("--rates", metavar="NAME|FILE", help="Rates for --machine.  [default: nominal]")
 @click.option("--edit", "edits", multiple=True, metavar="EDIT", help="Check against the edited machine.")
 @click.option("--in-place", is_flag=True, help="Ask for a schedule whose input and output are one buffer.")
 @click.option("--slots", type=click.IntRange(1), default=1, show_default=True, help="Buffers of each connection.")
@@ -31,7 +31,9 @@ Examples:
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="For a graph.xml: nodes alike.")
 @click.option("--nccl", "release", metavar="X.Y.Z", default="2.28.3", show_default=True, help="For a graph.xml: NCCL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(file: str, machine: str | None, rates: str, edits: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def command(
+    file: str, machine: str | None, rates: str | None, edits: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
     """Is FILE right? It is a schedule, what `blinksim bound --json` printed, or NCCL's graph.xml; exit status 1 if not.
 
     A schedule is interpreted chunk by chunk: every rank must end with what the collective promises. A bound's
@@ -40,7 +42,7 @@ def command(file: str, machine: str | None, rates: str, edits: tuple[str, ...], 
     """
     graph = {key: options.pop(key) for key in ("members", "nodes", "release")}
     if file.lower().endswith(".xml"):
-        where = Setting(machine or "", graph["nodes"], members=graph["members"], rates=rates, edits=edits)
+        where = Setting(machine or "", graph["nodes"], members=graph["members"], rates=rates or "nominal", edits=edits)
         _print(file, _graph(file, where, graph["release"]), as_json)
         return
     if graph["members"] is not None or graph["nodes"] != 1:
@@ -49,6 +51,9 @@ def command(file: str, machine: str | None, rates: str, edits: tuple[str, ...], 
     from blinksim.formats.strict_json import parse, unpack
     from blinksim.formats.text_files import read_bytes
 
+    if rates is not None and machine is None:
+        raise InputError("--rates says at which rates --machine is loaded; give --machine too")
+    rates = rates or "nominal"
     document = parse(file, unpack(file, read_bytes(file, MOST_BYTES), MOST_BYTES))
     if isinstance(document, dict) and document.get("format") == FORMAT:
         answer = _schedule(file, document, machine, rates, edits, **options)
@@ -218,4 +223,5 @@ def _machine_of(file: str, document: Any, machine: str | None, rates: str, edits
         raise FileError(file, "names no machine; give one with --machine")
     known = document.get("rates_source", "nominal") if machine is None else rates
     whole = Setting(source, nodes=nodes, rates=str(known), edits=(*texts("edits"), *edits)).load()
-    return whole.select(texts("members"), texts("relays"), texts("links") or None)
+    reduce = document.get("relays_reduce") is True
+    return whole.select(texts("members"), texts("relays"), texts("links") or None, relays_reduce=reduce)

@@ -48,11 +48,11 @@ def cost(schedule: Schedule, size: int, gamma: float = 0.0) -> Cost:
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
     shared = resources(schedule.topology)
     seconds = size / np.array([float(rate) for rate in shared.rate])
+    busy = np.array([float(load) for load in resource_loads(schedule, shared)]) * seconds
     if schedule.form == "steps":
         terms, pieces = _in_steps(schedule, shared, seconds, gamma * size), 1
     else:
-        terms, pieces = _pipelined(schedule, shared, seconds, gamma * size)
-    busy = np.array([float(load) for load in resource_loads(schedule, shared)]) * seconds
+        terms, pieces = _pipelined(schedule, shared, seconds, busy, gamma * size)
     worst = int(np.argmax(busy))
     time = sum(term.time_s for term in terms)
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
@@ -89,7 +89,7 @@ def _in_steps(schedule: Schedule, shared: Resources, seconds: Floats, gamma: flo
     for position in last:
         kind = shared.kinds[int(found[position] % len(shared.names))]
         by_kind[kind] = by_kind.get(kind, 0.0) + float(load[position])
-    terms = [Term(f"latency of {steps} steps", float(alpha.sum()), "alpha")]
+    terms = [Term(f"latency of {steps} step{'s' * (steps > 1)}", float(alpha.sum()), "alpha")]
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
     reduced = np.zeros(steps)
     key = schedule.step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
@@ -101,14 +101,15 @@ def _in_steps(schedule: Schedule, shared: Resources, seconds: Floats, gamma: flo
     return tuple(terms)
 
 
-def _pipelined(schedule: Schedule, shared: Resources, seconds: Floats, gamma: float) -> tuple[tuple[Term, ...], int]:
+def _pipelined(
+    schedule: Schedule, shared: Resources, seconds: Floats, busy: Floats, gamma: float
+) -> tuple[tuple[Term, ...], int]:
     alphas = route_alphas(schedule)[schedule.route]
     share = _shares(schedule)
     send, resource = uses(schedule, shared)
     slowest = np.zeros(schedule.sends)
     np.maximum.at(slowest, send, seconds[resource])
     transfer = slowest * share
-    busy = np.bincount(resource, share[send], len(shared.names)) * seconds
     drain, alpha = float(busy.max()), float(alphas.max())
     kind = shared.kinds[int(np.argmax(busy))]
 
@@ -125,9 +126,9 @@ def _pipelined(schedule: Schedule, shared: Resources, seconds: Floats, gamma: fl
                 best = (time, count, lag, tail)
     assert best is not None
     _, count, lag, tail = best
-    more = f" and {count - 1} more pieces" if count > 1 else ""
+    more = f" and {count - 1} more piece{'s' * (count > 2)}" if count > 1 else ""
     terms = [
-        Term(f"latency of {schedule.steps} hops{more}", lag + (count - 1) * alpha, "alpha"),
+        Term(f"latency of {schedule.steps} hop{'s' * (schedule.steps > 1)}{more}", lag + (count - 1) * alpha, "alpha"),
         Term("first piece on its way", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from blinksim.choose import Contest, Projection, contest
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
-from blinksim.units import parse_size
+from blinksim.units import format_size, parse_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,8 +91,11 @@ def compare(
     collective: Collective | str,
     sizes: Iterable[int] = SIZES,
     algorithms: Sequence[str] | None = None,
+    report: Callable[[str], None] = lambda what: None,
 ) -> Comparison:
     """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
+
+    report: told what is being done, for work that takes long.
 
     Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
     """
@@ -100,9 +103,13 @@ def compare(
     ordered = tuple(sorted(set(sizes)))
     if not ordered:
         raise InputError("no sizes to compare at")
-    part = topology.select()
-    candidates = contest(part, chosen, algorithms)
-    found = tuple(tuple(candidates.projections(size)) for size in ordered)
+    part = topology.selected()
+    candidates = contest(part, chosen, algorithms, report)
+    timed = []
+    for size in ordered:
+        report(f"timing {format_size(size)}")
+        timed.append(tuple(candidates.projections(size)))
+    found = tuple(timed)
     crossovers = tuple(
         _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)
         for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
-from blinksim.units import format_size
+from blinksim.units import format_size, format_size_about
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,17 @@ def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
     return drawn, axes
 
 
+def check(path: str | Path, *, force: bool = False) -> Path:
+    """Whether a picture can be written to `path`, before the work for it begins; raises as `save` does."""
+    from blinksim.formats.text_files import check_target
+
+    target = Path(path)
+    if target.suffix.lower() not in FORMATS:
+        raise InputError(f"{target}: a picture ends in {', '.join(FORMATS)}")
+    check_target(target, force)
+    return target
+
+
 def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
     """Writes a figure as PNG, SVG or PDF, by the ending; an existing file only with `force`.
 
@@ -41,9 +52,7 @@ def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
 
     from blinksim.formats.text_files import write_bytes
 
-    target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise InputError(f"{target}: a picture ends in {', '.join(FORMATS)}")
+    target = check(path, force=force)
     picture = BytesIO()
     drawn.savefig(picture, format=target.suffix[1:].lower())
     write_bytes(target, picture.getvalue(), force)
@@ -85,7 +94,7 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
         if crossing.faster in shown:
             axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
             axes.annotate(
-                f"{crossing.faster.replace('_', ' ')}\nfrom {format_size(float(f'{crossing.size:.2g}'))}",
+                f"{crossing.faster.replace('_', ' ')}\nfrom {format_size_about(crossing.size)}",
                 (crossing.size, 0.02),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, 0),

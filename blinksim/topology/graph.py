@@ -285,6 +285,12 @@ class Topology:
             connectivity.require_connected(result, self, classes)
         return result
 
+    def selected(self) -> Topology:
+        """This topology if it is what `select` gives, else its part with its default members and links."""
+        taking_part = {*self.members, *self.relays}
+        whole = any(device.holds and device.name not in taking_part for device in self.devices)
+        return self.select() if whole or set(self.default_links()) != set(self.link_classes) else self
+
     def pruned(self) -> Topology:
         """Without the forwarders that no link touches."""
         used = {end for link in self.links for end in (link.src, link.dst)} | {*self.members, *self.relays}
