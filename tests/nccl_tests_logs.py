@@ -36,7 +36,7 @@ def shown(value: float, width: int) -> str:
 def text(
     collective: str,
     ranks: int,
-    points: Iterable[Point],
+    points: Sequence[Point],
     *,
     layout: str = "new",
     devices: Sequence[int] | None = None,
@@ -89,7 +89,8 @@ def text(
                 line += f"  {shown(micros * 0.98, 7)}  {shown(micros * 1.1, 7)}  {shown(micros * 1.05, 7)}  {2.5:7.2f}"
         lines.append(line + ("  2026-03-01 12:00:00" if layout == "stamped" else ""))
     if footer:
-        lines += ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 123.456 ", "#"]
+        rates = [p.size / t / 1e3 * factor for p in points for t in (p.out_of_place, p.in_place) if t]
+        lines += ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {sum(rates) / len(rates):g} ", "#"]
         lines += [f"# Collective test concluded: {NAMES[collective]}_perf"] if named and layout != "old" else []
     return "\n".join(lines) + "\n"
 

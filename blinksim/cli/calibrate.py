@@ -1,0 +1,99 @@
+"""blinksim calibrate: what the links really carry, from measured times."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from blinksim.cli.logs import collective_option, part_of, runs_of
+from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.output import names, print_json, table
+from blinksim.units import format_size, format_time
+
+
+@click.command(
+    "calibrate",
+    epilog="""\b
+Examples:
+  blinksim calibrate all_reduce.txt --machine hgx-h200 -o rates.yaml
+  blinksim project hgx-h200 allreduce 1GiB --rates rates.yaml""",
+)
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@click.option("--machine", metavar="MACHINE", required=True, help="The machine that LOG was measured on.")
+@machine_options
+@collective_option
+@click.option("-o", "--output", metavar="RATES", help="Where to write the rates, as --rates reads them (.yaml).")
+@click.option("--force", is_flag=True, help="Replace RATES if it exists.")
+@output_options()
+def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Any) -> None:
+    """Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
+
+    LOG: text that nccl-tests printed, or its JSON (-J). Several logs, of several collectives or numbers of GPUs, are
+    fitted together. The fit shrugs off single wild times, and every figure comes with its interval of 95 %.
+    """
+    from blinksim.formats import rates_yaml
+    from blinksim.formats.text_files import check_target, write_text
+    from blinksim.study.calibrate import Series, calibrate
+
+    setting = Setting.of(machine, options)
+    target = options["output"]
+    if target:
+        check_target(target, options["force"])
+    whole = setting.load()
+    runs = [run for log in logs for run in runs_of(log, collective)]
+    series = [Series.of(run, part_of(run, setting, whole)) for run in runs]
+    source = f"blinksim calibrate of {', '.join(Path(log).name for log in logs)}"
+    found = calibrate(series, machine=whole.name, source=source)
+    if target:
+        write_text(target, rates_yaml.write(found.table), options["force"])
+    if options["as_json"]:
+        described = setting.described(series[0].topology)
+        print_json({"command": "calibrate", "logs": list(logs), **described, **found.to_dict(), "output": target})
+    else:
+        _show(found, target, setting)
+
+
+def _show(found: Any, target: str | None, setting: Setting) -> None:
+    measured = len(found.residuals)
+    rates = [p for p in found.parameters if p.quantity == "bandwidth"]
+    first = (
+        f"a lane of {rates[0].kind} carries {rates[0].value / 1e9:.4g} GB/s "
+        f"({rates[0].low / 1e9:.4g} to {rates[0].high / 1e9:.4g})"
+        if rates
+        else "no bandwidth can be told from these sizes"
+    )
+    click.echo(f"{found.series[0].topology.name}: {first}, from {measured} measurements\n")
+    cells = []
+    for p in found.parameters:
+        scale, unit = (1e-9, "GB/s a lane") if p.quantity == "bandwidth" else (1e6, "us a message")
+        interval = f"{p.low * scale:.4g} to {p.high * scale:.4g}"
+        cells.append((p.kind, p.quantity, f"{p.value * scale:.4g}", interval, unit, f"{found.before[p] * scale:.4g}"))
+    heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
+    click.echo(table(heading, cells, left=(0, 1, 4)))
+    click.echo("")
+    for one in found.series:
+        click.echo(f"  fitted to {one.collective} on {one.topology.ranks} ranks: {names(one.topology.members)}")
+    wild = f", not counting {len(found.wild)} wild {'time' if len(found.wild) == 1 else 'times'}:" if found.wild else ""
+    click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
+    for one, sample, error in found.wild[:8]:
+        place = f" (line {sample.line})" if sample.line else ""
+        click.echo(
+            f"    {one.collective} of {format_size(sample.size)}{place}: {format_time(sample.time_s)}, "
+            f"{1 + error:.2g} times the fit"
+        )
+    if len(found.wild) > 8:
+        click.echo(f"    … {len(found.wild) - 8} more (--json)")
+    for kind, quantity in found.kept:
+        click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
+    if target:
+        click.echo(f"  written   {target}")
+        name = found.series[0].collective.name
+        ring = " --algorithm ring" if name in ("allreduce", "allgather", "reducescatter") else ""
+        again = replace(setting, rates="nominal").command_line()
+        click.echo(f"next: blinksim project {again} {name} 1GiB{ring} --rates {shlex.quote(target)}")
+    else:
+        click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")

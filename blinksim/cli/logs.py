@@ -1,0 +1,36 @@
+"""What commands about logs share: the option that names the collective, and the part of a machine a log is of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from blinksim.cli.options import Setting
+
+collective_option = click.option(
+    "--collective",
+    metavar="NAME",
+    help="Which test of LOG, or what it is of if it does not say.  [default: what LOG says]",
+)
+
+
+def runs_of(log: str, collective: str | None) -> Any:
+    """The tests in a log, all of one collective."""
+    from blinksim.collective import Collective
+    from blinksim.formats import nccl_tests
+
+    wanted = Collective.parse(collective).name if collective else ""
+    return nccl_tests.select(nccl_tests.read(log), wanted)
+
+
+def part_of(run: Any, setting: Setting, whole: Any) -> Any:
+    """The selected part of the machine that a test ran on: as the options say, else as the log says."""
+    from blinksim.study.logs import check_members, members_of
+
+    if setting.members is not None or setting.ranks_per_node is not None:
+        topology = setting.select(whole)
+        check_members(run, topology)
+        return topology
+    members = members_of(run, whole)
+    return whole.select(members, setting.relay_names(whole, members), setting.link_classes(whole))

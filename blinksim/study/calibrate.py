@@ -1,0 +1,296 @@
+"""Rates of link classes from measured times: alpha and beta, with intervals, and a table that ``--rates`` reads.
+
+Hockney's model fitted to what nccl-tests measured: the time of the rings that NCCL runs is a sum of terms in proportion
+to the alpha (latency and overhead) and the beta (seconds per byte) of the classes that they cross, and these factors
+are what is fitted (`blinksim.study.robust`). A class that no measurement depends on keeps what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.formats.rates_yaml import ClassRates, RateTable
+from blinksim.study.ring_model import RingModel
+from blinksim.study.robust import Floats, RobustFit, fit
+from blinksim.units import format_rate, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from blinksim.formats.nccl_tests import Run
+    from blinksim.topology.graph import Topology
+
+# A parameter that no time depends on by more is left as it was.
+_LEAST_SHARE = 0.05
+# Below this weight a measurement has no say (4 standard deviations); it is reported as wild.
+WILD = 0.08
+_START_ALPHA = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured time. size: bytes; time_s: seconds; line: its place in a log, 0 if it comes from none."""
+
+    size: int
+    time_s: float
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Measured times of one collective on one selected topology."""
+
+    topology: Topology
+    collective: Collective
+    samples: tuple[Sample, ...]
+
+    @classmethod
+    def of(cls, run: Run, topology: Topology) -> Series:
+        """All measurements of a test with more than 0 bytes, out of place and in place."""
+        samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
+        root = max(0, run.rows[0].root)
+        return cls(topology, Collective(run.collective, root), samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A fitted figure of a link class: `bandwidth` of a lane in bytes/s, or `alpha`, latency and overhead, in seconds.
+
+    low, high: its interval of 95 %.
+    """
+
+    kind: str
+    quantity: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A table of rates, how it was found, and how well it fits.
+
+    residuals: measured / fitted - 1 for every sample, in the order of the series. wild: those that had no say. spread:
+    of the others, such as 0.05 for 5 %. kept: (class, quantity) that the measurements say nothing about. before: what
+    the machine file says in place of each parameter, in the same unit.
+    """
+
+    table: RateTable
+    parameters: tuple[Parameter, ...]
+    series: tuple[Series, ...]
+    residuals: tuple[float, ...]
+    wild: tuple[tuple[Series, Sample, float], ...]
+    spread: float
+    kept: tuple[tuple[str, str], ...]
+    before: Mapping[Parameter, float]
+
+    @property
+    def largest_error(self) -> float:
+        """The largest |measured / fitted - 1| of a measurement that is not wild."""
+        wild = {(id(one), sample) for one, sample, _ in self.wild}
+        every = ((id(one), sample) for one in self.series for sample in one.samples)
+        return max(abs(e) for key, e in zip(every, self.residuals, strict=True) if key not in wild)
+
+    @property
+    def median_error(self) -> float:
+        """The median of |measured / fitted - 1|."""
+        return float(np.median(np.abs(self.residuals)))
+
+    def parameter(self, kind: str, quantity: str) -> Parameter:
+        """The fitted `alpha` or `bandwidth` of a class; raises `InputError` if it was not fitted."""
+        for found in self.parameters:
+            if (found.kind, found.quantity) == (kind, quantity):
+                return found
+        raise InputError(f"the measurements do not tell the {quantity} of {kind}")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per link class, with units in the keys; None where the measurements say nothing."""
+        rows: dict[str, dict[str, Any]] = {}
+        for kind in dict.fromkeys(p.kind for p in self.parameters):
+            rows[kind] = {"class": kind}
+            for quantity, key, scale in (("bandwidth", "GBps", 1e-9), ("alpha", "s", 1.0)):
+                found = next((p for p in self.parameters if (p.kind, p.quantity) == (kind, quantity)), None)
+                for part in ("value", "low", "high"):
+                    name = quantity if part == "value" else f"{quantity}_{part}"
+                    rows[kind][f"{name}_{key}"] = None if found is None else getattr(found, part) * scale
+        return list(rows.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return {
+            "name": self.table.name,
+            "measurements": len(self.residuals),
+            "rows": self.rows(),
+            "median_error": self.median_error,
+            "largest_error": self.largest_error,
+            "spread": self.spread,
+            "wild": [
+                {"collective": one.collective.name, "size_bytes": sample.size, "time_s": sample.time_s,
+                 "line": sample.line, "error": error}
+                for one, sample, error in self.wild
+            ],
+            "kept": [{"class": kind, "quantity": quantity} for kind, quantity in self.kept],
+        }  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """`rows` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def __repr__(self) -> str:
+        figures = ", ".join(
+            f"{p.kind} {format_rate(p.value)}" if p.quantity == "bandwidth" else f"{p.kind} {format_time(p.value)}"
+            for p in self.parameters
+        )
+        return f"<Calibration {self.table.name}: {figures}; median error {self.median_error:.1%}>"
+
+
+def calibrate(
+    series: Series | Iterable[Series], *, name: str = "measured", machine: str = "", source: str = ""
+) -> Calibration:
+    """Fits alpha and bandwidth of the link classes that the series depend on.
+
+    name, machine, source: for the table; machine, if given, is the only one that the table is for. Raises `InputError`
+    for fewer than three measurements, and for such that tell nothing about any class.
+    """
+    given = (series,) if isinstance(series, Series) else tuple(series)
+    seen = np.array([sample.time_s for one in given for sample in one.samples])
+    if len(seen) < 3:
+        raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
+    problem = _Problem(given)
+    free = problem.determined(list(problem.names))
+    while True:
+        if not free:
+            raise InputError("the measurements depend on no link class; are they of this machine?")
+        found = fit(lambda theta, free=free: problem.predict(free, theta), seen, np.ones(len(free)))  # type: ignore[misc]
+        still = problem.determined(free, found.theta)
+        if len(still) == len(free):
+            return problem.result(free, found, name, machine, source)
+        free = still
+
+
+class _Problem:
+    """Series and their models; parameters are factors on (class, ``alpha`` or ``bandwidth``), the latter on beta."""
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self.series = series
+        self.models = [RingModel(_with_alpha(one.topology), one.collective) for one in series]
+        kinds = dict.fromkeys(kind for model in self.models for kind in model.classes)
+        self.names = [(kind, quantity) for kind in kinds for quantity in ("alpha", "bandwidth")]
+
+    def predict(self, free: Sequence[tuple[str, str]], theta: Floats) -> tuple[Floats, Floats]:
+        """Seconds of every sample, and the share of them that grows with each parameter."""
+        alphas = {kind: float(x) for (kind, what), x in zip(free, theta, strict=True) if what == "alpha"}
+        betas = {kind: float(x) for (kind, what), x in zip(free, theta, strict=True) if what == "bandwidth"}
+        times, shares = list[Floats](), list[Floats]()
+        for model, one in zip(self.models, self.series, strict=True):
+            now = model.scaled(alphas, betas)
+            sizes = np.array([float(sample.size) for sample in one.samples])
+            time = now.alpha + sizes * sum(now.betas.values())
+            parts = [
+                sizes * now.betas.get(kind, 0.0) if what == "bandwidth" else np.full(len(sizes), _alpha_of(now, kind))
+                for kind, what in free
+            ]
+            times.append(time)
+            shares.append(np.array(parts).T / time[:, None])
+        return np.concatenate(times), np.concatenate(shares)
+
+    def determined(self, free: Sequence[tuple[str, str]], theta: Floats | None = None) -> list[tuple[str, str]]:
+        """The parameters that some time depends on, and that no other ones stand for just as well.
+
+        theta: where they were fitted; before that, whatever counts at all is kept.
+        """
+        _, shares = self.predict(free, np.ones(len(free)) if theta is None else theta)
+        chosen: list[int] = []
+        # A class with the larger part first: where two cannot be told apart, it takes what is found.
+        for column in np.argsort(-shares.sum(axis=0), kind="stable"):
+            own = shares[:, column]
+            if own.max(initial=0.0) <= (0.0 if theta is None else _LEAST_SHARE):
+                continue
+            if chosen:
+                others = shares[:, chosen]
+                rest = own - others @ np.linalg.lstsq(others, own, rcond=None)[0]
+                if np.linalg.norm(rest) < 0.05 * np.linalg.norm(own):
+                    continue
+            chosen.append(int(column))
+        return [free[column] for column in sorted(chosen)]
+
+    def result(
+        self, free: Sequence[tuple[str, str]], found: RobustFit, name: str, machine: str, source: str
+    ) -> Calibration:
+        parameters = []
+        before = {}
+        classes: dict[str, dict[str, Any]] = {}
+        for number, (kind, what) in enumerate(free):
+            factor, (low, high) = float(found.theta[number]), found.interval(number)
+            rate, latency, overhead = self._figures(kind)
+            row = classes.setdefault(kind, {})
+            if what == "bandwidth":
+                parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low))
+                row["bandwidth"] = Fraction(round(rate / factor))
+                before[parameters[-1]] = rate
+            else:
+                alpha = latency + overhead
+                parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high))
+                row |= {"latency": _rounded(latency * factor), "overhead": _rounded(overhead * factor)}
+                links = [link for one in self.series for link in one.topology.links if link.kind == kind]
+                before[parameters[-1]] = max(x.latency for x in links) + max(x.overhead for x in links)
+        every = [(one, sample) for one in self.series for sample in one.samples]
+        errors = np.exp(found.residual) - 1
+        wild = tuple(
+            (one, sample, float(error))
+            for (one, sample), error, weight in zip(every, errors, found.weight, strict=True)
+            if weight < WILD
+        )
+        return Calibration(
+            RateTable(name, {kind: ClassRates(**row) for kind, row in classes.items()}, machine, source),
+            tuple(parameters),
+            tuple(self.series),
+            tuple(float(error) for error in errors),
+            wild,
+            found.scale,
+            tuple(entry for entry in self.names if entry not in free),
+            before,
+        )
+
+    def _figures(self, kind: str) -> tuple[float, float, float]:
+        """Bandwidth of a lane, latency and overhead of a class; the largest where its links differ."""
+        links = [link for model in self.models for link in model.topology.links if link.kind == kind]
+        if len({link.lane_bandwidth for link in links}) > 1:
+            raise InputError(
+                f"{kind} lanes of {self.models[0].topology.name} have several bandwidths, so no single rate fits them; "
+                "write the machine as YAML with a link class for each"
+            )
+        return float(links[0].lane_bandwidth), max(x.latency for x in links), max(x.overhead for x in links)
+
+
+def _with_alpha(topology: Topology) -> Topology:
+    """A machine whose file says that a class takes no time has nothing to scale: such a class starts at 1 us."""
+    from dataclasses import replace
+
+    timed = {link.kind for link in topology.links if link.latency or link.overhead}
+    links = tuple(x if x.kind in timed else replace(x, latency=_START_ALPHA) for x in topology.links)
+    return replace(topology, links=links)
+
+
+def _alpha_of(model: RingModel, kind: str) -> float:
+    """Seconds of the model's alpha that are a class's: the alpha is homogeneous in all of them (Euler)."""
+    if kind not in model.classes:
+        return 0.0
+    if len(model.classes) == 1:
+        return model.alpha
+    step = 1e-6
+    return (model.scaled({kind: 1 + step}, {}).alpha - model.alpha) / step
+
+
+def _rounded(seconds: float) -> float:
+    """To picoseconds: more digits are noise."""
+    return round(seconds * 1e12) / 1e12

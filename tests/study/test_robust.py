@@ -1,0 +1,55 @@
+"""The robust fit: known parameters come back, wild points have no say, intervals cover as often as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blinksim.study.robust import Floats, fit, student_quantile
+
+SIZES = np.array([2.0**k for k in range(10, 31)] * 2)
+TRUE = np.array([20e-6, 5e-12])
+
+
+def line(theta: Floats) -> tuple[Floats, Floats]:
+    """T = alpha + size x beta."""
+    parts = np.stack([np.full(len(SIZES), theta[0]), SIZES * theta[1]], axis=1)
+    return parts.sum(axis=1), parts / parts.sum(axis=1)[:, None]
+
+
+@pytest.mark.parametrize("start", [(1e-6, 1e-12), (1e-3, 1e-10), (20e-6, 5e-12)])
+def test_exact_times_give_the_parameters_exactly(start: tuple[float, float]) -> None:
+    found = fit(line, line(TRUE)[0], np.array(start))
+    assert found.theta == pytest.approx(TRUE, rel=1e-9)
+    assert found.weight.min() > 0.99
+
+
+def test_wild_times_have_no_say() -> None:
+    seen = line(TRUE)[0] * np.exp(np.random.default_rng(3).normal(0, 0.05, len(SIZES)))
+    clean = fit(line, seen, TRUE)
+    for place, factor in ((0, 30.0), (20, 7.0), (41, 0.2)):
+        seen[place] *= factor
+    found = fit(line, seen, np.array([1e-6, 1e-12]))
+    assert [int(i) for i in np.flatnonzero(found.weight < 0.05)] == [0, 20, 41]
+    # Nothing but what the three points would have added is lost.
+    assert found.theta == pytest.approx(clean.theta, rel=0.02)
+    # Least squares on the same logarithms is far off.
+    shares = line(TRUE)[1]
+    plain = np.linalg.lstsq(shares, np.log(seen / line(TRUE)[0]), rcond=None)[0]
+    assert np.abs(plain).max() > 0.1
+
+
+def test_intervals_cover_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    hits, rounds = np.zeros(2), 150
+    for _ in range(rounds):
+        seen = line(TRUE)[0] * np.exp(rng.normal(0, 0.05, len(SIZES)))
+        found = fit(line, seen, TRUE)
+        hits += [low <= true <= high for true, (low, high) in zip(TRUE, map(found.interval, (0, 1)), strict=True)]
+    # Four standard deviations of a count of 150 with 95 %: 7 %.
+    assert (np.abs(hits / rounds - 0.95) < 0.072).all()
+
+
+@pytest.mark.parametrize(("free", "value"), [(3, 3.1824), (5, 2.5706), (10, 2.2281), (30, 2.0423), (1000, 1.9623)])
+def test_student_quantiles_are_those_of_the_tables(free: int, value: float) -> None:
+    assert student_quantile(0.975, free) == pytest.approx(value, rel=0.005)
