@@ -41,7 +41,7 @@ class Effort:
 
 @dataclass
 class _Growth:
-    """A tree while it grows. entries: how often each pool set (by its bit) is entered, beyond the first time."""
+    """A tree while it grows. extra: how often each pool set (by its bit) is entered, beyond the first time."""
 
     root: int
     reached: list[int]
@@ -50,6 +50,7 @@ class _Growth:
     edges: list[Edge] = field(default_factory=list)
     extra: dict[int, int] = field(default_factory=dict)
     blocked: int = 0
+    height: int = 0
 
 
 def pack(
@@ -107,20 +108,25 @@ def _fill(graph: Digraph, pool: CutPool, found: list[Tree], batch: int) -> bool:
 
 
 def _grow_widest(graph: Digraph, pool: CutPool, root: int) -> Tree | None:
-    """A tree from `root` with as many copies as possible, by halving what is asked for; None if none is found."""
+    """The lowest tree from `root` among those found by halving the copies asked for; None if none is found.
+
+    Of equally low ones the first, which has the most copies, so that few trees do.
+    """
     ask = graph.roots[root]
-    while True:
+    best: _Growth | None = None
+    while ask:
         growth = _grow(graph, pool, root, ask)
-        if growth is not None:
-            amount = min([graph.roots[root], *(graph.out[a][b] for a, b in growth.edges)])
-            for bit, times in growth.extra.items():
-                amount = min(amount, pool.slack[bit.bit_length() - 1] // times)
-            for bit, times in growth.extra.items():
-                pool.pay(bit, times * amount)
-            return Tree(root, amount, tuple(growth.edges))
-        if ask == 1:
-            return None
+        if growth is not None and (best is None or growth.height < best.height):
+            best = growth
         ask //= 2
+    if best is None:
+        return None
+    amount = min([graph.roots[root], *(graph.out[a][b] for a, b in best.edges)])
+    for bit, times in best.extra.items():
+        amount = min(amount, pool.slack[bit.bit_length() - 1] // times)
+    for bit, times in best.extra.items():
+        pool.pay(bit, times * amount)
+    return Tree(root, amount, tuple(best.edges))
 
 
 def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
@@ -164,6 +170,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
                 grown = True
         if not grown:
             return None
+        growth.height += 1
     return growth
 
 
