@@ -298,7 +298,7 @@ class _Machine:
 
     def unkept(self) -> str:
         """The first promise of the collective that is not kept, as a sentence."""
-        for rank, unit, expected in self.promised():
+        for rank, unit, expected in promised(self.algorithm.collective, self.n, self.root, self.algorithm.units):
             found = self.memory.get(self.place(rank, "o", unit), Counter())
             if found != expected:
                 missing, extra = sorted((expected - found).elements()), sorted((found - expected).elements())
@@ -306,23 +306,23 @@ class _Machine:
                 return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
         return ""
 
-    def promised(self) -> Iterator[tuple[int, int, Value]]:
-        """(rank, output unit, contents) of everything that must be there."""
-        name, units, n = self.algorithm.collective, self.algorithm.units, self.n
-        block = units // n
-        for rank in range(n):
-            if name in ("reduce", "gather") and rank != self.root:
-                continue
-            for unit in range(block if name in ("reducescatter", "scatter") else units):
-                if name in ("allreduce", "reduce"):
-                    yield rank, unit, Counter({(other, unit): 1 for other in range(n)})
-                elif name == "broadcast":
-                    yield rank, unit, Counter({(self.root, unit): 1})
-                elif name in ("allgather", "gather"):
-                    yield rank, unit, Counter({(unit // block, unit % block): 1})
-                elif name == "reducescatter":
-                    yield rank, unit, Counter({(other, rank * block + unit): 1 for other in range(n)})
-                elif name == "scatter":
-                    yield rank, unit, Counter({(self.root, rank * block + unit): 1})
-                else:
-                    yield rank, unit, Counter({(unit // block, rank * block + unit % block): 1})
+
+def promised(collective: str, ranks: int, root: int, units: int) -> Iterator[tuple[int, int, Value]]:
+    """(rank, output unit, contents) of everything that must be there after a collective on vectors of `units`."""
+    block = units // ranks
+    everyone = range(ranks)
+    for rank in everyone:
+        if collective in ("reduce", "gather") and rank != root:
+            continue
+        for unit in range(block if collective in ("reducescatter", "scatter") else units):
+            contents = {
+                "allreduce": [(other, unit) for other in everyone],
+                "reduce": [(other, unit) for other in everyone],
+                "broadcast": [(root, unit)],
+                "allgather": [(unit // block, unit % block)] if block else [],
+                "gather": [(unit // block, unit % block)] if block else [],
+                "reducescatter": [(other, rank * block + unit) for other in everyone],
+                "scatter": [(root, rank * block + unit)],
+                "alltoall": [(unit // block, rank * block + unit % block)] if block else [],
+            }[collective]
+            yield rank, unit, Counter(dict.fromkeys(contents, 1))

@@ -1,0 +1,285 @@
+"""MSCCL++ plans read as the executor reads them, and carried out symbolically.
+
+Every unit of data is the set of contributions in it. Thread blocks run one operation at a time in any order; puts write
+to the other GPU at once, signals are counted, barriers wait for all their blocks, and what a signal announces or a wait
+lets in needs a `nop` (all threads of the block meet) in between. Read from MSCCL++ src/core/executor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blinksim.errors import FileError
+from blinksim.formats.msccl_check import COLLECTIVES, promised
+from blinksim.formats.strict_json import Entry, parse
+
+MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
+_OPTIONAL = {
+    "reuse_resources": False,
+    "num_threads_per_block": 1024,
+    "use_double_scratch_buffer": False,
+    "buffer_alignment": 16,
+    "min_message_size": 0,
+    "max_message_size": 2**64 - 1,
+}
+_KINDS = ("nop", "barrier", "put", "signal", "wait", "copy", "re")
+_ORDERS = 3
+Value = Counter[tuple[int, int]]
+Span = tuple[int, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """sources and targets: (rank, buffer, first unit, units). channel: (from, to, number of that pair's channel)."""
+
+    kind: str
+    sources: tuple[Span, ...]
+    targets: tuple[Span, ...]
+    channel: int
+    barrier: int
+    blocks: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """gpus: of every rank the sizes of its buffers and its blocks' operations. twin: of channel (rank, number)."""
+
+    collective: str
+    sizes: tuple[dict[str, int], ...]
+    blocks: tuple[tuple[tuple[Operation, ...], ...], ...]
+    twin: dict[tuple[int, int], tuple[int, int]]
+    in_place: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The most thread blocks of a GPU, the most operations of one, and the scratch units of every rank."""
+
+    blocks: int
+    operations: int
+    scratch: tuple[int, ...]
+
+
+def check_text(text: str, path: str | Path, *, root: int = 0) -> Counted:
+    """Reads and carries out a plan; returns what was counted.
+
+    root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
+    what waits for ever, and what does not end as promised.
+    """
+    plan = read_text(text, path)
+    for seed in range(_ORDERS):
+        wrong = run(plan, root=root, seed=seed)
+        if wrong:
+            raise FileError(path, wrong)
+    return Counted(
+        max(len(blocks) for blocks in plan.blocks),
+        max((len(ops) for blocks in plan.blocks for ops in blocks), default=0),
+        tuple(sizes["s"] for sizes in plan.sizes),
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_text(text: str, path: str | Path) -> Plan:
+    """The plan in a file; raises `FileError` naming the key that is wrong."""
+    document = parse(path, text.encode("utf-8"), "plan")
+    fields = Entry(path, "", document).fields(("name", "collective", "protocol", "inplace", "gpus"), _OPTIONAL)
+    fields["name"].text()
+    collective = fields["collective"].text()
+    if collective not in COLLECTIVES:
+        raise fields["collective"].wrong(f"must be one of {', '.join(COLLECTIVES)}")
+    if fields["protocol"].text() != "Simple":
+        raise fields["protocol"].wrong("only plans of protocol Simple are read here")
+    gpus = list(fields["gpus"].items())
+    optional = {"remote_buffers": [], "semaphores": []}
+    keys = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels")
+    parts = [gpu.fields(keys, optional) for gpu in gpus]
+    for rank, part in enumerate(parts):
+        part["id"].whole(rank, rank)
+    names = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
+    sizes = tuple({b: part[key].whole(0 if b == "s" else 1, 2**20) for b, key in names.items()} for part in parts)
+    peers = [_peers(part["channels"], len(gpus)) for part in parts]
+    twin = {}
+    for rank, others in enumerate(peers):
+        for number, peer in enumerate(others):
+            nth = others[:number].count(peer)
+            back = [place for place, other in enumerate(peers[peer]) if other == rank]
+            if nth >= len(back) or peer == rank:
+                raise parts[rank]["channels"].wrong(f"channel {number} to {peer} has no other end")
+            twin[rank, number] = (peer, back[nth])
+    blocks = tuple(
+        tuple(
+            _block(block, rank, number, sizes, _remotes(part["remote_buffers"], len(gpus)), len(peers[rank]))
+            for number, block in enumerate(part["threadblocks"].items())
+        )
+        for rank, part in enumerate(parts)
+    )
+    return Plan(collective, sizes, blocks, twin, bool(fields["inplace"].a(bool, "true or false")))
+
+
+def _peers(entry: Entry, count: int) -> list[int]:
+    found: list[int] = []
+    for channel in entry.items():
+        fields = channel.fields(("channel_type", "connected_to"))
+        if fields["channel_type"].text() != "memory":
+            raise fields["channel_type"].wrong("only memory channels are read here")
+        found += [peer.whole(0, count - 1) for peer in fields["connected_to"].items()]
+    return found
+
+
+def _remotes(entry: Entry, count: int) -> list[tuple[int, str]]:
+    found = []
+    for buffer in entry.items():
+        fields = buffer.fields(("rank", "type", "access_channel_types"))
+        found.append((fields["rank"].whole(0, count - 1), _kind(fields["type"])))
+    return found
+
+
+def _kind(entry: Entry) -> str:
+    if entry.text() not in ("i", "o", "s"):
+        raise entry.wrong("must be i, o or s")
+    return entry.text()
+
+
+def _block(
+    entry: Entry, rank: int, number: int, sizes: tuple[dict[str, int], ...], remotes: list[tuple[int, str]], count: int
+) -> tuple[Operation, ...]:
+    fields = entry.fields(("id", "ops", "channels"), {"remote_buffer_refs": []})
+    fields["id"].whole(number, number)
+    channels: list[int] = []
+    for group in fields["channels"].items():
+        inner = group.fields(("channel_type", "channel_ids"))
+        channels += [one.whole(0, count - 1) for one in inner["channel_ids"].items()]
+    refs: list[int] = []
+    for group in fields["remote_buffer_refs"].items():
+        inner = group.fields(("access_channel_type", "remote_buffer_ids"))
+        refs += [one.whole(0, len(remotes) - 1) for one in inner["remote_buffer_ids"].items()]
+    if max(len(channels), len(refs)) > MOST_CHANNELS_OF_A_BLOCK:
+        raise entry.wrong(f"uses more than {MOST_CHANNELS_OF_A_BLOCK} channels or remote buffers")
+    ops = tuple(_operation(op, rank, sizes, channels, [remotes[ref] for ref in refs]) for op in fields["ops"].items())
+    if len(ops) > MOST_OPERATIONS:
+        raise entry.wrong(f"has {len(ops)} operations; the executor takes {MOST_OPERATIONS}")
+    return ops
+
+
+def _operation(
+    entry: Entry, rank: int, sizes: tuple[dict[str, int], ...], channels: list[int], remotes: list[tuple[int, str]]
+) -> Operation:
+    optional: dict[str, Any] = {"src_buff": [], "dst_buff": [], "channel_ids": [], "channel_type": "none"}
+    fields = entry.fields(("name",), optional | {"barrier_id": -1, "num_threadblocks": 0, "reduce_op": "sum"})
+    kind = fields["name"].text()
+    if kind not in _KINDS:
+        raise fields["name"].wrong(f"must be one of {', '.join(_KINDS)}")
+
+    def spans(key: str) -> tuple[Span, ...]:
+        found = []
+        for item in fields[key].items():
+            part = item.fields(("index", "size"), {"type": None, "buffer_id": None})
+            if part["buffer_id"].value is None:
+                where = rank, _kind(part["type"])
+            else:
+                where = remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
+            size = part["size"].whole(1, 2**20)
+            found.append((*where, part["index"].whole(0, sizes[where[0]][where[1]] - size), size))
+        return tuple(found)
+
+    sources, targets = spans("src_buff"), spans("dst_buff")
+    needed = {"put": (1, 1), "copy": (1, 1), "re": (2, 1)}.get(kind, (0, 0))
+    if (len(sources), len(targets)) != needed or len({span[3] for span in (*sources, *targets)}) > 1:
+        raise entry.wrong(f"{kind} needs {needed[0]} sources and {needed[1]} targets of one size")
+    ids = [one.whole(0, len(channels) - 1) for one in fields["channel_ids"].items()]
+    if kind in ("signal", "wait") and len(ids) != 1:
+        raise entry.wrong(f"{kind} needs one channel here")
+    barrier, blocks = fields["barrier_id"].whole(-1, MOST_BARRIERS - 1), fields["num_threadblocks"].whole(0, 1024)
+    if kind == "barrier" and (barrier < 0 or blocks < 1):
+        raise entry.wrong("a barrier needs barrier_id and num_threadblocks")
+    return Operation(kind, sources, targets, channels[ids[0]] if ids else -1, barrier, blocks, entry.place)
+
+
+# --- carrying out -------------------------------------------------------------------------------------------------
+
+
+def run(plan: Plan, *, root: int = 0, seed: int = 0) -> str:
+    """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
+    ranks = len(plan.blocks)
+    memory: dict[tuple[int, str, int], Value] = {}
+    for rank in range(ranks):
+        if plan.collective not in ("broadcast", "scatter") or rank == root:
+            memory |= {(rank, "i", unit): Counter({(rank, unit): 1}) for unit in range(plan.sizes[rank]["i"])}
+    places = [(rank, block) for rank in range(ranks) for block in range(len(plan.blocks[rank]))]
+    at = dict.fromkeys(places, 0)
+    fresh = dict.fromkeys(places, "")
+    signals: Counter[tuple[int, int]] = Counter()
+    at_barrier: dict[tuple[int, int], set[int]] = {}
+    order = random.Random(seed)
+    moving = True
+    while moving:
+        moving = False
+        order.shuffle(places)
+        for rank, number in places:
+            ops = plan.blocks[rank][number]
+            while at[rank, number] < len(ops):
+                op = ops[at[rank, number]]
+                if op.kind == "wait" and not signals[rank, op.channel]:
+                    break
+                if op.kind == "barrier":
+                    waiting = at_barrier.setdefault((rank, op.barrier), set())
+                    waiting.add(number)
+                    if len(waiting) < op.blocks:
+                        break
+                    # The last one to come lets the others go.
+                    for other in waiting - {number}:
+                        at[rank, other] += 1
+                        fresh[rank, other] = ""
+                    waiting.clear()
+                wrong = _apply(op, fresh[rank, number], memory)
+                if wrong:
+                    return f"{op.place}: {wrong}"
+                if op.kind == "signal":
+                    signals[plan.twin[rank, op.channel]] += 1
+                elif op.kind == "wait":
+                    signals[rank, op.channel] -= 1
+                fresh[rank, number] = "" if op.kind in ("nop", "barrier") else op.kind
+                at[rank, number] += 1
+                moving = True
+    for rank, number in sorted(places):
+        if at[rank, number] < len(plan.blocks[rank][number]):
+            return f"{plan.blocks[rank][number][at[rank, number]].place}: waits for ever"
+    if any(signals.values()):
+        return "a signal is left over, which the next run of the plan would take for its own"
+    for rank, unit, expected in promised(plan.collective, ranks, root, _units(plan)):
+        found = memory.get((rank, "o", unit), Counter())
+        if found != expected:
+            return f"rank {rank} ends with the wrong o[{unit}]: {sorted(found.elements())[:4]} (rank, chunk)"
+    return ""
+
+
+def _units(plan: Plan) -> int:
+    return max(plan.sizes[0]["i"], plan.sizes[0]["o"])
+
+
+def _apply(op: Operation, before: str, memory: dict[tuple[int, str, int], Value]) -> str:
+    """Carries out an operation on data; `before`: the kind of the one before it, empty after all threads met."""
+    if op.kind == "signal" and before in ("put", "copy", "re"):
+        return f"a signal right after {before}: other threads may still be writing; a nop belongs between"
+    if op.kind in ("put", "copy", "re") and before == "wait":
+        return f"{op.kind} right after wait: other threads have not waited; a nop belongs between"
+    if op.kind not in ("put", "copy", "re"):
+        return ""
+    values: list[Value] = []
+    for rank, buffer, start, size in op.sources:
+        read = [memory.get((rank, buffer, start + k)) for k in range(size)]
+        if any(value is None for value in read):
+            return f"reads {buffer}[{start}] of rank {rank}, where nothing is"
+        present = [value for value in read if value is not None]
+        values = [a + b for a, b in zip(values, present, strict=True)] if values else present
+    (rank, buffer, start, _) = op.targets[0]
+    for k, value in enumerate(values):
+        memory[rank, buffer, start + k] = value
+    return ""

@@ -1,0 +1,168 @@
+"""MSCCL++ plans: carried out symbolically as the executor does, and caught whenever one operation is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_schedules import full, ring_allreduce, steps, whole
+
+from blinksim import machines
+from blinksim.algorithms.registry import REGISTRY, algorithm
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
+from blinksim.formats.moves import moves
+from blinksim.formats.mscclpp_check import check_text, read_text, run
+from blinksim.formats.mscclpp_json import export, to_text
+from blinksim.schedule.model import COPY, REDUCE
+
+QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
+QUICK = [entry for entry in REGISTRY.values() if not entry.solver]
+CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
+PAIR = to_text(moves(ring_allreduce(2)), "ring")
+RING = to_text(moves(ring_allreduce(3)), "ring")
+
+
+@pytest.mark.parametrize(("name", "collective"), CASES)
+def test_every_algorithm_ends_as_promised(name: str, collective: str) -> None:
+    try:
+        wanted = Collective(collective, 2) if Collective(collective).rooted else Collective(collective)
+        schedule = algorithm(name).build(QUAD, wanted)
+    except BlinksimError as error:
+        pytest.skip(str(error))
+    plan = read_text(export(schedule).files[""], "plan.json")
+    for seed in range(6):
+        assert run(plan, root=wanted.root, seed=seed) == ""
+
+
+def test_the_ring_of_eight_just_fits() -> None:
+    eight = machines.load("dgx1-v100").select()
+    exported = export(algorithm("rings").build(eight, Collective("allreduce")))
+    assert "57 operations" in exported.summary
+    sixteen = steps(full(2), "broadcast", whole(40), [[(chunk, "gpu0", "gpu1", COPY)] for chunk in range(40)])
+    with pytest.raises(InfeasibleError, match=r"MSCCL\+\+ takes 64"):
+        export(sixteen)
+
+
+def test_the_plan_has_what_the_reader_requires() -> None:
+    plan = json.loads(PAIR)
+    assert {"name", "collective", "protocol", "inplace", "gpus"} <= plan.keys()
+    for rank, gpu in enumerate(plan["gpus"]):
+        assert gpu["id"] == rank
+        assert {"input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels"} <= gpu.keys()
+        assert [block["id"] for block in gpu["threadblocks"]] == list(range(len(gpu["threadblocks"])))
+        # One channel for each direction, so that data and readiness do not mix.
+        assert gpu["channels"] == [{"channel_type": "memory", "connected_to": [1 - rank, 1 - rank]}]
+
+
+def test_what_lands_where_nothing_was_needs_no_scratch() -> None:
+    chain = algorithm("chain").build(QUAD, Collective("broadcast"))
+    assert all(gpu["scratch_chunks"] == 0 for gpu in json.loads(export(chain).files[""])["gpus"])
+
+
+def test_branches_share_a_barrier_and_strangers_do_not() -> None:
+    sends = [
+        [(0, "gpu1", "gpu0", REDUCE), (0, "gpu2", "gpu0", REDUCE)],
+        [(0, "gpu0", "gpu1", COPY), (0, "gpu0", "gpu2", COPY)],
+    ]
+    plan = json.loads(to_text(moves(steps(full(3), "allreduce", whole(), sends)), "x"))
+    barriers = [op for block in plan["gpus"][0]["threadblocks"] for op in block["ops"] if op["name"] == "barrier"]
+    assert {op["num_threadblocks"] for op in barriers} == {4}
+    apart = json.loads(to_text(moves(algorithm("rings").build(QUAD, Collective("allreduce"))), "x"))
+    used = {op["barrier_id"] for block in apart["gpus"][0]["threadblocks"] for op in block["ops"]
+            if op["name"] == "barrier"}  # fmt: skip
+    assert len(used) == 4
+
+
+# --- what is caught -----------------------------------------------------------------------------------------------
+
+
+def places(text: str, *names: str) -> list[tuple[int, int, int]]:
+    plan = json.loads(text)
+    return [
+        (g, b, o)
+        for g, gpu in enumerate(plan["gpus"])
+        for b, block in enumerate(gpu["threadblocks"])
+        for o, op in enumerate(block["ops"])
+        if not names or op["name"] in names
+    ]
+
+
+def changed(text: str, place: tuple[int, int, int], op: dict[str, Any] | None) -> str:
+    plan = json.loads(text)
+    ops = plan["gpus"][place[0]]["threadblocks"][place[1]]["ops"]
+    ops[place[2] : place[2] + 1] = [] if op is None else [copy.deepcopy(op)]
+    return json.dumps(plan)
+
+
+def caught(text: str) -> bool:
+    try:
+        plan = read_text(text, "x.json")
+    except FileError:
+        return True
+    return any(run(plan, seed=seed) for seed in range(25))
+
+
+@pytest.mark.parametrize("place", places(PAIR))
+def test_every_single_operation_is_needed(place: tuple[int, int, int]) -> None:
+    ops = json.loads(PAIR)["gpus"][place[0]]["threadblocks"][place[1]]["ops"]
+    # A nop with nothing after it orders nothing.
+    last = ops[place[2]]["name"] == "nop" and place[2] == len(ops) - 1
+    assert caught(changed(PAIR, place, None)) != last
+
+
+@pytest.mark.parametrize("place", places(RING, "barrier", "wait", "signal", "put", "re"))
+def test_operations_of_a_larger_ring_are_needed(place: tuple[int, int, int]) -> None:
+    if place[0] == 0:
+        assert caught(changed(RING, place, None))
+
+
+def test_a_sum_that_is_a_copy_is_caught() -> None:
+    for place in places(PAIR, "re"):
+        plan = json.loads(PAIR)
+        op = plan["gpus"][place[0]]["threadblocks"][place[1]]["ops"][place[2]]
+        assert caught(
+            changed(PAIR, place, {"name": "copy", "src_buff": op["src_buff"][1:], "dst_buff": op["dst_buff"]})
+        )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (("collective",), "all_reduce", "collective: must be one of"),
+        (("protocol",), "LL", "protocol"),
+        (("gpus", 0, "id"), 1, r"gpus\[0\].id: must lie between 0 and 0"),
+        (("gpus", 0, "input_chunks"), 0, "input_chunks"),
+        (("gpus", 0, "channels", 0, "channel_type"), "port", "only memory channels"),
+        (("gpus", 0, "channels", 0, "connected_to"), [1], "no other end"),
+        (("gpus", 0, "threadblocks", 0, "ops", 0, "name"), "pws", "must be one of nop"),
+        (("gpus", 0, "threadblocks", 0, "ops", 0, "channel_ids"), [3], "must lie between"),
+        (("gpus", 0, "scratch_chunks"), 0, "must lie between"),
+        (("gpus", 0, "threadblocks", 0, "remote_buffer_refs", 0, "remote_buffer_ids"), [9], "must lie between"),
+    ],
+)
+def test_what_the_executor_refuses(key: tuple[Any, ...], value: Any, message: str) -> None:
+    plan = json.loads(PAIR)
+    inside = plan
+    for part in key[:-1]:
+        inside = inside[part]
+    inside[key[-1]] = value
+    with pytest.raises(FileError, match=message):
+        check_text(json.dumps(plan), "x.json")
+
+
+@given(st.integers(0, len(PAIR)), st.integers(0, 30), st.text(alphabet='{}[]",:0129 \n', max_size=6))
+@settings(max_examples=60)
+def test_damaged_plans_are_plans_or_file_errors(start: int, length: int, text: str) -> None:
+    with suppress(FileError):
+        check_text(PAIR[:start] + text + PAIR[start + length :], "x.json")
+
+
+def test_channels_are_not_a_choice() -> None:
+    with pytest.raises(InputError, match="leave --channels out"):
+        export(ring_allreduce(2), 4)
