@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="also the cases that need seconds and hundreds of MiB")
     options = parser.parse_args()
     native = compiled()
-    print(f"{'case':38} {'transfers':>11} {'engine':8} {'ms':>9} {'per s':>9} {'C++ per s':>10} {'ratio':>7} {'MiB':>6}")
+    print(f"{'case':38} {'transfers':>11} engine   {'ms':>9} {'per s':>9} {'C++ per s':>10} {'ratio':>7} {'MiB':>6}")
 
     def row(name: str, schedule: Schedule, pieces: int, engine: str, held: Stages | None = None) -> None:
         graph = held or stages(schedule)

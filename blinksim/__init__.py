@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import load as load
     from blinksim.schedule.verify import verify as verify
+    from blinksim.simulate import simulate as simulate
     from blinksim.study.compare import compare as compare
     from blinksim.study.place import place as place
     from blinksim.synthesis import synthesize as synthesize
@@ -47,6 +48,7 @@ _HOME = {
     "plot": "study.plots",
     "project": "choose",
     "read_schedule": "formats.schedule_json",
+    "simulate": "simulate",
     "synthesize": "synthesis",
     "verify": "schedule.verify",
     "write_schedule": "formats.schedule_json",

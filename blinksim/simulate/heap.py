@@ -6,9 +6,10 @@ the stage, which is the order in which ties are served.
 
 How sources offer their data matters more than how links serve it. Where all pieces stand in front of the first link
 from the start (a burst), what others want to pass through that link waits for the last of them, links further down
-stand idle meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 20 to 45 % above the bound at any
-number of pieces. A paced source offers the next piece of a chunk when its link has taken the one before, as a thread
-block that copies piece after piece does; then the excess falls with the number of pieces.
+stand idle meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the bound at any
+number of pieces, the more the deeper its trees are. A paced source offers the next piece of a chunk when its link has
+taken the one before, as a thread block that copies piece after piece does; then the excess falls with the number of
+pieces.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from blinksim.simulate.work import Ticks, Work
 @dataclass(frozen=True, eq=False)
 class Run:
     """finish: ticks until the last piece is delivered. start (pieces, E): when each stage began, if recorded, -1 for
-    joints. settled: whether more pieces are known to add no more than the busiest server's load each."""
+    joints. end (pieces, E): when each was over, where that is not start + hold. settled: whether more pieces are known
+    to add no more than the busiest server's load each.
+    """
 
     finish: int
     start: Ticks | None = None
+    end: Ticks | None = None
     settled: bool = False
 
 

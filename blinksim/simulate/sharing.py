@@ -48,7 +48,7 @@ def shared(work: Work, pieces: int, *, weighted: bool) -> Run:
     weight = np.maximum(work.weight, 1).astype(np.float64) if weighted else np.ones(stages)
     weights = (weight / weight.max(initial=1.0)).tolist()
     servers = [_Server() for _ in range(int(work.resource.max(initial=-1)) + 1)]
-    start = np.full((pieces, stages), -1, dtype=np.int64)
+    start, end_of = (np.full((pieces, stages), -1, dtype=np.int64) for _ in range(2))
     waiting: dict[int, int] = {}
     left: dict[int, int] = {}
     roots = np.flatnonzero(work.fan_in == 0).tolist()
@@ -100,7 +100,8 @@ def shared(work: Work, pieces: int, *, weighted: bool) -> Run:
                 server.weight = 0.0
         announce(number, server, now)
         piece, stage = divmod(done_item, stages)
-        done = -int(-now // 1) + after[stage]
+        end_of[piece, stage] = -int(-now // 1)
+        done = int(end_of[piece, stage]) + after[stage]
         finish = max(finish, done)
         for target in follow[stage]:
             for ready, then in _collected(target, done, piece * stages, need, timeless, follow, waiting, left):
@@ -108,4 +109,4 @@ def shared(work: Work, pieces: int, *, weighted: bool) -> Run:
     # Rounding must not take the time below what no run can beat.
     least = max(work.critical, work.busiest * pieces)
     assert finish >= least * (1 - 1e-9), "shared servers cannot beat the loads or the longest path"
-    return Run(max(finish, least), start)
+    return Run(max(finish, least), start, end_of)

@@ -203,6 +203,8 @@ class Timeline:
     def transfers(self, most: int | None = None) -> Iterator[Transfer]:
         """Every piece at every server in the order of time, at most `most`."""
         start = self.starts()
+        over = self._recorded[1].run
+        assert over is not None
         names = [device.name for device in self.schedule.topology.devices]
         real = np.flatnonzero(self.graph.send >= 0)
         order = np.argsort(start[:, real], axis=None, kind="stable")
@@ -210,6 +212,8 @@ class Timeline:
         for place in order[:most].tolist():
             piece, stage = place // len(real), int(real[place % len(real)])
             send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
+            hold = int(self.work.hold[stage])
+            gone = begun + hold if over.end is None else int(over.end[piece, stage])
             yield Transfer(
                 resource=self.graph.resource_name(server),
                 kind=kinds[server] if server < len(kinds) else "reduction",
@@ -218,8 +222,8 @@ class Timeline:
                 src=names[self.schedule.src[send]],
                 dst=names[self.schedule.dst[send]],
                 start_s=self.work.seconds(begun),
-                time_s=self.work.seconds(int(self.work.hold[stage])),
-                arrived_s=self.work.seconds(begun + int(self.work.lag[stage])),
+                time_s=self.work.seconds(gone - begun),
+                arrived_s=self.work.seconds(gone - hold + int(self.work.lag[stage])),
             )
 
     @property

@@ -156,7 +156,7 @@ def in_rounds(works: Work | Sequence[Work], pieces: int, *, record: bool = False
             ended = delivered[:, at_level[k - pieces + 1]]
             np.maximum(finish, ended.max(axis=1), out=finish)
     settled = (calm >= len(history)).tolist()
-    return [Run(int(finish[row]), starts[row] if record else None, settled[row]) for row in range(rows)]
+    return [Run(int(finish[row]), starts[row] if record else None, settled=settled[row]) for row in range(rows)]
 
 
 def _prefix(hold: Ticks, groups: Sequence[tuple[int, int, int]]) -> Ticks:

@@ -1,0 +1,126 @@
+"""blinksim simulate: a schedule in time, on its own links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from blinksim.cli.output import note, print_json, table
+
+if TYPE_CHECKING:
+    from blinksim.simulate.timeline import Timeline
+
+_MOST_LEGS, _MOST_LINKS = 12, 8
+
+
+@click.command(
+    "simulate",
+    epilog="""\b
+Examples:
+  blinksim simulate trees.json 256MiB
+  blinksim simulate trees.json 256MiB --chunk 1MiB --trace run.json     (open it at ui.perfetto.dev)
+  blinksim simulate trees.json 256MiB --service equal --plot links.png""",
+)
+@click.argument("schedule")
+@click.argument("size")
+@click.option("--chunk", metavar="SIZE", help="Bytes of a piece at most.  [default: what takes the least time]")
+@click.option(
+    "--service",
+    type=click.Choice(["fifo", "static", "weighted", "equal"]),
+    default="fifo",
+    show_default=True,
+    help="How a link serves: in order of arrival; in rounds; shared in proportion to the trees' shares, or equally.",
+)
+@click.option(
+    "--sources",
+    type=click.Choice(["paced", "burst"]),
+    help="Whether a source offers piece after piece or all at once.  [default: paced for trees, burst for steps]",
+)
+@click.option("--slots", type=click.IntRange(1), help="Pieces that a connection has room for.  [default: no limit]")
+@click.option(
+    "--protocol",
+    type=click.Choice(["simple", "ll", "ll128"]),
+    default="simple",
+    show_default=True,
+    help="What share of the traffic is data: all, 1/2, 15/16.",
+)
+@click.option(
+    "--switching",
+    type=click.Choice(["cut-through", "store-and-forward"]),
+    default="cut-through",
+    show_default=True,
+    help="Whether switches and hosts pass a piece on while it arrives.",
+)
+@click.option("--launch", metavar="TIME", default="0us", show_default=True, help="Time before anything starts.")
+@click.option("--trace", metavar="FILE", help="Write every transfer in Chrome's trace format.")
+@click.option("--plot", metavar="FILE", help="Draw what links do over time (.png, .svg, .pdf).")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(schedule: str, size: str, **options: Any) -> None:
+    """How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
+
+    Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
+    of.
+    """
+    from blinksim.formats.schedule_json import read_schedule
+    from blinksim.formats.text_files import check_target
+    from blinksim.simulate import simulate
+    from blinksim.units import parse_size, parse_time
+
+    chunk = None if options["chunk"] is None else parse_size(options["chunk"])
+    amount, launch = parse_size(size), parse_time(options["launch"])
+    for key in ("trace", "plot"):
+        if options[key]:
+            # Before the work, not after it.
+            check_target(options[key], options["force"])
+    given = {key: options[key] for key in ("service", "sources", "slots", "protocol", "switching")}
+    timeline = simulate(read_schedule(schedule), amount, chunk=chunk, launch=launch, **given)
+    if options["trace"]:
+        from blinksim.formats.chrome_trace import write_trace
+
+        cut = write_trace(timeline, options["trace"], options["force"])
+        if cut:
+            note(cut, quiet=options["quiet"])
+    if options["plot"]:
+        from blinksim.study import plots, timeline_plots
+
+        plots.save(timeline_plots.gantt(timeline), options["plot"], force=options["force"])
+    if options["as_json"]:
+        print_json({"command": "simulate", "schedule": schedule, **timeline.to_dict()})
+    else:
+        _show(timeline)
+        for key in ("trace", "plot"):
+            if options[key]:
+                click.echo(f"written: {options[key]}")
+
+
+def _show(timeline: Timeline) -> None:
+    from blinksim.units import format_size, format_time
+
+    click.echo(timeline.sentence())
+    over = 100 * (timeline.time_s / timeline.bound_s - 1) if timeline.bound_s else 0.0
+    found = " (the best found)" if timeline.tried else ""
+    plural = "s" * (timeline.pieces != 1)
+    click.echo(
+        f"  {timeline.pieces} piece{plural} a chunk, up to {format_size(float(f'{timeline.piece_bytes:.3g}'))}{found}; "
+        f"links {timeline.discipline}"
+    )
+    click.echo(f"  {over:.3g} % more than the loads of its links need ({format_time(timeline.bound_s)})")
+    click.echo("\nwhat the time consists of:")
+    legs = timeline.critical_path
+    shown = legs if len(legs) <= _MOST_LEGS else (*legs[: _MOST_LEGS // 2], *legs[-_MOST_LEGS // 2 :])
+    for place, leg in enumerate(shown):
+        if place == _MOST_LEGS // 2 and len(legs) > _MOST_LEGS:
+            hidden = legs[_MOST_LEGS // 2 : -_MOST_LEGS // 2]
+            click.echo(f"  … {len(hidden)} more: {format_time(sum(leg.time_s for leg in hidden))}")
+        click.echo(f"  {leg.words()}")
+    click.echo("\nthe busiest links:")
+    rows = [
+        (use.resource, use.kind, f"{100 * use.busy:.1f} %", format_size(float(f"{use.load_bytes:.4g}")))
+        for use in timeline.uses[:_MOST_LINKS]
+    ]
+    click.echo(table(("link", "class", "busy", "passed"), rows, left=(0, 1)))
+    if len(timeline.uses) > _MOST_LINKS:
+        click.echo(f"  and {len(timeline.uses) - _MOST_LINKS} more")
