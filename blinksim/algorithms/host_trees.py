@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.algorithms.forests import ForestPlan
-from blinksim.packing.hosts import Hosts, LocalTree, Path, kinds_of, packed_host, read_hosts, spread, straight
+from blinksim.packing.hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
+from blinksim.packing.spread import kinds_of, spread
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 

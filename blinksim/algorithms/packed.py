@@ -9,14 +9,13 @@ alltoall are flows, cut into paths.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import lcm
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from blinksim.algorithms.centred import pairs_of_links, undirected_trees
 from blinksim.algorithms.forests import Branches, ForestPlan, Route
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
@@ -122,7 +121,7 @@ def _from_hosts(
         return None, Fraction(1)
     plan = ForestPlan(topology, collective, "packed")
     shard = bound.rate / topology.ranks * (2 if collective.name == "allreduce" else 1)
-    if not add_host_trees(plan, topology, shard, _pairs_of_links(topology)):
+    if not add_host_trees(plan, topology, shard, pairs_of_links(topology)):
         return None, Fraction(1)
     schedule = plan.finish()
     return schedule, _gap(schedule, bound)
@@ -232,11 +231,11 @@ class _Builder:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
         target = self.bound.rate
         found: list[tuple[Fraction, list[Branches]]] = []
-        pairs = _pairs_of_links(self.topology)
+        pairs = pairs_of_links(self.topology)
         for spanned in self.vertex_sets:
             net = _spanning(self.net, spanned)
             if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
-                found.append(self._undirected(net, pairs))
+                found.append(undirected_trees(self.topology, net, pairs, self.progress))
                 if found[-1][0] >= target:
                     break
         if self.fixed and (not found or max(found, key=_first)[0] < target):
@@ -244,35 +243,6 @@ class _Builder:
         if not found or max(found, key=_first)[0] < target:
             found.append(self._free_roots())
         return max(found, key=_first)[1]
-
-    def _undirected(self, net: Network, pairs: Sequence[int]) -> tuple[Fraction, list[Branches]]:
-        """Spanning trees of the graph whose edges are pairs of links, each used up and down."""
-        from blinksim.bounds.partition import undirected
-        from blinksim.packing.arborescences import Tree
-        from blinksim.packing.paths import Routes
-        from blinksim.packing.spanning import pack_spanning
-
-        a, b, capacity, unit = undirected(self.topology)
-        strength, trees = pack_spanning(net.vertices, a, b, capacity, self.progress)
-        scale = lcm(*(tree.weight.denominator for tree in trees))
-        # One arc per pair of links, from the lower to the higher device; a bus counts once for both directions.
-        tail, head = net.tail.tolist(), net.head.tolist()
-        once = [0] * len(tail)
-        for arc, (x, y, c) in enumerate(zip(tail, head, net.capacity.tolist(), strict=True)):
-            if x < y:
-                once[arc] = int(c * net.unit / unit * scale) * (1 if self.topology.links[arc].bus else 2)
-        routes = Routes(tail, head, once, ())
-        found: list[Branches] = []
-        for tree in trees:
-            plain = Tree(tree.root, int(tree.weight * scale), tuple((min(e), max(e)) for e in tree.edges))
-            for routed in routes.route([plain]):
-                down, up = [], []
-                for (parent, child), (_, _, (arc,)) in zip(tree.edges, routed.edges, strict=True):
-                    ways = (arc, pairs[arc]) if tail[arc] == parent else (pairs[arc], arc)
-                    down.append((parent, child, ways[:1]))
-                    up.append((parent, child, ways[1:]))
-                found.append(Branches(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
-        return strength * unit / 2, found
 
     def _two_phases(self) -> tuple[Fraction, list[Branches]]:
         """The forest of an allgather, used up and down; the one of a reducescatter goes with it if links differ."""
@@ -341,20 +311,6 @@ class _Builder:
                 best = (rate, trees)
         assert best is not None
         return best
-
-
-def _pairs_of_links(topology: Topology) -> list[int] | None:
-    """For every link the one of its class that goes back; None unless all come in equal pairs, alone on their bus."""
-    number = {link.key: place for place, link in enumerate(topology.links)}
-    on_bus = Counter(link.bus for link in topology.links if link.bus)
-    pairs = []
-    for link in topology.links:
-        back = number.get((link.dst, link.src, link.kind), -1)
-        other = topology.links[back]
-        if back < 0 or (other.bandwidth, other.bus) != (link.bandwidth, link.bus):
-            return None
-        pairs.append(back)
-    return pairs if all(times == 2 for times in on_bus.values()) else None
 
 
 def _first(entry: tuple[Fraction, list[Branches]]) -> Fraction:

@@ -10,7 +10,8 @@ from blinksim import machines
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.packing.hosts import kinds_of, packed_host, read_hosts, spread, straight
+from blinksim.packing.hosts import packed_host, read_hosts, straight
+from blinksim.packing.spread import kinds_of, spread
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology import generators

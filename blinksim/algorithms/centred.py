@@ -1,0 +1,64 @@
+"""Allreduce on direct links: undirected spanning trees at the partition bound, up and down, rooted at their centres.
+
+Blink (Wang et al. 2020) reduces and broadcasts over the same trees; that such trees attain the partition bound is the
+theorem of Nash-Williams and Tutte (1961), see `blinksim.packing.spanning`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import lcm
+
+from blinksim.algorithms.forests import Branches
+from blinksim.bounds.network import Network
+from blinksim.bounds.partition import undirected
+from blinksim.packing.arborescences import Tree
+from blinksim.packing.paths import Routes
+from blinksim.packing.spanning import pack_spanning
+from blinksim.topology.graph import Topology
+
+
+def pairs_of_links(topology: Topology) -> list[int] | None:
+    """For every link the one of its class that goes back; None unless all come in equal pairs, alone on their bus."""
+    number = {link.key: place for place, link in enumerate(topology.links)}
+    on_bus = Counter(link.bus for link in topology.links if link.bus)
+    pairs = []
+    for link in topology.links:
+        back = number.get((link.dst, link.src, link.kind), -1)
+        other = topology.links[back]
+        if back < 0 or (other.bandwidth, other.bus) != (link.bandwidth, link.bus):
+            return None
+        pairs.append(back)
+    return pairs if all(times == 2 for times in on_bus.values()) else None
+
+
+def undirected_trees(
+    topology: Topology, net: Network, pairs: Sequence[int], progress: Callable[[int, int], None] | None = None
+) -> tuple[Fraction, list[Branches]]:
+    """algbw in bytes/s, and spanning trees of the graph whose edges are pairs of links.
+
+    net: the network of `topology`, in which every device is a vertex of the trees. pairs: what `pairs_of_links` gives.
+    """
+    a, b, capacity, unit = undirected(topology)
+    strength, trees = pack_spanning(net.vertices, a, b, capacity, progress)
+    scale = lcm(*(tree.weight.denominator for tree in trees))
+    # One arc per pair of links, from the lower to the higher device; a bus counts once for both directions.
+    tail, head = net.tail.tolist(), net.head.tolist()
+    once = [0] * len(tail)
+    for arc, (x, y, c) in enumerate(zip(tail, head, net.capacity.tolist(), strict=True)):
+        if x < y:
+            once[arc] = int(c * net.unit / unit * scale) * (1 if topology.links[arc].bus else 2)
+    routes = Routes(tail, head, once, ())
+    found: list[Branches] = []
+    for tree in trees:
+        plain = Tree(tree.root, int(tree.weight * scale), tuple((min(e), max(e)) for e in tree.edges))
+        for routed in routes.route([plain]):
+            down, up = [], []
+            for (parent, child), (_, _, (arc,)) in zip(tree.edges, routed.edges, strict=True):
+                ways = (arc, pairs[arc]) if tail[arc] == parent else (pairs[arc], arc)
+                down.append((parent, child, ways[:1]))
+                up.append((parent, child, ways[1:]))
+            found.append(Branches(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
+    return strength * unit / 2, found

@@ -1,0 +1,92 @@
+"""How every member's shard is spread over a cluster whose hosts have been packed one by one.
+
+The trees that enter a host are dealt out to the members of every other host, as far as possible so that a member's data
+leaves over the port that it feeds itself. Where one tree of a shard ends anywhere, the shard is cut, so that each piece
+has one tree in every host (the common refinement of the partitions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from blinksim.packing.hosts import Hosts, LocalTree, Shape
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the shards of one kind of host are spread: pieces of every member's shard, each with its trees.
+
+    pieces: (member, weight, tree in the member's own host, {kind of host: tree there}).
+    """
+
+    pieces: tuple[tuple[int, Fraction, LocalTree, dict[int, LocalTree]], ...]
+
+
+def kinds_of(hosts: Hosts) -> list[int]:
+    """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
+    count: dict[object, int] = {}
+    for rates in hosts.rates:
+        count[rates] = count.get(rates, 0) + 1
+    number = {rates: place for place, rates in enumerate(sorted(count, key=lambda rates: -count[rates]))}
+    return [number[rates] for rates in hosts.rates]
+
+
+def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTree]], kind: int) -> Spread:
+    """The pieces of the shards of hosts of this kind. trees: those of every kind.
+
+    A port that can give out less than the others is used less by the same factor.
+    """
+    shape = hosts.shape
+    host = kinds.index(kind)
+    links, _, outof = hosts.rates[host]
+    widths = [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(shape.feeds)]
+    others = {other for place, other in enumerate(kinds) if place != host}
+    rows: dict[int, dict[int, list[tuple[LocalTree, Fraction]]]] = {}
+    for other in others:
+        entering = [tree for tree in trees[other] if tree.port >= 0]
+        parts = [tree.weight * widths[tree.port] for tree in entering]
+        factor = len(shape.members) / sum(parts, start=Fraction(0))
+        rows[other] = _dealt(shape, [(tree, part * factor) for tree, part in zip(entering, parts, strict=True)])
+    pieces = []
+    for member in shape.members:
+        own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
+        lists = [own, *(rows[other][member] for other in others)]
+        ends = sorted({end for row in lists for end in _ends(row)})
+        start = Fraction(0)
+        for end in ends:
+            chosen = [_at(row, end) for row in lists]
+            pieces.append((member, end - start, chosen[0], dict(zip(others, chosen[1:], strict=True))))
+            start = end
+    return Spread(tuple(pieces))
+
+
+def _at(row: Sequence[tuple[LocalTree, Fraction]], end: Fraction) -> LocalTree:
+    return next(tree for (tree, _), last in zip(row, _ends(row), strict=True) if last >= end)
+
+
+def _ends(row: Sequence[tuple[LocalTree, Fraction]]) -> list[Fraction]:
+    total, ends = Fraction(0), []
+    for _, weight in row:
+        total += weight
+        ends.append(total)
+    return ends
+
+
+def _dealt(
+    shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]
+) -> dict[int, list[tuple[LocalTree, Fraction]]]:
+    """Trees worth one shard for every member, as far as possible those whose port the member itself feeds."""
+    left = [weight for _, weight in entering]
+    dealt: dict[int, list[tuple[LocalTree, Fraction]]] = {}
+    need = dict.fromkeys(shape.members, Fraction(1))
+    for own in (True, False):
+        for member in shape.members:
+            for place, (tree, _) in enumerate(entering):
+                part = min(left[place], need[member])
+                if part and (not own or shape.feeds[tree.port][0] == member):
+                    dealt.setdefault(member, []).append((tree, part))
+                    left[place] -= part
+                    need[member] -= part
+    return dealt
