@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,3 +43,41 @@ def test_rates_follow_from_the_samples(result: dict[str, Any]) -> None:
         assert len(row["times_s"]) == 20
         assert row["time_s"] == pytest.approx(median(row["times_s"]))
         assert row["busbw_GBps"] == pytest.approx(row["size_bytes"] / row["time_s"] * factor / 1e9)
+
+
+FOLDER = RESULTS[0].parent
+
+
+def test_synthesised_schedules_were_right_on_gpus() -> None:
+    content = json.loads((FOLDER / "synthesised-4gpu.json").read_text())
+    names = {row["schedule"] for row in content["checks"]}
+    algorithms = {name.split("-")[0] for name in names}
+    assert {"packed", "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "mxnet", "few_steps"} <= algorithms
+    assert "cluster-hierarchical-allreduce" in names
+    assert {row["wrong"] for row in content["checks"] + content["times"]} == {0}
+    assert {row["schedule"] for row in content["times"]} == names
+
+
+def test_nccl_loaded_what_was_exported() -> None:
+    """Every line that an export promised stood in NCCL's log, its dump holds the order, and the data were right."""
+    content = json.loads((FOLDER / "nccl-files-4gpu.json").read_text())
+    cases = {case["case"]: case for case in content["cases"]}
+    for name, case in cases.items():
+        assert case["status"] == 0, name
+        assert {row["wrong"] for row in case["rows"]} == {0}
+        assert case["missing"] == []
+    loaded = [case for name, case in cases.items() if case["environment"].get("NCCL_GRAPH_FILE")]
+    assert len(loaded) == 4
+    assert all(len(case["promised"]) >= 4 for case in loaded)
+    # The files of chains put other orders in force than NCCL's own choice, and the dump says so too.
+    orders = re.findall(r'<gpu dev="(?:0x)?(\d)"', cases["chains-loaded"]["dump"])
+    assert "".join(orders[:12]) == "021303211032"
+
+
+def test_nccl_planned_for_the_emulated_machine_as_on_a_real_one() -> None:
+    """Given the DGX-1V's quad as its topology file, NCCL chose the four rings that it chooses there."""
+    content = json.loads((FOLDER / "nccl-files-4gpu.json").read_text())
+    case = next(case for case in content["cases"] if case["case"] == "emulated-ring")
+    assert any(line.startswith("Pattern 4, crossNic 0, nChannels 4, bw 20.0") for line in case["log"])
+    channels = {line.split(" : ")[1] for line in case["log"] if re.match(r"Channel \d+/08 : ", line)}
+    assert channels == {"0 1 2 3", "0 3 2 1", "0 3 1 2", "0 2 1 3"}
