@@ -160,13 +160,21 @@ def _projection(
 class Contest:
     """All algorithms that can run a collective on a machine, built once and timed for any size.
 
-    schedules: by name. refused: the reason, for those that cannot run here.
+    schedules: by name. refused: the reason, for those that cannot run here. others: what models without a schedule
+    answer for a size, by name.
     """
 
     topology: Topology
     collective: Collective
     schedules: dict[str, Schedule] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    others: dict[str, Callable[[int], Projection]] = field(default_factory=dict)
+
+    def only(self, *names: str) -> Contest:
+        """The same contest among the algorithms named."""
+        schedules = {name: schedule for name, schedule in self.schedules.items() if name in names}
+        others = {name: answer for name, answer in self.others.items() if name in names}
+        return Contest(self.topology, self.collective, schedules, others=others)
 
     @cached_property
     def bound(self) -> Ceiling:
@@ -175,11 +183,12 @@ class Contest:
         return Ceiling(certificate.rate, certificate.words(self.topology))
 
     def projections(self, size: int, gamma: float = 0.0) -> list[Projection]:
-        """One projection per schedule for `size` bytes, quickest first."""
+        """One projection per schedule and other model for `size` bytes, quickest first."""
         timed = [
             _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma), self.bound)
             for name, schedule in self.schedules.items()
         ]
+        timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda p: p.time_s)
 
 

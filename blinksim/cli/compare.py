@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from blinksim.cli import nccl
 from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
@@ -19,7 +20,8 @@ _COLUMNS = 5
     epilog="""\b
 Examples:
   blinksim compare dgx1-v100 allreduce
-  blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png""",
+  blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
+  blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed""",
 )
 @click.argument("machine")
 @click.argument("collective")
@@ -31,11 +33,16 @@ Examples:
     show_default=True,
     help="Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB.",
 )
-@click.option("--algorithms", help="Names, separated by commas.  [default: all that need no solver]")
+@click.option(
+    "--algorithms",
+    help="Names, separated by commas; nccl is what NCCL would choose.  [default: all that need no solver]",
+)
+@nccl.nccl_options
 @click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options(table=True)
-def command(machine: str, collective: str, **options: Any) -> None:
+@click.pass_context
+def command(context: click.Context, /, machine: str, collective: str, **options: Any) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.collective import Collective
     from blinksim.study import compare as study
@@ -44,12 +51,19 @@ def command(machine: str, collective: str, **options: Any) -> None:
     wanted = Collective.parse(collective, options["root"])
     sizes = study.parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
+    others = {}
+    if listed is not None and "nccl" in listed:
+        setting = nccl.at_nccl_rates(setting, context)
+        listed = [name for name in listed if name != "nccl"]
+        others = {"nccl": nccl.chooser(setting, wanted, options)}
+    else:
+        nccl.refuse_options(options, "name nccl in --algorithms")
     if options["plot"]:
         from blinksim.study import plots
 
         plots.check(options["plot"], force=options["force"])
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(setting.select(), wanted, sizes, listed, say)
+        found = study.compare(setting.select(), wanted, sizes, listed, say, others)
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:
@@ -94,7 +108,8 @@ def _show(found: Any, setting: Setting) -> None:
     if len(columns) > len(shown):
         click.echo(f"  slower: {', '.join(columns[len(shown) :])} (--csv has all)")
     click.echo(f"  ranks {topology.ranks}: {names(topology.members)}")
-    click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates; model alpha-beta")
+    models = ", ".join(dict.fromkeys(projection.model for projection in found.projections[-1]))
+    click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates; model {models}")
     for edit in setting.edits:
         click.echo(f"  edited {edit}")
     for name, reason in found.refused.items():

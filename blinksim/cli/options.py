@@ -117,18 +117,22 @@ class Setting:
 
     def select(self, whole: Any = None) -> Any:
         """The part that takes part, as `Topology.select` gives it."""
-        from blinksim.topology.cluster import place
-
         whole = self.load() if whole is None else whole
-        members = place(whole, self.ranks_per_node)
-        if self.members is not None:
-            if self.ranks_per_node is not None:
-                raise InputError("--members and --ranks-per-node both say who takes part; give one of them")
-            members = self.devices(whole, self.members, "--members")
+        members = self.chosen(whole)
         relays = self.relay_names(whole, members)
         if self.relays_reduce and not relays:
             raise InputError("--relays-reduce says what relays may do; name some with --relays")
         return whole.select(members, relays, self.link_classes(whole), relays_reduce=self.relays_reduce)
+
+    def chosen(self, whole: Any) -> tuple[str, ...]:
+        """The devices that hold ranks, in rank order."""
+        from blinksim.topology.cluster import place
+
+        if self.members is None:
+            return place(whole, self.ranks_per_node)
+        if self.ranks_per_node is not None:
+            raise InputError("--members and --ranks-per-node both say who takes part; give one of them")
+        return self.devices(whole, self.members, "--members")
 
     def relay_names(self, whole: Any, members: tuple[str, ...]) -> tuple[str, ...]:
         """The devices that --relays names; ``idle`` is every GPU that is no member."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from blinksim.cli import nccl
 from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import count, csv_text, names, print_json, table
 from blinksim.cli.progress import Working
@@ -30,13 +31,14 @@ Examples:
     "--algorithm",
     default="best",
     show_default=True,
-    help="A name, best (of those that need no solver), or all to rank them.",
+    help="A name, best (of those that need no solver), all to rank them, or nccl for what NCCL would choose.",
 )
 @click.option(
     "--model",
     default="alpha-beta",
     show_default=True,
-    help="alpha-beta, projection (scale-up + scale-out), or a preset such as aurora-projection, which pins its rates.",
+    help="alpha-beta, nccl-tuner, projection (scale-up + scale-out), or a preset such as aurora-projection, which pins "
+    "its rates.",
 )
 @click.option(
     "--reduction-rate",
@@ -44,6 +46,7 @@ Examples:
     help="How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it arrives]",
 )
 @click.option("--what-if", is_flag=True, help="With a preset: what each change that its source discusses would do.")
+@nccl.nccl_options
 @output_options(table=True)
 @click.pass_context
 def command(context: click.Context, /, machine: str, collective: str, size: str, **options: Any) -> None:
@@ -58,6 +61,10 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
     wanted = Collective.parse(collective, options["root"])
     bytes_ = parse_size(size)
     algorithm, model = options["algorithm"], options["model"]
+    if algorithm == "nccl" or model == nccl.MODEL:
+        nccl.project(nccl.at_nccl_rates(setting, context), wanted, bytes_, options)
+        return
+    nccl.refuse_options(options, "say --algorithm nccl")
     if options["what_if"] and model == "alpha-beta":
         raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
     if model != "alpha-beta":
@@ -106,7 +113,7 @@ def _known(model: str) -> None:
     from blinksim.cost.presets import preset_names
 
     if model.removeprefix("projection:") not in preset_names():
-        raise unknown("model", model, ("alpha-beta", *preset_names()))
+        raise unknown("model", model, ("alpha-beta", nccl.MODEL, *preset_names()))
 
 
 def _next(best: Any, setting: Setting, options: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +92,12 @@ def compare(
     sizes: Iterable[int] = SIZES,
     algorithms: Sequence[str] | None = None,
     report: Callable[[str], None] = lambda what: None,
+    others: Mapping[str, Callable[[int], Projection]] | None = None,
 ) -> Comparison:
     """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
 
-    report: told what is being done, for work that takes long.
+    report: told what is being done, for work that takes long. others: what models without a schedule answer for a
+    size, by name, such as what NCCL would choose (`blinksim.study.nccl.choice`).
 
     Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
     """
@@ -105,6 +107,7 @@ def compare(
         raise InputError("no sizes to compare at")
     part = topology.selected()
     candidates = contest(part, chosen, algorithms, report)
+    candidates.others |= others or {}
     timed = []
     for size in ordered:
         report(f"timing {format_size(size)}")
@@ -120,8 +123,7 @@ def compare(
 
 def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:
     """The size between two at which the algorithm that wins at the larger one overtakes, by bisection."""
-    pair = Contest(candidates.topology, candidates.collective)
-    pair.schedules = {name: candidates.schedules[name] for name in (slower, faster)}
+    pair = candidates.only(slower, faster)
     low, high = small, large
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,0 +1,113 @@
+"""What the command line says of NCCL."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from blinksim.cli.main import run
+
+GRAPH = "tests/data/captures/h200x8/graph.xml"
+TOPO = "tests/data/captures/h200x8/topo.xml"
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:
+    assert run(list(arguments)) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_nccl_does_not_relay(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(
+        capsys,
+        "project",
+        "dgx1-v100",
+        "allreduce",
+        "1GiB",
+        "--members",
+        "0,5",
+        "--algorithm",
+        "nccl",
+        "--rates",
+        "nccl",
+    )
+    assert found["algorithm"] == "nccl"
+    assert found["model"] == "nccl-tuner"
+    assert (found["channels"], found["channel_GBps"], found["type_intra"]) == (1, 6.0, "SYS")
+    assert found["busbw_GBps"] == pytest.approx(6, rel=1e-3)
+    assert found["channel_orders"] == [["gpu0", "gpu5"]]
+
+
+def test_the_rates_are_nccls_unless_others_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked_for = ("project", "dgx1-v100", "allreduce", "1GiB", "--model", "nccl-tuner")
+    assert asked(capsys, *asked_for)["rates"] == "nccl"
+    assert asked(capsys, *asked_for, "--rates", "nominal")["rates"] == "nominal"
+
+
+def test_all_ranks_what_nccl_could_take(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "project", "hgx-h200", "allreduce", "1GiB", "--model", "nccl-tuner", "--algorithm", "all")
+    assert found["rows"][0]["algorithm"] == "nvls/Simple"
+    assert found["time_s"] == pytest.approx(3972e-6, rel=1e-3)
+    without = asked(capsys, "project", "hgx-h200", "allreduce", "1GiB", "--algorithm", "nccl", "--no-nvls")
+    assert without["nccl_algorithm"] == "ring"
+    assert run(["project", "hgx-h200", "allreduce", "1GiB", "--model", "nccl-tuner", "--algorithm", "all"]) == 0
+    assert "NCCL takes  nvls, Simple protocol" in capsys.readouterr().out
+
+
+def test_a_graph_file_takes_the_place_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("project", TOPO, "broadcast", "1GiB", "--algorithm", "nccl")
+    searched, read = asked(capsys, *common), asked(capsys, *common, "--nccl-graph", GRAPH)
+    assert read["time_s"] == searched["time_s"]
+    assert len(read["channel_orders"]) == 12
+
+
+def test_a_thousand_nodes_cost_no_more_than_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "project", "dgx1-v100", "allreduce", "1GiB", "--algorithm", "nccl", "--nodes", "1000")
+    assert len(found["members"]) == 8000
+    assert found["nccl_algorithm"] == "tree"
+    few = asked(capsys, "project", "dgx1-v100", "allreduce", "1GiB", "--algorithm", "nccl", "--nodes", "2")
+    edited = asked(
+        capsys, "project", "dgx1-v100", "allreduce", "1GiB", "--algorithm", "nccl", "--nodes", "2",
+        "--members", ",".join(str(i) for i in range(16)),
+    )  # fmt: skip
+    assert edited["time_s"] == few["time_s"]
+    assert edited["members"] == few["members"]
+
+
+def test_packing_beside_nccl(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(
+        capsys, "compare", "dgx1-v100", "allreduce", "--members", "1,4,5,7", "--sizes", "1GiB", "--algorithms",
+        "nccl,chains,packed",
+    )  # fmt: skip
+    rate = {row["algorithm"]: row["algbw_GBps"] for row in found["rows"]}
+    assert found["rates"] == "nccl"
+    assert rate["packed"] > 1.3 * rate["nccl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "status"),
+    [
+        (("alltoall", "1MiB", "--algorithm", "nccl"), "alltoall", 3),
+        (("allreduce", "1MiB", "--nccl-version", "2.28.3"), "--algorithm nccl", 2),
+        (("allreduce", "1MiB", "--algorithm", "nccl", "--nccl-version", "2.28.4"), "2.28.3", 2),
+        (("allreduce", "1MiB", "--algorithm", "nccl", "--members", "0,1", "--relays", "3"), "does not relay", 2),
+        (("allreduce", "1MiB", "--algorithm", "nccl", "--links", "all"), "rules of its own", 2),
+        (("allreduce", "1MiB", "--algorithm", "ring", "--model", "nccl-tuner"), "NCCL's own", 2),
+        (("allreduce", "1MiB", "--algorithm", "nccl", "--model", "projection"), "NCCL's own model", 2),
+        (("allreduce", "1MiB", "--algorithm", "nccl", "--what-if"), "--what-if", 2),
+        (("allreduce", "1MiB", "--algorithm", "nccl", "--nccl-graph", "no-such.xml"), "no-such.xml", 2),
+        (("broadcast", "1MiB", "--algorithm", "nccl", "--root", "8"), "root 8", 2),
+    ],
+)
+def test_what_cannot_be_asked_of_nccl(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str, status: int
+) -> None:
+    assert says in refused(capsys, "project", "dgx1-v100", *arguments, status=status)

@@ -1,0 +1,96 @@
+"""NCCL's choice as a projection, with channels searched or read from graph files that NCCL wrote itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from blinksim import machines
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.formats import nccl_topo
+from blinksim.study import compare as comparison
+from blinksim.study import nccl as study
+
+TESTS = Path(__file__).resolve().parents[1]
+DUMPS = sorted((TESTS / "data" / "nccl_graph_dumps").glob("*.xml"))
+DGX1 = machines.load("dgx1-v100", rates="nccl")
+ALLREDUCE = Collective("allreduce")
+
+
+def test_graph_files_give_nccls_table() -> None:
+    """For all GPUs of a machine: the table from NCCL's dumped graph file is the one that it computed itself."""
+    cases = json.loads((TESTS / "golden" / "nccl_reference.json").read_text(encoding="utf-8"))["cases"]
+    compared = 0
+    for path in DUMPS:
+        name, nodes = path.name.split(".n")[0], int(path.name.split(".n")[1][0])
+        same = [c for c in cases if c["topo"] == f"topo/{name}.xml" and c["nnodes"] == nodes]
+        case = max(same, key=lambda c: len(c["gpus"]))
+        machine = nccl_topo.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
+        found = study.predict_with(machine, nodes=nodes, graph_file=path)
+        assert [list(channel) for channel in found.ring.channels] == case["ring"]["channels"]
+        cells = {f"{r.collective} {r.algorithm} {r.protocol.lower()}": r for r in found.rows}
+        assert cells.keys() == case["tuning"].keys()
+        for key, (latency, bandwidth) in case["tuning"].items():
+            assert cells[key].latency_us == pytest.approx(latency, rel=2e-6)
+            assert cells[key].bandwidth == pytest.approx(bandwidth, rel=2e-6)
+            compared += 1
+    assert len(DUMPS) == 23
+    assert compared > 300
+
+
+def test_the_search_agrees_with_a_file_from_real_gpus() -> None:
+    folder = TESTS / "data" / "captures" / "h200x8"
+    machine = nccl_topo.read(folder / "topo.xml", "nccl")
+    searched = study.predict_with(machine, multicast=False)
+    read = study.predict_with(machine, multicast=False, graph_file=folder / "graph.xml")
+    assert searched.ring == read.ring
+    assert searched.tree == read.tree
+    assert searched.rows == read.rows
+
+
+def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:
+    path = next(path for path in DUMPS if path.name == "dgx1v-4ib.n1.graph.xml")
+    with pytest.raises(InputError, match=r"dgx1v-4ib.*members are 0, 1"):
+        study.predict_with(DGX1, ["gpu0", "gpu1"], graph_file=path)
+    empty = tmp_path / "empty.xml"
+    empty.write_text('<graphs version="1">\n</graphs>\n')
+    with pytest.raises(InputError, match="no ring, tree or NVLS channels"):
+        study.predict_with(DGX1, graph_file=empty)
+
+
+def test_terms_add_up_and_name_the_choice() -> None:
+    found = study.predict_with(DGX1)
+    for size in (1, 2**10, 2**20, 2**30):
+        rows = study.projections(found, DGX1, ALLREDUCE, size)
+        best = study.choice(found, DGX1, ALLREDUCE, size)
+        assert best.time_s == pytest.approx(min(row.time_s for row in rows))
+        assert best.time_s == pytest.approx(sum(term.time_s for term in best.terms))
+        assert rows[0].algorithm == f"{best.details['nccl_algorithm']}/{best.details['nccl_protocol']}"
+        assert all(term.time_s >= 0 for term in best.terms)
+
+
+def test_packing_wins_where_nccl_does_not_relay() -> None:
+    """GPUs 0 and 5 share no NVLink: NCCL goes over QPI at 6 GB/s, through idle GPUs there is far more."""
+    members = ["gpu0", "gpu5"]
+    found = study.predict_with(DGX1, members)
+    part = DGX1.select(members, [d.name for d in DGX1.devices if d.holds and d.name not in members], ["nvlink"])
+    result = comparison.compare(
+        part, ALLREDUCE, [2**20, 2**30], ["chain"], others={"nccl": lambda s: study.choice(found, DGX1, ALLREDUCE, s)}
+    )
+    assert set(result.algorithms) == {"nccl", "chain"}
+    rate = {p.algorithm: p.algbw / 1e9 for p in result.projections[-1]}
+    assert rate["nccl"] == pytest.approx(6, rel=1e-3)
+    assert rate["chain"] > 3 * rate["nccl"]
+
+
+def test_a_lead_can_pass_to_nccl() -> None:
+    found = study.predict_with(DGX1)
+    others = {"nccl": lambda size: study.choice(found, DGX1, ALLREDUCE, size)}
+    result = comparison.compare(DGX1.select(), ALLREDUCE, [2**10, 2**30], ["binary"], others=others)
+    assert [x.faster for x in result.crossovers] == ["nccl"]
+    border = result.crossovers[0].size
+    beside = [comparison.compare(DGX1.select(), ALLREDUCE, [border - i], ["binary"], others=others) for i in (1, 0)]
+    assert [result.best()[0].algorithm for result in beside] == ["binary", "nccl"]
