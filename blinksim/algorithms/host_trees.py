@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from blinksim.algorithms.forests import ForestPlan
 from blinksim.packing.hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
-from blinksim.packing.spread import kinds_of, spread
+from blinksim.packing.spread import kinds_of, relayed, spread
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 
@@ -41,18 +41,22 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(trees))]
     for kind, group in enumerate(groups):
         pieces = spread(hosts, kinds, trees, kind).pieces
+        part = relayed(hosts, kinds, kind, rate)
         for host in group.tolist():
             for number, (member, weight, own, away) in enumerate(pieces):
-                writer.begin(host, member, weight / hosts.ranks, host * len(pieces) + number)
-                writer.inside(np.array([host]), own, {member: 0})
-                depth = writer.depths(own, {member: 0})
-                for other, tree in away.items():
-                    there = groups[other][groups[other] != host]
-                    if len(there):
-                        start = depth[hosts.shape.feeds[tree.port][0]]
-                        writer.across(host, there, tree, start)
-                        writer.inside(there, tree, {tree.root: start + 1})
-                writer.end()
+                share, channel = weight / hosts.ranks, host * len(pieces) + number
+                rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
+                if part < 1:
+                    writer.begin(host, member, share * (1 - part), channel)
+                    writer.everywhere(host, own, {member: 0}, rest)
+                    writer.end()
+                for tree, there in rest if part else ():
+                    for by in there.tolist():
+                        writer.begin(host, member, share * part / (hosts.count - 1), channel)
+                        depth = writer.everywhere(host, own, {member: 0}, [(tree, np.array([by]))])
+                        onward = [(other, others[others != by]) for other, others in rest]
+                        writer.onward(by, depth, onward)
+                        writer.end()
     return True
 
 
@@ -74,6 +78,24 @@ class _Writer:
         origin, target = (rank if self.name == wanted else -1 for wanted in ("allgather", "reducescatter"))
         self._chunk, self._channel = self.plan.add_chunk(share, origin, target), channel
         self._columns = [[], [], [], [], []]
+
+    def everywhere(
+        self, host: int, own: LocalTree, first: dict[int, int], away: list[tuple[LocalTree, Ints]]
+    ) -> dict[int, int]:
+        """The tree in the own host, and from there to others and their trees; when the last kind of these has it."""
+        self.inside(np.array([host]), own, first)
+        return self.onward(host, self.depths(own, first), away)
+
+    def onward(self, host: int, depth: dict[int, int], away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
+        """From a host whose members have the data at these depths to others, and inside them."""
+        last = depth
+        for tree, there in away:
+            if len(there):
+                start = depth[self.hosts.shape.feeds[tree.port][0]]
+                self.across(host, there, tree, start)
+                self.inside(there, tree, {tree.root: start + 1})
+                last = self.depths(tree, {tree.root: start + 1})
+        return last
 
     def _both(self, links: list[int]) -> tuple[int, int]:
         """The numbers of a route and of the one back."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 
 from blinksim.packing.hosts import Hosts, LocalTree, Shape
 
@@ -40,8 +41,7 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
     """
     shape = hosts.shape
     host = kinds.index(kind)
-    links, _, outof = hosts.rates[host]
-    widths = [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(shape.feeds)]
+    widths = _widths(hosts, host)
     others = {other for place, other in enumerate(kinds) if place != host}
     rows: dict[int, dict[int, list[tuple[LocalTree, Fraction]]]] = {}
     for other in others:
@@ -60,6 +60,26 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
             pieces.append((member, end - start, chosen[0], dict(zip(others, chosen[1:], strict=True))))
             start = end
     return Spread(tuple(pieces))
+
+
+def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fraction:
+    """The part of their shards that hosts of this kind should send to one other host each, which sends it on.
+
+    Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a shard).
+    """
+    if kind == 0 or hosts.count < 4:
+        return Fraction(0)
+    wanted = rate * len(hosts.shape.members) * (hosts.count - 1)
+    missing = wanted - sum(_widths(hosts, kinds.index(kind)))
+    part = missing / (rate * len(hosts.shape.members) * (hosts.count - 2))
+    # Rounded up to keep the shares' denominators short.
+    return min(Fraction(1), Fraction(ceil(part * 1024), 1024)) if missing > 0 else Fraction(0)
+
+
+def _widths(hosts: Hosts, host: int) -> list[Fraction]:
+    """What can leave a host by each port."""
+    links, _, outof = hosts.rates[host]
+    return [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(hosts.shape.feeds)]
 
 
 def _at(row: Sequence[tuple[LocalTree, Fraction]], end: Fraction) -> LocalTree:

@@ -7,6 +7,9 @@ from fractions import Fraction
 import pytest
 
 from blinksim import machines
+from blinksim.algorithms.centred import pairs_of_links
+from blinksim.algorithms.forests import ForestPlan
+from blinksim.algorithms.host_trees import add_host_trees
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
@@ -127,3 +130,15 @@ def test_one_host_alone() -> None:
         assert sum(tree.weight for tree in trees if tree.port < 0 and tree.root == member) == 1
     for tree in trees:
         assert {tree.root, *(child for _, child, _ in tree.edges)} == set(hosts.shape.members)
+
+
+def test_a_host_that_cannot_copy_to_all_is_helped() -> None:
+    """195 of 200 GB/s leave node 5: one shard in forty goes to one other node, which sends it on to the rest."""
+    topology = cluster(16, "degrade n5.gpu3->n5.nic3 bandwidth=20GB/s")
+    collective = Collective("allgather")
+    best = bound(topology, collective).rate
+    plan = ForestPlan(topology, collective, "packed")
+    assert add_host_trees(plan, topology, best / topology.ranks, pairs_of_links(topology))
+    schedule = plan.finish()
+    assert verify(schedule).ok
+    assert Fraction(99, 100) < rate(schedule) / best < 1
