@@ -98,9 +98,9 @@ def _advice(found: Any, output: str) -> list[str]:
         lines += [f"    export {key}={shlex.quote(value)}" for key, value in found.variables(output).items()]
     if found.proof:
         lines += (
-            ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  it works if:"]
+            ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  try it:"]
         )
-        lines += [f"    {line}" for line in found.proof]
+        lines += [f"    {line.replace('{file}', output)}" for line in found.proof]
     lines += [f"  note     {text}" for text in found.notes]
     if found.caution:
         lines += [f"  caution  {found.caution}"]
@@ -116,7 +116,7 @@ def _as_json(found: Any, form: Any, schedule: str, output: str | None) -> dict[s
         "summary": found.summary,
         "facts": list(found.facts),
         "environment": found.variables(output or "FILE"),
-        "proof": list(found.proof),
+        "proof": [line.replace("{file}", output or "FILE") for line in found.proof],
         "notes": list(found.notes),
         "caution": found.caution,
         "files": dict(found.files) if output is None else sorted(found.files),

@@ -1,0 +1,157 @@
+"""Chains as communicators of their own, so that idle GPUs can help: Blink+'s way with stock NCCL.
+
+A graph file lists exactly the GPUs of its communicator, so a chain through a helper gets a communicator of users and
+helper, and its share of the data (Blink+ report, section 4.1, algorithm 1). NCCL reads NCCL_GRAPH_FILE anew for every
+communicator. A helper puts in zeros, so only sums (and broadcasts) come out right.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+from blinksim.errors import InfeasibleError
+from blinksim.formats.exports import Exported, most_channels
+from blinksim.formats.nccl_devices import farthest, has_nvswitch, number, path_type
+from blinksim.formats.nccl_graph import (
+    BALANCED_TREE,
+    RING,
+    RING_PATTERN,
+    TREE,
+    Channel,
+    Graph,
+    GraphFile,
+    check,
+    log_lines,
+    to_text,
+)
+from blinksim.formats.nccl_graph_export import BLOCK_RATE, CAUTION, RELEASES
+from blinksim.formats.nccl_graph_rules import Communicator, judge
+from blinksim.formats.nccl_lines import Line, lines
+from blinksim.formats.nccl_recipe import RECIPE
+from blinksim.formats.nccl_xml import Release
+from blinksim.schedule.model import Schedule
+from blinksim.units import exact_GBps
+
+MOST_COMMUNICATORS = 32
+FORMAT, VERSION = "blinksim-nccl-graph-set", 1
+
+
+def export(schedule: Schedule, channels: int | None = None) -> Exported:
+    """One graph file for each chain, a manifest and a recipe that runs them; see `exports.Format.export`.
+
+    Raises `InfeasibleError` for several nodes, for what is no chain, and for more than `channels` chains.
+    """
+    most = most_channels(channels, MOST_COMMUNICATORS, MOST_COMMUNICATORS, "one communicator for each chain")
+    topology = schedule.topology
+    name = schedule.collective.name
+    if name not in ("allreduce", "broadcast", "reduce"):
+        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take --format nccl-graph")
+    if len({topology.device(member).node for member in topology.members}) > 1:
+        raise InfeasibleError("the chains of a set stay on one node; take --format nccl-graph for several")
+    found = lines(schedule)
+    if any(line.ring for line in found):
+        raise InfeasibleError("this schedule runs on rings; take --format nccl-graph, which needs one communicator")
+    if len(found) > most:
+        raise InfeasibleError(f"{len(found)} chains need as many communicators; at most {most}. Synthesise fewer")
+    members = set(topology.members)
+    files: dict[str, str] = {}
+    entries = []
+    for position, line in enumerate(found):
+        file = f"chain{position}.xml"
+        graph, width = _graph(schedule, line)
+        text = to_text(graph)
+        gpus = [number(topology.device(device)) for device in line.devices]
+        check(graph, gpus, most=16)
+        for release in RELEASES:
+            judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
+            if judged.verdict != "used":
+                raise InfeasibleError(f"chain {line.words}: {judged.reason}")
+        files[file] = text
+        entries.append(
+            {
+                "file": file,
+                "gpus": gpus,
+                "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
+                "helpers": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members],
+                "share": str(line.share),
+                "channels": width,
+                "log": log_lines(graph, gpus),
+                "environment": _environment(name, width, schedule),
+            }
+        )
+    helpers = sorted({gpu for entry in entries for gpu in _numbers(entry["helpers"])})
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "machine": topology.name,
+        "collective": name,
+        "users": [number(topology.device(member)) for member in topology.members],
+        "root": number(topology.device(topology.members[schedule.collective.root])),
+        "helpers": helpers,
+        "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
+        "communicators": entries,
+    }
+    files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
+    files["recipe.py"] = RECIPE
+    words = [f"{line.words} carries {line.share}" for line in found]
+    facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
+    rate = schedule.bound.get("rate_exact")
+    if isinstance(rate, str) and schedule.bound.get("gap_exact") == "0":
+        facts.append(f"together {exact_GBps(Fraction(rate) * 10**9)} GB/s algbw by their loads")
+    return Exported(
+        files=files,
+        summary=f"{len(found)} chains as communicators, {len(helpers)} helper GPUs, a manifest and a recipe",
+        facts=tuple(facts),
+        proof=("python3 {file}/recipe.py  (CuPy with NCCL, and the GPUs: checks the result, prints the bandwidth)",),
+        notes=(
+            "set NCCL_GRAPH_FILE only while a communicator starts; the recipe does",
+            "small vectors are slower than with NCCL alone: every chain is a launch of its own",
+        ),
+        caution=CAUTION,
+    )
+
+
+def _numbers(value: object) -> list[int]:
+    return [gpu for gpu in value if isinstance(gpu, int)] if isinstance(value, list) else []
+
+
+def _environment(collective: str, width: int, schedule: Schedule) -> dict[str, str]:
+    # Broadcast and reduce have rings only; the file's rings are the same chains.
+    found = {
+        "NCCL_ALGO": "allreduce:tree" if collective == "allreduce" else "Ring",
+        "NCCL_PROTO": "Simple",
+        "NCCL_MAX_NCHANNELS": str(width),
+    }
+    return found | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(schedule.topology) else {})
+
+
+def _graph(schedule: Schedule, line: Line) -> tuple[GraphFile, int]:
+    """The graph file of one chain, and in how many equal channels it goes: what its share needs of thread blocks."""
+    topology = schedule.topology
+    index = topology.index
+    gpus = tuple(number(topology.device(device)) for device in line.devices)
+    hops = list(zip(line.devices, line.devices[1:], strict=False))
+    routes = [topology.router.route(index[a], index[b]) for a, b in hops]
+    narrow = min(topology.links[link].bandwidth for route in routes for link in route)
+    # A chain that uses several lanes has to be that wide; others are one channel.
+    rate = schedule.bound.get("rate_exact")
+    carried = Fraction(rate) * 10**9 * line.share if isinstance(rate, str) else narrow
+    width = max(1, min(16, -(-min(carried, narrow) // BLOCK_RATE)))
+    speed = float(min(carried, narrow) / width / 10**9)
+    kind = farthest((path_type(topology, route) for route in routes), "NVL")
+    graphs = tuple(
+        Graph(
+            number=graph,
+            pattern=pattern,
+            channel_count=width,
+            speed_intra=speed,
+            speed_inter=speed,
+            type_intra=kind,
+            type_inter="PIX",
+            same_channels=1,
+            channels=(Channel(gpus),) * width,
+        )
+        for graph, pattern in ((RING, RING_PATTERN), (TREE, BALANCED_TREE))
+    )
+    return GraphFile(graphs), width

@@ -1,0 +1,130 @@
+"""The script that goes with a set of graph files: it starts the communicators, runs them and checks the result.
+
+It needs nothing of blinksim, only CuPy with its NCCL bindings, so that it can go wherever the GPUs are.
+"""
+
+RECIPE = '''#!/usr/bin/env python3
+"""Runs the chains of manifest.json as NCCL communicators, checks every result and prints the bandwidth.
+
+    python3 recipe.py [MEBIBYTES]
+
+Needs the GPUs of the manifest and CuPy with NCCL (cupy-cuda12x or cupy-cuda13x). All GPUs belong to this process; GPU
+numbers are CUDA's, so leave CUDA_VISIBLE_DEVICES unset and set CUDA_DEVICE_ORDER=PCI_BUS_ID, as NCCL counts.
+"""
+
+import json
+import os
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+import cupy
+from cupy.cuda import nccl
+
+HERE = Path(__file__).resolve().parent
+ROUNDS = 10
+
+
+def shares(manifest, total):
+    """First element and number of elements of every communicator's part; the last takes what is left."""
+    parts, start = [], 0
+    for entry in manifest["communicators"]:
+        count = int(total * Fraction(entry["share"]))
+        parts.append([start, count])
+        start += count
+    parts[-1][1] += total - start
+    return parts
+
+
+def start(entry):
+    """The communicators of one chain, by GPU; NCCL reads its variables while they start."""
+    before = dict(os.environ)
+    os.environ.update(entry["environment"])
+    os.environ["NCCL_GRAPH_FILE"] = str(HERE / entry["file"])
+    try:
+        found = nccl.NcclCommunicator.initAll(entry["gpus"])
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return dict(zip(entry["gpus"], found))
+
+
+def launch(manifest, entry, comms, streams, buffers, part):
+    """Queues the collective of one chain on all its GPUs."""
+    first, count = part
+    root = entry["gpus"].index(manifest["root"]) if manifest["root"] in entry["gpus"] else 0
+    nccl.groupStart()
+    for gpu in entry["gpus"]:
+        with cupy.cuda.Device(gpu):
+            send, receive = buffers[gpu]
+            a, b = send[first : first + count].data.ptr, receive[first : first + count].data.ptr
+            stream = streams[gpu].ptr
+            if manifest["collective"] == "allreduce":
+                comms[gpu].allReduce(a, b, count, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream)
+            elif manifest["collective"] == "reduce":
+                comms[gpu].reduce(a, b, count, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, root, stream)
+            else:
+                comms[gpu].broadcast(a, b, count, nccl.NCCL_FLOAT32, root, stream)
+    nccl.groupEnd()
+
+
+def main():
+    manifest = json.loads((HERE / "manifest.json").read_text())
+    total = int(sys.argv[1] if len(sys.argv) > 1 else 256) * 2**20 // 4
+    users, helpers = manifest["users"], manifest["helpers"]
+    parts = shares(manifest, total)
+    buffers = {}
+    for gpu in users + helpers:
+        with cupy.cuda.Device(gpu):
+            # Whole numbers below 1000, which float32 adds exactly. A helper holds zeros.
+            values = cupy.zeros(total, "f4")
+            if gpu in users:
+                values[:] = cupy.arange(total) % 997 + users.index(gpu)
+            buffers[gpu] = values, cupy.zeros(total, "f4")
+    comms = [start(entry) for entry in manifest["communicators"]]
+    streams = []
+    for entry in manifest["communicators"]:
+        streams.append({})
+        for gpu in entry["gpus"]:
+            with cupy.cuda.Device(gpu):
+                streams[-1][gpu] = cupy.cuda.Stream(non_blocking=True)
+
+    def everything():
+        for number, entry in enumerate(manifest["communicators"]):
+            launch(manifest, entry, comms[number], streams[number], buffers, parts[number])
+
+    def wait():
+        for gpu in users + helpers:
+            with cupy.cuda.Device(gpu):
+                cupy.cuda.runtime.deviceSynchronize()
+
+    wait()
+    everything()
+    wait()
+    begin = time.perf_counter()
+    for _ in range(ROUNDS):
+        everything()
+    wait()
+    seconds = (time.perf_counter() - begin) / ROUNDS
+
+    wrong = 0
+    for gpu in users if manifest["collective"] != "reduce" else [manifest["root"]]:
+        with cupy.cuda.Device(gpu):
+            ramp = (cupy.arange(total) % 997).astype("f4")
+            if manifest["collective"] == "broadcast":
+                expected = ramp + users.index(manifest["root"])
+            else:
+                expected = ramp * len(users) + sum(range(len(users)))
+            wrong += int((buffers[gpu][1] != expected).sum())
+    size = 4 * total
+    print(f"{manifest['collective']} of {size / 2**20:g} MiB over GPUs {users}, helpers {helpers}: "
+          f"{seconds * 1e3:.3f} ms, {size / seconds / 1e9:.2f} GB/s algbw, {wrong} wrong elements")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''
