@@ -13,11 +13,11 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
-from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
+from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InputError
 from blinksim.formats import strict_json, text_files
+from blinksim.formats.nccl_tests_checks import check_ranks, check_rate, collective_of, counted, inferred
 from blinksim.formats.nccl_tests_columns import Columns, Number, read_heading
 from blinksim.formats.strict_json import Entry
 
@@ -71,7 +71,8 @@ class RankPlace:
 class Run:
     """One test of a log. collective: as blinksim calls it, or empty if the log does not say and it is not clear.
 
-    ranks: 0 where the log does not list them. complete: whether the test's last lines are there.
+    ranks: 0 where the log neither lists them nor shows their number in busbw / algbw. complete: whether the test's last
+    lines are there.
     """
 
     path: str
@@ -99,14 +100,16 @@ class _Draft:
     complete: bool = False
 
     def finish(self, path: str, ranks: int) -> Run:
-        name = _collective(self.program)
+        name = collective_of(self.program)
         rows = tuple(row for row, _ in self.rows)
         run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.complete)
-        run = run if name else replace(run, collective=_inferred(run))
+        run = run if name else replace(run, collective=inferred(run))
+        if not run.ranks:
+            run = replace(run, ranks=counted(run.collective, [numbers for _, numbers in self.rows]))
         if run.collective in COLLECTIVES:
             for row, numbers in self.rows:
-                _check_rate(path, row, numbers)
-            _check_ranks(run)
+                check_rate(path, row, numbers)
+            check_ranks(run)
         return run
 
 
@@ -275,68 +278,3 @@ def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
         halves += 1
     if not halves:
         raise entry.wrong("has neither 'out_of_place' nor 'in_place'")
-
-
-# --- what a log is of -------------------------------------------------------------------------------------------
-
-
-def _collective(program: str) -> str:
-    """``allreduce`` for ``./build/all_reduce_perf_mpi``; other tests keep the name of their program."""
-    stem = re.sub(r"_perf(_mpi)?(\.exe)?$", "", program.replace("\\", "/").rpartition("/")[2])
-    plain = stem.replace("_", "").lower()
-    return plain if plain in COLLECTIVES else stem
-
-
-def _factor(rows: Iterable[Row]) -> float | None:
-    """busbw / algbw of the row that shows it most exactly, None if none does."""
-    best = max(rows, key=lambda row: row.algbw, default=None)
-    return best.busbw / best.algbw if best is not None and best.algbw >= 1e9 else None
-
-
-def _inferred(run: Run) -> str:
-    """What only one collective could have printed, from its operation, root and busbw / algbw; else empty."""
-    factor, first = _factor(run.rows), run.rows[0]
-    if factor is None or run.ranks < 2:
-        return ""
-    fits = [
-        name
-        for name in COLLECTIVES
-        if abs(float(busbw_factor(name, run.ranks)) - factor) < 0.02
-        and (name in REDUCING) == (first.op != "none")
-        and (name in ROOTED) == (first.root >= 0)
-    ]
-    return fits[0] if len(fits) == 1 else ""
-
-
-def _check_ranks(run: Run) -> None:
-    """A log whose busbw is not that of its own number of ranks is a mixture of logs."""
-    factor = _factor(run.rows)
-    if factor is None or run.ranks < 2:
-        return
-    expected = busbw_factor(run.collective, run.ranks)
-    if abs(factor - float(expected)) > 0.03:
-        raise FileError(
-            run.path,
-            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {_text(expected)}; "
-            f"is this one log?",
-        )
-
-
-def _text(factor: Fraction) -> str:
-    return str(factor) if factor.denominator == 1 else f"{factor} = {float(factor):.3f}"
-
-
-def _check_rate(path: str, row: Row, numbers: tuple[Number, Number, Number]) -> None:
-    """Raises `FileError` if size / time is not the algbw that the row states, as far as its digits go."""
-    time, algbw, _ = numbers
-    if not row.size:
-        return
-    low, high = (row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf
-                 for sign in (1, -1))  # fmt: skip
-    if not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
-        raise FileError(
-            path,
-            f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
-            f"but the row says algbw {algbw.value:g}",
-            row.line,
-        )

@@ -209,6 +209,20 @@ def test_faults_in_json(tmp_path: Path, keys: tuple[str, ...], value: object, me
         read(write(tmp_path, json.dumps(data), "log.json"))
 
 
+@pytest.mark.parametrize(
+    ("collective", "ranks"), [("allreduce", 2), ("allreduce", 8), ("allreduce", 48), ("alltoall", 16)]
+)
+def test_ranks_that_are_not_listed_are_counted(tmp_path: Path, collective: str, ranks: int) -> None:
+    content = text(collective, ranks, [Point(8, 20.0, 20.0), Point(2**30, 5227.44, 5300.2)])
+    bare = "".join(line for line in content.splitlines(keepends=True) if "Rank" not in line)
+    (run,) = read(write(tmp_path, bare))
+    assert (run.ranks, run.places) == (ranks, ())
+    # The factor of a broadcast is 1 for any number; small rates have too few digits.
+    for other in (text("broadcast", ranks, POINTS), text(collective, ranks, POINTS[:1])):
+        bare = "".join(line for line in other.splitlines(keepends=True) if "Rank" not in line)
+        assert read(write(tmp_path, bare))[0].ranks == 0
+
+
 def test_a_mixture_of_logs_is_refused(tmp_path: Path) -> None:
     eight, four = text("allreduce", 8, POINTS).splitlines(), text("allreduce", 4, POINTS).splitlines()
     first = next(i for i, line in enumerate(eight) if line.strip().startswith("8 "))

@@ -1,0 +1,157 @@
+"""blinksim diagnose: is my bandwidth normal?"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from blinksim.cli.logs import collective_option, part_of, runs_of
+from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.output import csv_text, names, note, print_json, table
+from blinksim.errors import InputError
+from blinksim.units import exact_GBps, format_rate, format_size, format_time
+
+
+@click.command(
+    "diagnose",
+    epilog="""\b
+Examples:
+  all_reduce_perf -b 1K -e 1G -f 2 -g 8 > log.txt
+  blinksim diagnose log.txt --machine hgx-h200
+  blinksim diagnose log.txt --machine hgx-h200 --threshold 75 -q""",
+)
+@click.argument("log")
+@click.option("--machine", metavar="MACHINE", required=True, help="The machine that LOG was measured on.")
+@machine_options
+@collective_option
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1000),
+    metavar="PERCENT",
+    help="Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]",
+)
+@click.option(
+    "--against",
+    type=click.Choice(["bound", "model"]),
+    default="bound",
+    show_default=True,
+    help="What PERCENT is of.",
+)
+@click.option("--in-place", is_flag=True, help="Take the times in place.  [default: out of place, where there are any]")
+@click.option("--no-nvls", is_flag=True, help="NCCL ran with NCCL_NVLS_ENABLE=0.")
+@output_options(table=True)
+def command(log: str, machine: str, collective: str | None, **options: Any) -> None:
+    """Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
+
+    LOG: text that nccl-tests printed, or its JSON (-J). Names the first size that falls behind NCCL's own model, and
+    the link class that it falls behind on.
+    """
+    from blinksim.study.diagnose import diagnose
+
+    setting = Setting.of(machine, options)
+    runs = runs_of(log, collective)
+    whole = setting.load()
+    part = part_of(runs[0], setting, whole)
+    found = diagnose(
+        runs, part, _as_nccl_sees_it(setting, whole), in_place=options["in_place"], multicast=not options["no_nvls"]
+    )
+    reached = 100 * (found.of_bound(found.largest) if options["against"] == "bound" else found.largest.of_model)
+    enough = options["threshold"] is None or reached >= options["threshold"]
+    if options["as_csv"]:
+        click.echo(csv_text(found.rows()), nl=False)
+    elif options["as_json"]:
+        checked = {"threshold_percent": options["threshold"], "against": options["against"], "percent": reached,
+                   "ok": enough and not found.wrong}  # fmt: skip
+        print_json({"command": "diagnose", "log": log, **setting.described(part), **found.to_dict(), **checked})
+    else:
+        _show(found, setting, log)
+    if not found.complete:
+        note(f"{log}: ends before nccl-tests' last lines; did the test stop early?", quiet=options["quiet"])
+    if not enough:
+        note(
+            f"below the threshold: {reached:.3g} % of the {options['against']} at {format_size(found.largest.size)}, "
+            f"wanted {options['threshold']:g} %",
+            quiet=options["quiet"],
+        )
+    if not enough or found.wrong:
+        click.get_current_context().exit(1)
+
+
+def _as_nccl_sees_it(setting: Setting, whole: Any) -> Any:
+    """The machine at NCCL's own rates, if it has them and no others were asked for."""
+    if setting.rates != "nominal":
+        return whole
+    try:
+        return replace(setting, rates="nccl").load()
+    except InputError:
+        return whole
+
+
+def _show(found: Any, setting: Setting, log: str) -> None:
+    from blinksim.study.diagnose import small_times
+
+    click.echo(found.sentence() + "\n")
+    factor = float(found.factor)
+    cells = [
+        (
+            format_size(line.size),
+            format_time(line.time_s),
+            f"{line.algbw / 1e9:.4g}",
+            f"{line.algbw * factor / 1e9:.4g}",
+            format_time(line.expected.time_s),
+            f"{100 * line.of_model:.0f} %{'*' if line.behind and not line.latency_bound else ' '}",
+            f"{100 * found.of_bound(line):.3g} %",
+            line.expected.choice,
+        )
+        for line in found.lines
+    ]
+    heading = ("size", "time", "algbw", "busbw", "model", "of model ", "of bound", "NCCL's pick")
+    click.echo(table(heading, cells, left=(7,)))
+    click.echo("")
+    for key, words in _facts(found, small_times(found)):
+        click.echo(f"  {key:<11} {words}")
+    machine = setting.command_line()
+    if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
+        click.echo(f"next: blinksim diagnose {shlex.quote(log)} --machine {machine} --no-nvls")
+    elif found.first_behind is None and not found.impossible:
+        click.echo(f"next: blinksim calibrate {shlex.quote(log)} --machine {machine} -o rates.yaml")
+    else:
+        click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
+
+
+def _facts(found: Any, small: str) -> list[tuple[str, str]]:
+    part, best = found.part, found.bound
+    facts = [
+        ("bound", f"{exact_GBps(best.rate)} GB/s algbw at {part.rates} rates ({best.scope})"),
+        ("", best.certificate.words(part)),
+    ]
+    beaten = [entry for entry in found.bounds[1:] if entry.rate < best.rate and entry.rate < found.largest.algbw]
+    if beaten:
+        facts.append(("", f"above {format_rate(beaten[0].rate)}, which holds for: {beaten[0].assumes}"))
+    if found.impossible:
+        facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
+    facts.append(("model", found.expectation.name))
+    if found.expectation.silence:
+        facts.append(("", f"not NCCL's own: {found.expectation.silence}"))
+    if found.first_behind is not None and found.lane is not None:
+        seen, usual = found.lane
+        kind = found.expectation.limit
+        facts.append(("behind", f"as if a lane of {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"))
+    if found.resembles:
+        facts.append(("resembles", found.resembles))
+    if found.odd:
+        sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
+        facts.append(("odd sizes", f"{sizes}: behind, though larger sizes are not; measure again"))
+    if small:
+        facts.append(("small sizes", small))
+    facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
+    rule = {"allreduce": "2(n-1)/n", "broadcast": "1", "reduce": "1"}.get(found.collective.name, "(n-1)/n")
+    facts += [
+        ("algbw", "in GB/s: size / time, what the caller gets"),
+        ("busbw", f"algbw x {found.factor} ({rule} for n = {part.ranks}): what every GPU's links carry, so that it"),
+        ("", "compares with their data sheet whatever the number of ranks"),
+    ]
+    return facts

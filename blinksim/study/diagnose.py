@@ -1,0 +1,296 @@
+"""Is my bandwidth normal? Measured times beside what NCCL expects of itself and what no schedule exceeds.
+
+Sizes at which the model spends most of its time on latency say nothing about links; of the others, the first from
+which on the measurement stays behind the model is named, with the link class that limits there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from blinksim.bounds import bound
+from blinksim.bounds.results import Bound
+from blinksim.collective import Collective, busbw_factor
+from blinksim.errors import InputError
+from blinksim.study.expectation import Expectation, Expected
+from blinksim.study.logs import check_members
+from blinksim.units import exact_GBps, format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from blinksim.formats.nccl_tests import Row, Run
+    from blinksim.topology.graph import Topology
+
+BEHIND = 0.8
+"""A measurement below this part of the model is behind it."""
+# How near another explanation has to come.
+_NEAR = 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One size. time_s: measured, the median where it was measured more often; wrong: elements that were wrong."""
+
+    size: int
+    time_s: float
+    expected: Expected
+    wrong: float
+
+    @property
+    def algbw(self) -> float:
+        """Bytes/s."""
+        return self.size / self.time_s
+
+    @property
+    def of_model(self) -> float:
+        """Measured over expected bandwidth."""
+        return self.expected.time_s / self.time_s
+
+    @property
+    def latency_bound(self) -> bool:
+        """Whether the model spends half of its time or more on latency."""
+        return self.expected.latency_s >= 0.5 * self.expected.time_s
+
+    @property
+    def behind(self) -> bool:
+        return self.of_model < BEHIND
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A test beside model and bound.
+
+    lines: by size, ascending. bounds: the one to compare with first, then the others. complete: whether the log has its
+    last lines.
+    """
+
+    part: Topology
+    collective: Collective
+    lines: tuple[Line, ...]
+    expectation: Expectation
+    bounds: tuple[Bound, ...]
+    complete: bool
+    in_place: bool
+
+    @property
+    def bound(self) -> Bound:
+        return self.bounds[0]
+
+    @property
+    def largest(self) -> Line:
+        return self.lines[-1]
+
+    @property
+    def factor(self) -> Fraction:
+        """busbw / algbw."""
+        return busbw_factor(self.collective.name, self.part.ranks)
+
+    @property
+    def wrong(self) -> list[Line]:
+        """Sizes at which data were wrong; old releases print a largest error, which is small where all is well."""
+        return [line for line in self.lines if line.wrong >= 1]
+
+    @property
+    def first_behind(self) -> Line | None:
+        """The first size that bandwidth decides and from which on all are behind; None if the largest is not."""
+        found = None
+        for line in reversed([line for line in self.lines if not line.latency_bound]):
+            if not line.behind:
+                break
+            found = line
+        return found
+
+    @property
+    def odd(self) -> list[Line]:
+        """Single sizes that bandwidth decides and that are behind, though larger ones are not."""
+        first = self.first_behind
+        return [
+            line
+            for line in self.lines
+            if line.behind and not line.latency_bound and (first is None or line.size < first.size)
+        ]
+
+    @property
+    def tells(self) -> bool:
+        """Whether the largest size says anything about bandwidth."""
+        return not self.largest.latency_bound
+
+    def of_bound(self, line: Line) -> float:
+        return line.algbw / float(self.bound.rate)
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the log is faster than the bound, by more than the digits of a log."""
+        return max(self.of_bound(line) for line in self.lines) > 1.02
+
+    @property
+    def slowdown(self) -> float:
+        """By how much more time each byte takes at the largest size than in the model."""
+        line = self.largest
+        return max(1e-9, line.time_s - line.expected.latency_s) / (line.expected.time_s - line.expected.latency_s)
+
+    @property
+    def lane(self) -> tuple[float, float] | None:
+        """Bytes/s of a lane of the class that limits, as it seems to be and as the model has it."""
+        rates = {x.lane_bandwidth for x in self.expectation.rings.topology.links if x.kind == self.expectation.limit}
+        if len(rates) != 1 or not self.tells:
+            return None
+        rate = float(rates.pop())
+        return rate / self.slowdown, rate
+
+    @property
+    def resembles(self) -> str:
+        """What else would take as long as was measured, where it is behind; empty if nothing that is known."""
+        lines = [line for line in self.lines if line.behind and not line.latency_bound]
+        if self.first_behind is None:
+            return ""
+        apart = defaultdict[str, list[float]](list)
+        for line in lines:
+            for words, time in self.expectation.others(line.size).items():
+                apart[words].append(abs(math.log(line.time_s / time)))
+        best = min(apart, key=lambda words: median(apart[words]), default="")
+        return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines) else ""
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        what = f"{self.collective.name} on {self.part.ranks} GPUs of {self.part.name}"
+        line, first = self.largest, self.first_behind
+        if self.wrong:
+            sizes = ", ".join(format_size(line.size) for line in self.wrong[:4])
+            return f"{what}: WRONG DATA at {sizes}{' and more' if len(self.wrong) > 4 else ''}"
+        if not self.tells:
+            return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
+        reached = (
+            f"{format_rate(line.algbw)} algbw at {format_size(line.size)}, {100 * line.of_model:.0f} % of the model, "
+            f"{100 * self.of_bound(line):.0f} % of the bound"
+        )
+        if self.impossible:
+            return f"{what}: faster than this machine can be, so the log is of another one: {reached}"
+        if first is None:
+            return f"{what}: normal: {reached}"
+        return f"{what}: behind from {format_size(first.size)} on, on {self.expectation.limit}: {reached}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per size, with units in the keys."""
+        return [
+            {
+                "size_bytes": line.size,
+                "time_s": line.time_s,
+                "algbw_GBps": line.algbw / 1e9,
+                "busbw_GBps": line.algbw * float(self.factor) / 1e9,
+                "model_time_s": line.expected.time_s,
+                "model_algbw_GBps": line.size / line.expected.time_s / 1e9,
+                "model_choice": line.expected.choice,
+                "bound_algbw_GBps": float(self.bound.rate) / 1e9,
+                "percent_of_model": 100 * line.of_model,
+                "percent_of_bound": 100 * self.of_bound(line),
+                "latency_bound": line.latency_bound,
+                "behind": line.behind,
+                "wrong": line.wrong,
+            }
+            for line in self.lines
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        first, lane = self.first_behind, self.lane
+        return {
+            "collective": self.collective.name,
+            "ranks": self.part.ranks,
+            "model": self.expectation.name,
+            "bound_exact": exact_GBps(self.bound.rate),
+            "bound_scope": self.bound.scope,
+            "bound_words": self.bound.certificate.words(self.part),
+            "busbw_factor_exact": str(self.factor),
+            "rows": self.rows(),
+            "normal": first is None and not self.wrong and self.tells and not self.impossible,
+            "first_behind_size_bytes": None if first is None else first.size,
+            "link_class": self.expectation.limit,
+            "lane_GBps": None if lane is None else lane[0] / 1e9,
+            "model_lane_GBps": None if lane is None else lane[1] / 1e9,
+            "resembles": self.resembles,
+            "odd_size_bytes": [line.size for line in self.odd],
+            "complete": self.complete,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """`rows` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {len(self.lines)} sizes>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.sentence()}</p>{self.to_frame().to_html(index=False, float_format='{:.4g}'.format)}"
+
+
+def diagnose(
+    runs: Run | Sequence[Run],
+    part: Topology,
+    machine: Topology | None = None,
+    *,
+    in_place: bool = False,
+    multicast: bool = True,
+) -> Diagnosis:
+    """Compares tests of one collective (`blinksim.formats.nccl_tests`) with what the machine should give.
+
+    part: the selected part that they ran on; its rates are those of the bound. machine: all of the machine at the rates
+    for NCCL's model, ``nccl`` where it has them (default: what `part` was selected from has to do). in_place: take the
+    times in place, where there are both. multicast: whether NCCL may use NVLS.
+
+    Raises `InputError` for a log without usable rows or of another number of ranks, `InfeasibleError` where the links
+    do not connect the members.
+    """
+    given = [runs] if not isinstance(runs, Sequence) else list(runs)
+    for run in given:
+        check_members(run, part)
+    first = given[0]
+    collective = Collective(first.collective, max(0, first.rows[0].root))
+    expectation = Expectation(part, part if machine is None else machine, collective, multicast)
+    lines = []
+    for size, rows in sorted(_by_size([row for run in given for row in run.rows], in_place).items()):
+        wrong = max((row.wrong or 0.0 for row in rows), default=0.0)
+        lines.append(Line(size, median(row.time_s for row in rows), expectation.at(size), wrong))
+    if not lines:
+        raise InputError(f"{first.path}: has no size above 0")
+    fastest = max(line.algbw for line in lines)
+    bounds = sorted(bound(part, collective).bounds, key=lambda entry: entry.rate)
+    # What in-network reduction beats is no bound for a run that uses it.
+    held = bounds[0]
+    if expectation.adds_in_switches:
+        held = next((entry for entry in bounds if fastest <= entry.rate), bounds[-1])
+    ordered = (held, *(entry for entry in bounds if entry is not held))
+    complete = all(run.complete for run in given)
+    return Diagnosis(part, collective, tuple(lines), expectation, ordered, complete, in_place)
+
+
+def _by_size(rows: list[Row], in_place: bool) -> dict[int, list[Row]]:
+    """Rows by size, of the wanted half where there are any."""
+    wanted = [row for row in rows if row.in_place == in_place] or rows
+    found = defaultdict[int, list["Row"]](list)
+    for row in wanted:
+        if row.size:
+            found[row.size].append(row)
+    return found
+
+
+def small_times(found: Diagnosis) -> str:
+    """What small sizes take beside the model, in words; empty if nothing stands out."""
+    small = [line for line in found.lines if line.latency_bound]
+    slow = [line for line in small if line.behind]
+    if len(slow) < max(1, len(small) // 2):
+        return ""
+    line = slow[0]
+    return (
+        f"{format_time(line.time_s)} at {format_size(line.size)}, where the model has "
+        f"{format_time(line.expected.time_s)}: launching and waiting, not the links"
+    )

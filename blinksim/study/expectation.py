@@ -1,0 +1,118 @@
+"""What NCCL should reach on a machine at a size: its own tuner's model, or alpha and beta of rings where it is silent.
+
+NCCL predicts a time for every algorithm and protocol and takes the least (NCCL 2.28.3, graph/tuning.cc); on 8 x H200
+that prediction and the measured times of large allreduces differ by a percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError
+from blinksim.nccl import Prediction, predict
+from blinksim.nccl.tuner import COLLECTIVES
+from blinksim.study.ring_model import RingModel
+from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A predicted time in seconds, the part of it that no bandwidth shortens, and what NCCL would run."""
+
+    time_s: float
+    latency_s: float
+    choice: str
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A model of one collective on one part of a machine.
+
+    part: the selection. machine: all of it, at the rates that NCCL computes with where the machine has them. multicast:
+    whether NCCL may let the switches add (NVLS).
+    """
+
+    part: Topology
+    machine: Topology
+    collective: Collective
+    multicast: bool = True
+
+    @cached_property
+    def rings(self) -> RingModel:
+        """The rings over the part's links, which say what limits; at the machine's rates."""
+        return RingModel(self._like_machine(), self.collective)
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """What NCCL would do; None where it, or our copy of its model, does not cover the case."""
+        return self._asked[0]
+
+    @property
+    def silence(self) -> str:
+        """Why NCCL's own model is not used, empty if it is."""
+        return self._asked[1]
+
+    @cached_property
+    def _asked(self) -> tuple[Prediction | None, str]:
+        if self.collective.name not in COLLECTIVES:
+            return None, f"NCCL has no model of {self.collective.name}, which it runs as plain sends"
+        try:
+            return predict(self.machine, self.part.members, multicast=self.multicast), ""
+        except BlinksimError as error:
+            return None, str(error)
+
+    @property
+    def adds_in_switches(self) -> bool:
+        """Whether NCCL may let switches add (NVLS), so that bounds which assume otherwise do not hold."""
+        return self.prediction is not None and "nvls" in self.prediction.graphs
+
+    @property
+    def name(self) -> str:
+        """What to call the model in answers."""
+        found = self.prediction
+        return f"NCCL {found.version}'s own model at {self.machine.rates} rates" if found else self.rings.name
+
+    def at(self, size: int) -> Expected:
+        """The expected time for `size` bytes."""
+        found = self.prediction
+        if found is None:
+            return Expected(self.rings.time(size), self.rings.alpha, self.rings.schedule.algorithm)
+        best = found.best(self.collective.name, size)
+        return Expected(best.time_s, best.latency_s, f"{best.algorithm} {best.protocol}")
+
+    @property
+    def limit(self) -> str:
+        """The link class (or kind of device) that sets the bandwidth."""
+        return self.rings.limit
+
+    def others(self, size: int) -> dict[str, float]:
+        """Seconds for `size` bytes of what might run in place of NCCL's choice, by what would make it so."""
+        result = {}
+        found = self.prediction
+        chosen = self.at(size).choice
+        for timing in found.times(self.collective.name, size) if found else ():
+            if f"{timing.algorithm} {timing.protocol}" != chosen:
+                setting = f"{timing.algorithm} {timing.protocol} (NCCL_ALGO, NCCL_PROTO or NCCL_NVLS_ENABLE set?)"
+                result[setting] = timing.time_s
+        if self._elsewhere is not None:
+            kinds = ", ".join(self._elsewhere.classes)
+            result[f"rings over {kinds} (peer access off, or {self.limit} down?)"] = self._elsewhere.time(size)
+        return result
+
+    @cached_property
+    def _elsewhere(self) -> RingModel | None:
+        """The rings over the link classes of the machine that the part does not use, if they connect it."""
+        spare = tuple(kind for kind in self.machine.link_classes if kind not in self.part.link_classes)
+        if not spare:
+            return None
+        try:
+            model = RingModel(self.machine.select(self.part.members, (), spare), self.collective)
+            return model if model.time(1) else None
+        except BlinksimError:
+            return None
+
+    def _like_machine(self) -> Topology:
+        """The part, at the machine's rates."""
+        return self.machine.select(self.part.members, self.part.relays, self.part.link_classes)

@@ -1,0 +1,133 @@
+"""blinksim diagnose: the answer, the exit status, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nccl_tests_logs import Point, as_json, text
+
+from blinksim.cli.main import run
+
+LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"
+HEALTHY, SLOW = str(LOGS / "h200x8-allreduce.txt"), str(LOGS / "dgx1v-without-nvlink.txt")
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
+    assert run(["diagnose", *arguments]) == status
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--no-nvls")
+    assert out.startswith("allreduce on 8 GPUs of hgx-h200: normal: 205.4 GB/s algbw at 1 GiB, 101 % of the model, ")
+    assert err == ""
+    assert "busbw       algbw x 7/4 (2(n-1)/n for n = 8)" in out
+    assert "algbw       in GB/s: size / time" in out
+    assert out.splitlines()[-1].startswith("next: blinksim calibrate ")
+    assert max(map(len, out.splitlines())) < 120
+
+
+def test_a_machine_without_its_nvlinks(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", status=1)
+    assert "behind from 4 MiB on, on nvlink: " in out.splitlines()[0]
+    assert "resembles   rings over pcie, qpi" in out
+    assert err.startswith("below the threshold: ")
+    assert err.count("\n") == 1
+    assert ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", "-q", status=1)[1] == ""
+    ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "1")
+    ask(capsys, SLOW, "--machine", "dgx1-v100")
+
+
+@pytest.mark.parametrize(
+    ("threshold", "against", "status"),
+    [("79", "bound", 0), ("81", "bound", 1), ("99", "model", 0), ("103", "model", 1)],
+)
+def test_the_threshold(capsys: pytest.CaptureFixture[str], threshold: str, against: str, status: int) -> None:
+    # 205.4 of 1800/7 GB/s are 79.9 %.
+    arguments = [HEALTHY, "--machine", "hgx-h200", "--no-nvls", "--threshold", threshold, "--against", against]
+    out, _ = ask(capsys, *arguments, "--json", status=status)
+    found = json.loads(out)
+    assert found["ok"] is (status == 0)
+    assert found["threshold_percent"] == float(threshold)
+    assert found["percent"] == pytest.approx(79.9 if against == "bound" else 100.9, abs=0.1)
+
+
+def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--json")
+    found = json.loads(out)
+    expected = {
+        "command", "machine", "collective", "members", "relays", "links", "rates", "rows", "model", "bound_exact",
+        "normal", "first_behind_size_bytes", "link_class",
+    }  # fmt: skip
+    assert expected <= set(found)
+    assert found["bound_exact"] == "1800/7"
+    out, _ = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [int(row["size_bytes"]) for row in rows] == [row["size_bytes"] for row in found["rows"]]
+    for row, other in zip(rows, found["rows"], strict=True):
+        assert float(row["algbw_GBps"]) == other["algbw_GBps"]
+
+
+def test_in_place_times_and_json_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(as_json("allreduce", 8, [Point(2**30, 5000.0, 10000.0), Point(2**29, 2500.0, 5000.0)]))
+    for more, micros in (((), 5000), (("--in-place",), 10000)):
+        out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", "--json", *more)
+        rows = json.loads(out)["rows"]
+        assert [row["size_bytes"] for row in rows] == [2**29, 2**30]
+        assert rows[-1]["time_s"] == pytest.approx(micros * 1e-6)
+
+
+def test_a_log_that_stopped_early_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(text("allreduce", 8, [Point(2**30, 5227.0, None)], footer=False))
+    _, err = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls")
+    assert "ends before nccl-tests' last lines" in err
+
+
+def test_wrong_data_end_with_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(Path(HEALTHY).read_text().replace("359.46       0", "359.46       7"))
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
+    assert "WRONG DATA at 1 GiB" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "status", "message"),
+    [
+        ("no log\n", (), 2, "has no heading"),
+        (None, ("--collective", "broadcast"), 2, "no test of broadcast"),
+        (None, ("--members", "0,1"), 2, "is of 8 ranks, and 2 members are chosen"),
+        (None, ("--threshold", "-1"), 2, "--threshold"),
+        (None, ("--nodes", "2", "--members", "0-15"), 2, "is of 8 ranks, and 16 members are chosen"),
+    ],
+)
+def test_errors_are_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str | None, arguments: tuple[str, ...], status: int,
+    message: str,
+) -> None:  # fmt: skip
+    path = tmp_path / "log.txt"
+    path.write_text(Path(HEALTHY).read_text() if content is None else content)
+    out, err = ask(capsys, str(path), "--machine", "hgx-h200", *arguments, status=status)
+    assert out == ""
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_no_solver_no_pictures_and_no_tables_are_imported() -> None:
+    """pandas, pyplot and the CP-SAT solver cost seconds; a diagnosis of one node needs none of them."""
+    code = (
+        "import sys; from blinksim.cli.main import run; "
+        f"run(['diagnose', {HEALTHY!r}, '--machine', 'hgx-h200', '--json']); "
+        "sys.exit(', '.join(m for m in ('pandas', 'matplotlib', 'ortools.sat') if m in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,188 @@
+"""Diagnosis: real times are normal, planted faults are found at their size, on their class, with their cause."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nccl_tests_logs import Point, text
+
+from blinksim.bounds import bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.formats.nccl_tests import Run, read
+from blinksim.machines import load
+from blinksim.nccl import predict
+from blinksim.schedule.verify import verify
+from blinksim.study.diagnose import Diagnosis, diagnose, small_times
+from blinksim.study.ring_model import RingModel, ring_schedule
+
+TESTS = Path(__file__).resolve().parents[1]
+SIZES = [2**power for power in range(10, 31)]
+
+
+def run_of(folder: Path, collective: str, ranks: int, points: list[Point]) -> Run:
+    path = folder / "log.txt"
+    path.write_text(text(collective, ranks, points))
+    return read(path)[0]
+
+
+def captured(collective: str, tag: str = "default", ranks: int = 8) -> list[Point]:
+    rows = csv.DictReader((TESTS / "data/captures/h200x8/nccl_curves.csv").read_text().splitlines())
+    return [
+        Point(int(row["bytes"]), float(row["us"]), None)
+        for row in rows
+        if (row["tag"], row["coll"], row["n"]) == (tag, collective, str(ranks))
+    ]
+
+
+def h200(folder: Path, collective: str, points: list[Point], multicast: bool = False) -> Diagnosis:
+    machine = load("hgx-h200", rates="nccl")
+    return diagnose(run_of(folder, collective, 8, points), load("hgx-h200").select(), machine, multicast=multicast)
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+def test_what_eight_h200_did_is_normal(tmp_path: Path, collective: str) -> None:
+    found = h200(tmp_path, collective, captured(collective))
+    assert found.first_behind is None
+    assert found.sentence().startswith(f"{collective} on 8 GPUs of hgx-h200: normal: ")
+    assert found.largest.of_model == pytest.approx(1, abs=0.06)
+    assert 0.75 < found.of_bound(found.largest) < 0.85
+    assert not found.impossible
+    # The framework that took the times needs 23 us to launch.
+    assert "launching and waiting, not the links" in small_times(found)
+
+
+def slowed(machine: str, members: list[str] | None, change: Callable[[int, float], float]) -> list[Point]:
+    found = predict(load(machine, rates="nccl"), members)
+    return [Point(size, 1e6 * change(size, found.best("allreduce", size).time_s), None) for size in SIZES]
+
+
+def dgx1(folder: Path, points: list[Point]) -> Diagnosis:
+    return diagnose(
+        run_of(folder, "allreduce", 8, points), load("dgx1-v100").select(), load("dgx1-v100", rates="nccl")
+    )
+
+
+@pytest.mark.parametrize("start", [2**22, 2**25, 2**30])
+def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -> None:
+    points = slowed("dgx1-v100", None, lambda size, time: time * (1.6 if size >= start else 1.02))
+    found = dgx1(tmp_path, points)
+    assert found.first_behind is not None
+    assert found.first_behind.size == start
+    assert found.expectation.limit == "nvlink"
+    assert "on nvlink: " in found.sentence()
+    assert found.lane is not None
+    assert found.lane[0] == pytest.approx(20e9 / 1.6, rel=0.05)
+    assert found.lane[1] == 20e9
+
+
+def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
+    found = dgx1(tmp_path, slowed("dgx1-v100", None, lambda size, time: time * (3 if size == 2**26 else 1)))
+    assert found.first_behind is None
+    assert [line.size for line in found.odd] == [2**26]
+
+
+def test_small_sizes_do_not_blame_a_link(tmp_path: Path) -> None:
+    found = dgx1(tmp_path, slowed("dgx1-v100", None, lambda size, time: max(time, 60e-6)))
+    assert found.first_behind is None
+    assert small_times(found).startswith("60 us at 1 KiB, where the model has ")
+    only = diagnose(
+        run_of(tmp_path, "allreduce", 8, captured("allreduce")[:4]), load("hgx-h200").select(),
+        load("hgx-h200", rates="nccl"), multicast=False,
+    )  # fmt: skip
+    assert "says nothing about bandwidth" in only.sentence()
+    assert not only.to_dict()["normal"]
+
+
+def test_a_cause_is_named_where_one_fits(tmp_path: Path) -> None:
+    machine = load("dgx1-v100", rates="nccl")
+    pcie = RingModel(machine.select(None, (), ("pcie", "qpi")), Collective("allreduce"))
+    found = dgx1(tmp_path, [Point(size, 1e6 * pcie.time(size), None) for size in SIZES])
+    assert found.resembles.startswith("rings over pcie, qpi ")
+    prediction = predict(machine)
+    slow = [
+        Point(size, 1e6 * next(t.time_s for t in prediction.times("allreduce", size)
+                               if (t.algorithm, t.protocol) == ("ring", "LL")), None) for size in SIZES
+    ]  # fmt: skip
+    assert dgx1(tmp_path, slow).resembles.startswith("ring LL ")
+    assert dgx1(tmp_path, slowed("dgx1-v100", None, lambda _, time: 9 * time)).resembles == ""
+
+
+def test_nvls_is_expected_unless_it_was_off(tmp_path: Path) -> None:
+    found = h200(tmp_path, "allreduce", captured("allreduce"), multicast=True)
+    assert found.largest.expected.choice.startswith("nvls")
+    assert found.first_behind is not None
+    assert found.resembles.startswith("ring Simple ")
+
+
+def test_in_network_reduction_has_another_bound(tmp_path: Path) -> None:
+    nvls = [Point(size, size / 275e3 + 25, None) for size in SIZES]
+    on, off = h200(tmp_path, "allreduce", nvls, multicast=True), h200(tmp_path, "allreduce", nvls)
+    assert (on.bound.scope, on.impossible) == ("cut", False)
+    assert float(on.bound.rate) == 450e9
+    assert off.impossible
+    assert "faster than this machine can be" in off.sentence()
+
+
+def test_bounds_are_those_of_the_bound_command(tmp_path: Path) -> None:
+    found = dgx1(tmp_path, slowed("dgx1-v100", None, lambda _, time: time))
+    assert found.bound.rate == bound(load("dgx1-v100").select(), Collective("allreduce")).rate
+    row = found.rows()[-1]
+    assert row["percent_of_bound"] == pytest.approx(100 * row["algbw_GBps"] / (600 / 7))
+    assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"] * 14 / 8)
+    assert row["percent_of_model"] == pytest.approx(100, rel=1e-3)
+    assert list(found.to_frame()["size_bytes"]) == SIZES
+
+
+def test_a_machine_that_nccl_does_not_run_on(tmp_path: Path) -> None:
+    aurora = load("aurora")
+    model = RingModel(aurora.select(), Collective("allgather"))
+    run = run_of(tmp_path, "allgather", 12, [Point(size, 1e6 * model.time(size), None) for size in SIZES])
+    found = diagnose(run, aurora.select(), aurora)
+    assert "is a tile; NCCL runs on NVIDIA GPUs" in found.expectation.silence
+    assert found.expectation.name == "alpha-beta of NCCL-like rings at nominal rates"
+    assert found.expectation.limit == "xe"
+    assert found.largest.of_model == pytest.approx(1, rel=1e-2)
+
+
+def test_sends_that_nccl_has_no_model_for(tmp_path: Path) -> None:
+    machine = load("hgx-h200")
+    model = RingModel(machine.select(), Collective("alltoall"))
+    run = run_of(tmp_path, "alltoall", 8, [Point(size, 1e6 * model.time(size), None) for size in SIZES])
+    found = diagnose(run, machine.select(), machine)
+    assert found.expectation.name == "alpha-beta of direct sends at nominal rates"
+    assert found.first_behind is None
+
+
+def test_wrong_data_come_first(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    lines = text("allreduce", 8, captured("allreduce")).splitlines()
+    row = next(i for i, line in enumerate(lines) if line.strip().startswith("1048576 "))
+    lines[row] = lines[row].replace("74.56       0", "74.56      77")
+    path.write_text("\n".join(lines))
+    found = diagnose(read(path)[0], load("hgx-h200").select())
+    assert found.sentence().endswith("WRONG DATA at 1 MiB")
+    assert [line.size for line in found.wrong] == [2**20]
+
+
+def test_what_cannot_be_diagnosed(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "allreduce", 8, captured("allreduce"))
+    with pytest.raises(InputError, match="is of 8 ranks, and 4 members are chosen"):
+        diagnose(run, load("hgx-h200").select(["gpu0", "gpu1", "gpu2", "gpu3"]))
+    with pytest.raises(InputError, match="has no size above 0"):
+        diagnose(run_of(tmp_path, "allreduce", 8, [Point(0, 5.0, 5.0)]), load("hgx-h200").select())
+    with pytest.raises(InfeasibleError):
+        load("dgx1-v100").select(["gpu0", "gpu5"])
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall"])
+@pytest.mark.parametrize("machine", ["dgx1-v100", "hgx-h200"])
+def test_the_rings_are_right_and_within_the_bound(machine: str, collective: str) -> None:
+    topology, wanted = load(machine).select(), Collective(collective)
+    assert verify(ring_schedule(topology, wanted)).ok
+    limit = float(bound(topology, wanted).rate)
+    reached = 2**40 / RingModel(topology, wanted).time(2**40)
+    assert 0.4 * limit < reached <= limit * (1 + 1e-9)
