@@ -42,7 +42,10 @@ def command(
     """
     graph = {key: options.pop(key) for key in ("members", "nodes", "release")}
     if file.lower().endswith(".xml"):
-        where = Setting(machine or "", graph["nodes"], members=graph["members"], rates=rates or "nominal", edits=edits)
+        # All links: a graph file may well be for GPUs that have no NVLink between them.
+        where = Setting(
+            machine or "", graph["nodes"], members=graph["members"], links="all", rates=rates or "nominal", edits=edits
+        )
         _print(file, _graph(file, where, graph["release"]), as_json)
         return
     if graph["members"] is not None or graph["nodes"] != 1:
