@@ -161,6 +161,8 @@ class _Builder:
             self.vertices.append(self.port(device, f"{name} port", number))
             for a, b in ((card, len(self.vertices) - 1), (len(self.vertices) - 1, card)):
                 self.join(a, b, NET, bandwidth)
+        if not any(vertex.kind in (CPU_KIND, PCI_KIND) for vertex in self.vertices):
+            self.complete_pcie()
         if self.nnodes > 1 and not ports:
             raise InfeasibleError(f"{self.topology.name} names no network port; NCCL needs one to leave a node")
         return self.system()
@@ -251,6 +253,39 @@ class _Builder:
     def join(self, a: int, b: int, kind: int, bandwidth: Fraction) -> None:
         self.widths[a, b, kind] = self.widths.get((a, b, kind), Fraction(0)) + bandwidth
 
+    def complete_pcie(self) -> None:
+        """Puts a PCIe switch where a GPU and an adapter are drawn as directly linked, and a CPU above all switches.
+
+        GPUs with the same attribute ``pcie_switch`` share a switch; otherwise each has its own.
+        """
+        direct = [
+            (a, b, width)
+            for (a, b, kind), width in self.widths.items()
+            if kind == PIX and (self.vertices[a].kind, self.vertices[b].kind) == (GPU_KIND, NIC_KIND)
+        ]
+        if not direct:
+            return
+        self.assume("GPUs and adapters drawn as directly linked share a PCIe switch, and all switches hang on one CPU")
+        cpu = len(self.vertices)
+        self.vertices.append(Vertex(CPU_KIND, "cpu"))
+        switches: dict[object, int] = {}
+        for gpu, adapter, width in direct:
+            name = self.vertices[gpu].name
+            group = self.topology.device(name).attributes.get("pcie_switch", name)
+            if group not in switches:
+                switches[group] = len(self.vertices)
+                self.vertices.append(Vertex(PCI_KIND, f"pcie {group}"))
+                self.join_both(switches[group], cpu, width)
+            for end in (gpu, adapter):
+                if (end, switches[group], PIX) not in self.widths:
+                    self.join_both(end, switches[group], width)
+            for a, b in ((gpu, adapter), (adapter, gpu)):
+                self.widths.pop((a, b, PIX), None)
+
+    def join_both(self, a: int, b: int, width: Fraction) -> None:
+        self.join(a, b, PIX, width)
+        self.join(b, a, PIX, width)
+
     def system(self) -> System:
         # A link without one back cannot be used: NCCL takes every path in both directions.
         kept = {key: width for key, width in self.widths.items() if (key[1], key[0], key[2]) in self.widths}
@@ -280,7 +315,8 @@ class _Builder:
     def cpu_type(self, cpus: Sequence[int]) -> tuple[str, str]:
         if not cpus:
             self.assume("the machine file draws no CPUs, so no path runs through host memory")
-        facts: dict[str, Any] = dict(self.topology.device(self.vertices[cpus[0]].name).attributes) if cpus else {}
+        drawn = [self.vertices[cpu].name for cpu in cpus if self.vertices[cpu].name in self.topology.index]
+        facts: dict[str, Any] = dict(self.topology.device(drawn[0]).attributes) if drawn else {}
         if "arch" not in facts and "vendor" not in facts:
             self.assume(f"the CPUs are {DEFAULT_CPU[1]}, {DEFAULT_CPU[0]}")
             return DEFAULT_CPU

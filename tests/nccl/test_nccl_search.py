@@ -16,7 +16,7 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, 
 
 from blinksim import machines
 from blinksim.nccl import Prediction, predict
-from blinksim.nccl.graphs import PATH_TYPES, ChannelGraph
+from blinksim.nccl.graphs import PATH_TYPES, PATTERNS, ChannelGraph
 from blinksim.nccl.paths import Paths
 from blinksim.nccl.system import GRAIN, system_of
 from blinksim.topology.graph import Device, Link, Topology
@@ -134,6 +134,25 @@ def test_totals_of_all_dgx1_subsets_are_nccls(count: int) -> None:
     for family, expected in zip(("ring", "tree"), ALL_SUBSETS[count], strict=True):
         graphs: list[ChannelGraph] = [getattr(one, family) for one in found]
         assert Counter(f"{g.type_intra} {float(g.bandwidth) / 1e9:g}" for g in graphs) == expected
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_catalogue_machine_without_cpus_is_completed(nodes: int) -> None:
+    """The catalogue draws the DGX A100's adapters right at its GPUs; two and two share a PCIe switch."""
+    case = next(case for case in cases() if case["id"] == f"dgx-a100/0,1,2,3,4,5,6,7/n{nodes}")
+    mine = predict(machines.load("dgx-a100", rates="nccl"), nodes=nodes)
+    for family in ("ring", "tree"):
+        found, expected = fields(getattr(mine, family)), fields(graph(case[family]))
+        for name in ("pattern", "nchannels", "bw_intra", "bw_inter", "type_intra", "type_inter", "cross_nic"):
+            assert found[name] == expected[name], (family, name)
+    assert any("share a PCIe switch" in text for text in mine.assumed)
+
+
+def test_two_hgx_exchange_ports_between_channels() -> None:
+    found = predict(machines.load("hgx-h200", nodes=2, rates="nccl"))
+    assert (found.ring.nchannels, found.ring.bw_intra, found.ring.cross_nic) == (8, 48 * 10**9, 2)
+    assert all(entry ^ 1 == leave for entry, leave in found.ring.nets)
+    assert (found.tree.nchannels, found.tree.bw_intra, PATTERNS[found.tree.pattern]) == (8, 48 * 10**9, "tree")
 
 
 def test_the_search_is_quick() -> None:
