@@ -9,6 +9,7 @@ took, so that the budget runs out exactly where NCCL's does, only sooner.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -57,7 +58,13 @@ class Attempt:
         self._in_vain: dict[object, int] = {}
 
     def run(self) -> Plan | None:
-        self._next_channel()
+        # A frame for every GPU of every channel, and some for the turn from one channel to the next.
+        depth, limit = self.plan.most * (self.count + 12), sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + depth)
+        try:
+            self._next_channel()
+        finally:
+            sys.setrecursionlimit(limit)
         return self.best if self.improved else None
 
     def _take(self, demand: Demand) -> bool:

@@ -110,6 +110,9 @@ def predict(
             raise InputError(f"no channels of NCCL are called {family!r}; known: {', '.join(FAMILIES)}")
     constants = figures.load(version)
     system = system_of(topology, members, nodes)
+    vertices = [system.vertices[gpu] for gpu in system.gpus]
+    if len({vertex.number for vertex in vertices}) < len(vertices):
+        raise InputError(f"{topology.name}: two members have the same number `dev`; NCCL tells GPUs apart by it")
     paths = Paths(system)
     job = job_of(system, constants, multicast)
     rules = constants.search_rules
@@ -122,7 +125,6 @@ def predict(
     tree = found("tree", BALANCED_TREE, ring.nchannels, ring.nchannels)
     assert tree is not None
     nvls = found("nvls", NVLS, 1, MOST_CHANNELS) if job.multicast else None
-    vertices = [system.vertices[gpu] for gpu in system.gpus]
     return Prediction(
         machine=topology.name,
         members=tuple(topology.members if members is None else members),

@@ -127,6 +127,18 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     return _Builder(topology, first, local, count).build()
 
 
+def _number(device: Device, name: str, default: float) -> float:
+    """An attribute that counts something; raises `InputError` if it does not."""
+    value = device.attributes.get(name, default)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < 10**9:
+        raise InputError(f"{device.name}: its attribute {name} is {value!r}; NCCL needs a number there")
+    return number
+
+
 def _place(name: str, topology: Topology) -> str:
     prefix = f"n{topology.device(name).node}."
     return name.removeprefix(prefix) if topology.nodes > 1 else name
@@ -205,7 +217,7 @@ class _Builder:
                 return
         self.at[device.name] = len(self.vertices)
         if port:
-            self.vertices.append(self.port(device, device.name, int(device.attributes["dev"])))
+            self.vertices.append(self.port(device, device.name, int(_number(device, "dev", 0))))
         else:
             self.vertices.append(Vertex(device.kind, device.name))
 
@@ -218,7 +230,7 @@ class _Builder:
             raise InfeasibleError(
                 f"{device.name} has sm={sm!r}; NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
             )
-        number = int(device.attributes.get("dev", holders.index(device.name)))
+        number = int(_number(device, "dev", holders.index(device.name)))
         return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), self.direct(device))
 
     def port(self, device: Device, name: str, number: int) -> Vertex:
@@ -226,7 +238,7 @@ class _Builder:
         card = (facts.get("guid", f"#{number}"), facts.get("port", 0))
         if self.nnodes > 1 and "gdr" not in facts:
             self.assume("GPUDirect RDMA works wherever gdr is not said")
-        latency = float(facts.get("latency", 0.0)) * 1e-6
+        latency = _number(device, "latency", 0.0) * 1e-6
         return Vertex(PORT_KIND, name, number, direct=self.direct(device), card=card, latency=latency)
 
     def direct(self, device: Device) -> bool:

@@ -7,6 +7,7 @@ from nccl_cases import cases, near, system
 
 from blinksim import machines
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.nccl import predict
 from blinksim.nccl.graphs import PATH_TYPES
 from blinksim.nccl.paths import Path, Paths
 from blinksim.nccl.system import GRAIN, system_of
@@ -79,3 +80,16 @@ def test_what_the_machine_does_not_say_is_named() -> None:
     plain = system_of(machines.load("ring:4@25GB/s"))
     assert any("compute capability" in text for text in plain.assumed)
     assert any("CPUs are GenuineIntel" in text for text in plain.assumed)
+
+
+@pytest.mark.parametrize("value", ["first", None, -1, float("nan")])
+def test_a_number_that_is_none_is_named(value: object) -> None:
+    odd = tuple(Device(f"gpu{i}", "gpu", attributes={"sm": 80, "dev": value}) for i in range(2))
+    with pytest.raises(InputError, match="gpu0: its attribute dev"):
+        system_of(Topology("odd", odd, ()))
+
+
+def test_gpus_of_one_number_are_refused() -> None:
+    twins = tuple(Device(f"gpu{i}", "gpu", attributes={"sm": 80, "dev": 3}) for i in range(2))
+    with pytest.raises(InputError, match="same number"):
+        predict(Topology("twins", twins, ()))

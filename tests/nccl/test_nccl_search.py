@@ -15,6 +15,7 @@ import pytest
 from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, near
 
 from blinksim import machines
+from blinksim.formats import nccl_graph, nccl_topo
 from blinksim.nccl import Prediction, predict
 from blinksim.nccl.graphs import PATH_TYPES, PATTERNS, ChannelGraph
 from blinksim.nccl.paths import Paths
@@ -241,6 +242,29 @@ def test_random_machines_are_answered_by_nccls_rules(part: int) -> None:
             check_channels(topology.with_links(slower), less)
             assert less.ring.bandwidth <= found.ring.bandwidth
     assert several >= 5
+
+
+def test_many_gpus_and_channels_are_no_trouble() -> None:
+    """48 GPUs with as many channels as NCCL lays: deeper than Python's usual limit of nested calls."""
+    gpus = [Device(f"gpu{i}", "gpu", attributes={"sm": 70}) for i in range(48)]
+    rate = Fraction(40 * 32 * 10**9)
+    ends = [(a.name, "nvswitch") for a in gpus] + [("nvswitch", a.name) for a in gpus]
+    links = tuple(Link(a, b, "nvlink", rate) for a, b in ends)
+    found = predict(Topology("wide", (*gpus, Device("nvswitch", "switch")), links))
+    assert (found.ring.nchannels, found.ring.bw_intra) == (32, 40 * 10**9)
+    assert all(sorted(channel) == list(range(48)) for channel in found.ring.channels)
+
+
+def test_a_dgx1_quad_has_the_rings_that_real_gpus_took() -> None:
+    """NCCL 2.28.9 on four H200, given the quad's topology file."""
+    folder = TESTS / "data" / "captures" / "h200x4"
+    found = predict(nccl_topo.read(folder / "quad_topo.xml", "nccl"))
+    taken = nccl_graph.read(folder / "quad_graph.xml")
+    for number, mine in ((nccl_graph.RING, found.ring), (nccl_graph.TREE, found.tree)):
+        real = taken.graph(number)
+        assert real is not None
+        assert mine.channels == tuple(channel.gpus for channel in real.channels)
+        assert float(mine.bw_intra) / 1e9 == real.speed_intra
 
 
 def test_renamed_gpus_change_nothing_but_names() -> None:
