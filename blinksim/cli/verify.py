@@ -29,24 +29,28 @@ Examples:
 @click.option("--slots", type=click.IntRange(1), default=1, show_default=True, help="Buffers of each connection.")
 @click.option("--members", metavar="LIST", help="For a graph.xml: the GPUs of the communicator.  [default: all]")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="For a graph.xml: nodes alike.")
+@click.option("--root", type=click.IntRange(0), default=0, show_default=True, help="For a runtime's file: the root.")
 @click.option("--nccl", "release", metavar="X.Y.Z", default="2.28.3", show_default=True, help="For a graph.xml: NCCL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     file: str, machine: str | None, rates: str | None, edits: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
-    """Is FILE right? It is a schedule, what `blinksim bound --json` printed, or NCCL's graph.xml; exit status 1 if not.
+    """Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime; exit status 1 if not.
 
     A schedule is interpreted chunk by chunk: every rank must end with what the collective promises. A bound's
     certificate is re-added from the machine file; no solver is asked. A graph file is carried through NCCL's own
-    stages for the GPUs of MACHINE: is it used, ignored, refused, or a crash?
+    stages for the GPUs of MACHINE: is it used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are
+    carried out symbolically.
     """
-    graph = {key: options.pop(key) for key in ("members", "nodes", "release")}
+    graph = {key: options.pop(key) for key in ("members", "nodes", "release", "root")}
     if file.lower().endswith(".xml"):
+        from blinksim.cli import verify_runtime
+
         # All links: a graph file may well be for GPUs that have no NVLink between them.
         where = Setting(
             machine or "", graph["nodes"], members=graph["members"], links="all", rates=rates or "nominal", edits=edits
         )
-        _print(file, _graph(file, where, graph["release"]), as_json)
+        _print(file, verify_runtime.xml(file, where, graph["release"], graph["root"]), as_json)
         return
     if graph["members"] is not None or graph["nodes"] != 1:
         raise InputError("--members and --nodes are for graph.xml files; a schedule says itself who takes part")
@@ -62,6 +66,10 @@ def command(
         answer = _schedule(file, document, machine, rates, edits, **options)
     elif isinstance(document, dict) and "bounds" in document and "collective" in document:
         answer = _bounds(file, document, machine, rates, edits)
+    elif isinstance(document, dict) and {"gpus", "protocol", "collective"} <= document.keys():
+        from blinksim.cli import verify_runtime
+
+        answer = verify_runtime.plan(file, graph["root"])
     else:
         raise FileError(file, "is neither a schedule file nor what `blinksim bound --json` prints")
     _print(file, answer, as_json)
@@ -78,39 +86,6 @@ def _print(file: str, answer: dict[str, Any], as_json: bool) -> None:
             click.echo(f"  {fact}")
     if not answer["ok"]:
         click.get_current_context().exit(1)
-
-
-def _graph(file: str, setting: Setting, release: str) -> dict[str, Any]:
-    """What NCCL does with a graph file, in words."""
-    from blinksim.formats.nccl_devices import communicator
-    from blinksim.formats.nccl_graph_rules import judge
-    from blinksim.formats.nccl_xml import Release
-    from blinksim.formats.safe_xml import file_text
-
-    if not setting.machine:
-        raise InputError(f"{file}: a graph file means something on a machine only; name it with --machine")
-    rules = Release.parse(release)
-    topology = setting.select()
-    # Not before the machine is known to be one, so that both files are not mixed up in silence.
-    found = judge(file_text(file), communicator(topology), rules)
-    facts = []
-    for name, graph in found.graphs.items():
-        if graph.in_force:
-            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
-            more = " …" if len(graph.channels) > 8 else ""
-            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, {'/'.join(graph.types)}")
-    if found.channels is not None:
-        facts.append(f"the communicator has {found.channels} channels, unless NCCL_MAX_NCHANNELS says less")
-    gpus = f"{topology.ranks} GPUs of {topology.name}"
-    reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
-    return {
-        "ok": found.ok,
-        "summary": f"{found.verdict} by NCCL {release} on {gpus}",
-        "reasons": reasons,
-        "facts": facts if found.verdict == "used" else [],
-        "verdict": found.verdict,
-        "log": found.log,
-    }
 
 
 def _schedule(

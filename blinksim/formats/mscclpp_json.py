@@ -37,6 +37,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     """The plan of a schedule, carried out again under the executor's rules; see `exports.Format.export`."""
     if channels is not None:
         raise InputError("an MSCCL++ plan has a channel for each connection; leave --channels out")
+    if len({schedule.topology.device(name).node for name in schedule.topology.members}) > 1:
+        raise InfeasibleError("plans are written with memory channels, which stay in a node; take --format msccl-xml")
     plan = moves(schedule)
     text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}")
     try:

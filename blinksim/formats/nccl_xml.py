@@ -130,6 +130,7 @@ class _Reader:
     def __init__(self, text: str, release: Release, places: Mapping[str, tuple[str, ...]]) -> None:
         self.text, self.release, self.places = text, release, places
         self.at = 0
+        self.line, self.counted = 1, 0
         self.elements = 0
         self.log: list[str] = []
 
@@ -175,7 +176,9 @@ class _Reader:
                 self.at += 1
             if self.at >= len(self.text):
                 return "end", None
-            line = self.text.count("\n", 0, self.at) + 1
+            self.line += self.text.count("\n", self.counted, self.at)
+            self.counted = self.at
+            line = self.line
             char = self.next()
             if char != "<":
                 raise LoadError(INTERNAL_ERROR, f"XML Parse error : expecting '<', got '{char}'")

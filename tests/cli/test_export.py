@@ -142,6 +142,20 @@ def test_judging_needs_a_machine_and_a_known_release(capsys: pytest.CaptureFixtu
     assert found["verdict"] == "used"
 
 
+def test_files_of_other_runtimes_are_judged(
+    schedules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form, name in (("msccl-xml", "a.xml"), ("mscclpp-json", "p.json")):
+        target = tmp_path / name
+        answer(capsys, "export", str(schedules / "chains.json"), "--format", form, "-o", str(target))
+        assert "right: " in answer(capsys, "verify", str(target))
+        text = target.read_text()
+        broken = text.replace('type="rrc"', 'type="r"', 1) if form == "msccl-xml" else text.replace('"re"', '"nop"', 1)
+        target.write_text(broken)
+        assert "wrong: " in answer(capsys, "verify", str(target), status=1)
+    assert "topology file" in refusal(capsys, "verify", DGX1, "--machine", "dgx1-v100", status=2)
+
+
 def test_machines_are_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "dgx1.xml"
     out = answer(capsys, "topo", "export", "dgx1-v100", "--format", "nccl-topo", "--members", "0-3", "-o", str(target))

@@ -166,3 +166,9 @@ def test_damaged_plans_are_plans_or_file_errors(start: int, length: int, text: s
 def test_channels_are_not_a_choice() -> None:
     with pytest.raises(InputError, match="leave --channels out"):
         export(ring_allreduce(2), 4)
+
+
+def test_several_nodes_are_refused() -> None:
+    topology = machines.load("hgx-h200", nodes=2).select()
+    with pytest.raises(InfeasibleError, match="stay in a node"):
+        export(algorithm("chain").build(topology, Collective("allreduce")))

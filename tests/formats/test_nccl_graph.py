@@ -250,7 +250,7 @@ def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) ->
 @pytest.mark.parametrize(
     ("name", "members", "collective", "message"),
     [
-        ("blink", "", "allreduce", r"branches at .*--algorithm chains"),
+        ("mxnet", "", "allreduce", r"branches at .*--algorithm chains"),
         ("direct", "0123", "alltoall", r"single sends.*msccl-xml"),
         ("halving_doubling", "0123", "allreduce", "no ring"),
     ],

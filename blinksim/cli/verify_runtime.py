@@ -1,0 +1,90 @@
+"""The part of `blinksim verify` for files of runtimes: NCCL's graphs, MSCCL's algorithms, MSCCL++'s plans."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from blinksim.cli.options import Setting
+from blinksim.errors import FileError, InputError
+
+_ROOT = re.compile(r"(?:\s|<\?[^>]*>|<!--.*?-->)*<([A-Za-z]+)", re.DOTALL)
+
+
+def xml(file: str, setting: Setting, release: str, root: int) -> dict[str, Any]:
+    """The answer for an XML file: an algorithm of MSCCL by its outermost element, everything else a graph of NCCL."""
+    from blinksim.formats.safe_xml import file_text
+
+    text = file_text(file)
+    outermost = _ROOT.match(text)
+    if outermost and outermost[1] == "algo":
+        return _algorithm(file, text, root)
+    if outermost and outermost[1] == "system":
+        raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {file}`")
+    return _graph(file, text, setting, release)
+
+
+def plan(file: str, root: int) -> dict[str, Any]:
+    """The answer for an execution plan of MSCCL++."""
+    from blinksim.formats.mscclpp_check import check_text
+    from blinksim.formats.safe_xml import file_text
+
+    try:
+        counted = check_text(file_text(file), file, root=root)
+    except FileError as error:
+        return _wrong("an MSCCL++ plan", error)
+    facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.operations} operations each"]
+    return {
+        "ok": True,
+        "summary": "right: an MSCCL++ plan, carried out in several orders",
+        "reasons": [],
+        "facts": facts,
+    }
+
+
+def _algorithm(file: str, text: str, root: int) -> dict[str, Any]:
+    from blinksim.formats.msccl_check import RCCL_STEPS, check_text
+
+    try:
+        counted = check_text(text, file, root=root)
+    except FileError as error:
+        return _wrong("an MSCCL algorithm", error)
+    facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.steps} steps each, {counted.channels} channels"]
+    if counted.steps > RCCL_STEPS:
+        facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
+    summary = "right: an MSCCL algorithm, carried out in several orders"
+    return {"ok": True, "summary": summary, "reasons": [], "facts": facts}
+
+
+def _wrong(what: str, error: FileError) -> dict[str, Any]:
+    return {"ok": False, "summary": f"wrong: {what}", "reasons": [str(error)], "facts": []}
+
+
+def _graph(file: str, text: str, setting: Setting, release: str) -> dict[str, Any]:
+    """What NCCL does with a graph file, in words."""
+    from blinksim.formats.nccl_devices import communicator
+    from blinksim.formats.nccl_graph_rules import judge
+    from blinksim.formats.nccl_xml import Release
+
+    if not setting.machine:
+        raise InputError(f"{file}: a graph file means something on a machine only; name it with --machine")
+    rules = Release.parse(release)
+    topology = setting.select()
+    found = judge(text, communicator(topology), rules)
+    facts = []
+    for name, graph in found.graphs.items():
+        if graph.in_force:
+            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
+            more = " …" if len(graph.channels) > 8 else ""
+            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, {'/'.join(graph.types)}")
+    if found.channels is not None:
+        facts.append(f"the communicator has {found.channels} channels, unless NCCL_MAX_NCHANNELS says less")
+    reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
+    return {
+        "ok": found.ok,
+        "summary": f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}",
+        "reasons": reasons,
+        "facts": facts if found.verdict == "used" else [],
+        "verdict": found.verdict,
+        "log": found.log,
+    }
