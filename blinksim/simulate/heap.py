@@ -57,11 +57,14 @@ def successors(work: Work) -> Successors:
     return found
 
 
-def fifo(work: Work, pieces: int | Sequence[int], *, paced: bool = False, record: bool = True) -> Run:
+def fifo(
+    work: Work, pieces: int | Sequence[int], *, paced: bool | Sequence[bool] = False, record: bool = True
+) -> Run:
     """Runs `pieces` of everything (or so many of each stage), first come, first served, ties by piece, then stage.
 
-    paced: whether a source offers its next piece when the one before has left, instead of all at once. record: whether
-    to return when each stage began (8 bytes for each; -1 for pieces that a stage does not have).
+    paced: whether a source offers its next piece when the one before has left, instead of all at once; for all stages
+    or for each. record: whether to return when each stage began (8 bytes for each; -1 for pieces that a stage does
+    not have).
     """
     count = work.count
     if not count:
@@ -80,10 +83,13 @@ def fifo(work: Work, pieces: int | Sequence[int], *, paced: bool = False, record
     free = [0] * (int(work.resource.max()) + 1)
     begin = array("q", [-1]) * ((most << bits) if record else 1)
     finish = 0
-    source = [paced and n == 0 for n in need]
-    if paced:
+    pacing = [paced] * count if isinstance(paced, bool) else list(paced)
+    source = [pace and n == 0 for pace, n in zip(pacing, need, strict=True)]
+    if any(source):
         turn: list[Turn] = [None] * count
-        heap = [(int(work.release[s]) << shift) | s for s in np.flatnonzero(work.fan_in == 0).tolist()]
+        roots = np.flatnonzero(work.fan_in == 0).tolist()
+        offered = ((s, p) for s in roots for p in range(1 if source[s] else amounts[s]))
+        heap = [(int(work.release[s]) << shift) | (p << bits) | s for s, p in offered]
     else:
         heap, turn = _injected(work, amounts, bits, shift, free)
     heapify(heap)

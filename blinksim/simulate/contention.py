@@ -1,0 +1,31 @@
+"""What a GPU's kernels can drive in all, whatever its links could carry.
+
+Blink+ launches one collective per tree on a stream of its own; with a fourth channel the total stays at about 60 GB/s
+although the links would give 80 (Blink+ report, section 4.4: scheduling of CUDA kernels; its logs have 66.6 GB/s with
+three channels and 61.8 with four). A cap per GPU, in each direction, shows that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from blinksim.errors import InputError
+from blinksim.schedule.model import Schedule
+
+# Blink+ report, section 4.4, for a V100.
+BLINKPLUS_CAP = Fraction(60 * 10**9)
+
+
+def with_cap(schedule: Schedule, cap: Fraction = BLINKPLUS_CAP) -> Schedule:
+    """The same schedule where no GPU sends or receives more than `cap` bytes/s; a lower capacity stays.
+
+    The bound that the schedule carries is left out, since it does not know the cap.
+    """
+    if cap <= 0:
+        raise InputError("a cap must be a positive rate")
+    devices = tuple(
+        replace(d, capacity=cap if d.capacity is None else min(cap, d.capacity)) if d.holds or "reduce" in d.can else d
+        for d in schedule.topology.devices
+    )
+    return replace(schedule, topology=replace(schedule.topology, devices=devices), bound={})
