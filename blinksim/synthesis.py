@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class Synthesis:
     """A schedule, its proof, and the bounds beside it.
 
-    seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between rate,
-    height and number of trees. rate: algbw in bytes/s that the loads allow, exact.
+    seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between
+    rate, height and number of trees. interrupted: whether Ctrl-C ended the polishing early. rate: algbw in bytes/s
+    that the loads allow, exact.
     """
 
     schedule: Schedule
@@ -37,6 +38,7 @@ class Synthesis:
     bounds: BoundResult
     seconds: float
     front: tuple[Point, ...] = ()
+    interrupted: bool = False
 
     @property
     def rate(self) -> Fraction:
@@ -134,13 +136,18 @@ def synthesize(
     start = perf_counter()
     schedule = build(part, wanted, registered(algorithm), **options)
     front: tuple[Point, ...] = ()
+    interrupted = False
     if polish_seconds is not None:
         from blinksim.algorithms.polish import polish
 
-        polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0))
-        schedule, front = polished.best.schedule, polished.points
+        try:
+            polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0))
+            schedule, front = polished.best.schedule, polished.points
+        except KeyboardInterrupt:
+            # The schedule before polishing attains the same rate.
+            interrupted = True
     seconds = perf_counter() - start
     bounds = bound(part, wanted)
     if not schedule.bound:
         schedule = schedule.with_bound(bounds.headline.to_dict(part, wanted))
-    return Synthesis(schedule, verify(schedule), bounds, seconds, front)
+    return Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)

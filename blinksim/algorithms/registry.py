@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import COLLECTIVES, Collective
@@ -25,6 +26,11 @@ class Algorithm:
 
     def supports(self, collective: str) -> bool:
         return collective in self.collectives
+
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that `build` takes beyond the topology and the collective."""
+        module = import_module(f"blinksim.algorithms.{self.name}")
+        return tuple(signature(module.build).parameters)[2:]
 
     def build(self, topology: Topology, collective: Collective, **options: Any) -> Schedule:
         """The schedule of `collective` on the selected `topology`; raises `InfeasibleError` if there is none."""

@@ -32,6 +32,10 @@ Examples:
     metavar="SECONDS",
     help="Search so long for lower and fewer trees at the same rate; prints the compromises.",
 )
+@click.option(
+    "--trees", type=click.IntRange(1), metavar="K", help="packed: exactly K trees per root, at a stated loss."
+)
+@click.option("--channels", type=click.IntRange(1), metavar="K", help="chains, rings, blinkplus: at most K channels.")
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=int, help="Seed of a solver, for repeatable answers.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the schedule (.json, .json.gz).")
@@ -56,7 +60,8 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         if not options["output"].endswith((".json", ".json.gz")):
             raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
         check_target(options["output"], options["force"])
-    extra = {key: options[key] for key in ("time_limit", "seed") if options[key] is not None}
+    extra = {key: options[key] for key in ("time_limit", "seed", "trees", "channels") if options[key] is not None}
+    _takes(options["algorithm"], extra)
     with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
         topology = setting.select()
         found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
@@ -68,6 +73,18 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         _show(found, options, setting)
     if not found.verdict.ok:
         click.get_current_context().exit(1)
+    if found.interrupted:
+        click.get_current_context().exit(130)
+
+
+def _takes(algorithm: str, extra: dict[str, Any]) -> None:
+    """Refuses options that the algorithm does not have."""
+    from blinksim.algorithms.registry import algorithm as registered
+
+    known = registered(algorithm).options()
+    for key in extra:
+        if key not in known:
+            raise InputError(f"{algorithm} takes no --{key.replace('_', '-')}")
 
 
 def _list() -> None:
@@ -106,10 +123,15 @@ def _show(found: Any, options: dict[str, Any], setting: Setting) -> None:
         click.echo(f"            {reason}")
     for edit in setting.edits:
         click.echo(f"  edited    {edit}")
+    if found.interrupted:
+        click.echo("  stopped   before the polishing was done; this is the best so far")
     if output:
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {output}")
     else:
         again = setting.command_line(schedule.collective.name, options["root"])
         chosen = "" if schedule.algorithm == "packed" else f" --algorithm {schedule.algorithm}"
+        for key in ("trees", "channels", "polish", "time_limit", "seed"):
+            if options[key] is not None:
+                chosen += f" --{key.replace('_', '-')} {options[key]:g}"
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")

@@ -190,3 +190,39 @@ def test_other_files_are_refused_in_one_line(capsys: pytest.CaptureFixture[str],
         file.write_text(text)
         assert run(["verify", str(file)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_options_of_an_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    one = as_json(capsys, "synth", "dgx1-v100", "allgather", "--trees", "1")
+    assert one["rate_exact"] == "400/3"
+    assert one["gap_exact"] == "2/9"
+    assert "--trees 1" in answer(capsys, ["synth", "dgx1-v100", "allgather", "--trees", "1"]).splitlines()[-1]
+    more = as_json(capsys, "synth", "dgx1-v100", "allreduce", "--algorithm", "chains", "--channels", "24")
+    assert (more["trees"], more["gap_exact"]) == (24, "0")
+    assert run(["synth", "dgx1-v100", "allreduce", "--algorithm", "ring", "--channels", "3"]) == 2
+    assert "ring takes no --channels" in capsys.readouterr().err
+    assert "packed" in answer(capsys, ["synth", "--list"])
+
+
+def test_polishing_gives_lower_and_fewer_trees(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "synth", "dgx1-p100", "broadcast", "--polish", "2")
+    assert found["gap_exact"] == "0"
+    assert found["verified"] is True
+    rows = [(row["rate_exact"], row["height"], row["trees"]) for row in found["front"]]
+    # One lane at height 2, four at height 3: the bound.
+    assert rows == [("20", 2, 1), ("80", 3, 4)]
+
+
+def test_ctrl_c_while_polishing_keeps_what_is_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from blinksim.algorithms import polish
+
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(polish, "polish", interrupt)
+    file = tmp_path / "best.json"
+    line = ["synth", "dgx1-v100", "allgather", "--polish", "60", "-o", str(file)]
+    assert "this is the best so far" in answer(capsys, line, status=130)
+    assert as_json(capsys, "verify", str(file))["gap_exact"] == "0"
