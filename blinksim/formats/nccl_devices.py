@@ -31,6 +31,14 @@ def number(device: Device) -> int:
     return int(match[1])
 
 
+def net_number(topology: Topology, device: Device) -> int:
+    """The number of a network device: what it says, or its place among those of its node."""
+    if "dev" in device.attributes or _NUMBERED.fullmatch(device.name):
+        return number(device)
+    ports = [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)]
+    return ports.index(device.name)
+
+
 def local_gpus(topology: Topology) -> list[list[int]]:
     """The numbers of the members of every node that has any, in rank order.
 
@@ -95,7 +103,7 @@ def communicator(topology: Topology) -> Communicator:
                 linked.add((number(src), number(dst)))
     if has_nvswitch(topology):
         linked |= {(a, b) for a in nodes[0] for b in nodes[0] if a != b}
-    nets = frozenset(number(d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
+    nets = frozenset(net_number(topology, d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
     known = any(link.kind == "nvlink" for link in topology.links)
     sm = compute_capability(topology) or 0
     return Communicator(

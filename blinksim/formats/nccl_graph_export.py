@@ -15,13 +15,12 @@ from itertools import pairwise
 from math import ceil
 
 from blinksim.algorithms import ring as ring_algorithm
-from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.plan import Plan
 from blinksim.algorithms.trees import add_tree
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.formats.exports import Exported, most_channels
-from blinksim.formats.nccl_devices import communicator, farthest, has_nvswitch, is_port, number, path_type
+from blinksim.formats.nccl_devices import communicator, farthest, has_nvswitch, number, path_type
 from blinksim.formats.nccl_graph import (
     BALANCED_TREE,
     MOST_CHANNELS,
@@ -37,12 +36,12 @@ from blinksim.formats.nccl_graph import (
     log_lines,
     to_text,
 )
+from blinksim.formats.nccl_graph_nodes import chains_on_nodes, network_speed, network_type, ring_on_nodes
 from blinksim.formats.nccl_graph_rules import judge
-from blinksim.formats.nccl_lines import Line, lines, repeated
+from blinksim.formats.nccl_lines import lines, repeated
 from blinksim.formats.nccl_xml import Release
 from blinksim.schedule.loads import rate
-from blinksim.schedule.model import COPY, Schedule
-from blinksim.topology.cluster import nodes_of
+from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps
 
@@ -92,9 +91,9 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
                 "communicator, or build without --relays"
             )
     if trees:
-        channels = _chains_on_nodes(schedule, most)
+        channels = chains_on_nodes(schedule, most)
     elif comm.nodes > 1:
-        channels = [_ring_on_nodes(topology, line) for line in repeated(found, most)]
+        channels = [ring_on_nodes(topology, line) for line in repeated(found, most)]
     else:
         channels = [_numbers(topology, line.devices) for line in repeated(found, most)]
     pattern = BALANCED_TREE if comm.nodes == 1 else PLAIN_TREE
@@ -104,17 +103,21 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
     file = _file(topology, channels, comm.nodes, pattern)
     check(file, comm.gpus, comm.nodes, most=most)
     algorithm = "ring" if rings else "tree"
-    count = len(channels)
+    used = file.graph(RING if rings else TREE)
+    assert used is not None
+    # NCCL copies every channel unless it may not; where channels are too few for their load, it should.
+    copies = 2 if comm.nodes > 1 or used.speed_intra * 10**9 > BLOCK_RATE else 1
     environment = {
         "NCCL_ALGO": "Ring" if rings else "allreduce:tree",
         "NCCL_PROTO": "Simple",
-        "NCCL_MAX_NCHANNELS": str(count if comm.nodes == 1 else 2 * count),
+        "NCCL_MAX_NCHANNELS": str(copies * len(channels)),
     }
     if has_nvswitch(topology):
         environment["NCCL_NVLS_ENABLE"] = "0"
     allowed = None if comm.nodes > 1 else rate(as_run(file, topology, schedule.collective, algorithm))
-    log = tuple(log_lines(file, comm.gpus)) if comm.nodes == 1 else ()
-    return GraphExport(file, algorithm, allowed, environment, log, tuple(_notes(file, topology, rings, environment)))
+    log = tuple(log_lines(file, comm.gpus, copies)) if comm.nodes == 1 else ()
+    notes = tuple(_notes(file, rings, copies))
+    return GraphExport(file, algorithm, allowed, environment, log, notes)
 
 
 def _thinned(topology: Topology, channels: list[Channel], most: int) -> list[Channel]:
@@ -209,7 +212,7 @@ def _file(topology: Topology, channels: list[Channel], nodes: int, pattern: int)
             for link in (*routes[a, b], *(routes[b, a] if both and (b, a) in routes else ()))
         )
         intra = min((topology.links[i].bandwidth / times for i, times in uses.items()), default=Fraction(10**10))
-        inter = _network_speed(topology, channels) if nodes > 1 else intra
+        inter = network_speed(topology, channels) if nodes > 1 else intra
         graphs.append(
             Graph(
                 number=kind,
@@ -218,7 +221,7 @@ def _file(topology: Topology, channels: list[Channel], nodes: int, pattern: int)
                 speed_intra=float(intra / 10**9),
                 speed_inter=float(min(intra, inter) / 10**9),
                 type_intra=farthest((path_type(topology, routes[hop]) for hops in pairs for hop in hops), "LOC"),
-                type_inter=_network_type(topology, channels) if nodes > 1 else "PIX",
+                type_inter=network_type(topology, channels) if nodes > 1 else "PIX",
                 same_channels=same,
                 cross_nic=int(any(len(set(c.nets)) > 1 for c in channels)),
                 channels=tuple(channels),
@@ -227,7 +230,7 @@ def _file(topology: Topology, channels: list[Channel], nodes: int, pattern: int)
     return GraphFile(tuple(graphs))
 
 
-def _notes(file: GraphFile, topology: Topology, rings: bool, environment: dict[str, str]) -> list[str]:
+def _notes(file: GraphFile, rings: bool, copies: int) -> list[str]:
     notes = []
     ring, tree = file.graph(RING), file.graph(TREE)
     assert ring is not None
@@ -238,132 +241,8 @@ def _notes(file: GraphFile, topology: Topology, rings: bool, environment: dict[s
         notes.append(
             f"the rings of the file close over a {ring.type_intra} path: collectives that run on rings are slow with it"
         )
-    if topology.nodes == 1:
-        notes.append(f"without NCCL_MAX_NCHANNELS={environment['NCCL_MAX_NCHANNELS']} NCCL runs every channel twice")
+    if copies == 1:
+        notes.append(f"without NCCL_MAX_NCHANNELS={len(ring.channels)} NCCL runs every channel twice")
+    else:
+        notes.append("NCCL runs every channel of the file twice, here with a purpose")
     return notes
-
-
-# --- several nodes ------------------------------------------------------------------------------------------------
-
-
-def _ring_on_nodes(topology: Topology, line: Line) -> Channel:
-    node = [topology.device(name).node for name in line.devices]
-    starts = [i for i in range(len(node)) if node[i] != node[i - 1]]
-    turned = line.devices[starts[0] :] + line.devices[: starts[0]]
-    parts: list[list[str]] = []
-    for name in turned:
-        if parts and topology.device(parts[-1][-1]).node == topology.device(name).node:
-            parts[-1].append(name)
-        else:
-            parts.append([name])
-    order = [topology.device(part[0]).node for part in parts]
-    first = order.index(min(order))
-    alike = {tuple(number(topology.device(name)) for name in part) for part in parts}
-    turn = order[first:] + order[:first]
-    # Down the nodes is the same as up, with the nodes renamed.
-    one_by_one = turn == sorted(turn) or turn[:1] + turn[:0:-1] == sorted(turn)
-    if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
-        raise InfeasibleError(
-            f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
-            "NCCL's file describes one node for all. Build it with --algorithm ring"
-        )
-    hops = [(parts[i][-1], parts[(i + 1) % len(parts)][0]) for i in range(len(parts))]
-    return Channel(next(iter(alike)), _nets(topology, hops))
-
-
-def _chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
-    """The chains inside the nodes of trees that are NCCL's own between them: the two of its double binary tree."""
-    topology = schedule.topology
-    nodes = nodes_of(topology, topology.members)
-    trees = [parents for parents, _ in two_trees(len(nodes))]
-    shares: dict[Channel, list[Fraction]] = {}
-    for chunk in range(schedule.chunks):
-        mine = (schedule.chunk == chunk) & (schedule.op == COPY)
-        ranks = schedule.rank_of[schedule.src[mine]].tolist(), schedule.rank_of[schedule.dst[mine]].tolist()
-        channel, across = _chain_of_nodes(topology, nodes, dict(zip(ranks[1], ranks[0], strict=True)))
-        if across not in trees:
-            raise InfeasibleError(_ELSEWHERE)
-        shares.setdefault(channel, [Fraction(0)] * 2)[trees.index(across)] += schedule.share(chunk)
-        # Of two nodes both trees have one edge; they differ in the root only where there are more.
-        if trees[0] == trees[1]:
-            shares[channel] = [sum(shares[channel], start=Fraction(0)) / 2] * 2
-    if any(a != b for a, b in shares.values()):
-        raise InfeasibleError(f"NCCL gives both trees between the nodes the same share. {_BUILD}")
-    found = repeated([Line(tuple(map(str, range(i + 1))), sum(two, start=Fraction(0)))
-                      for i, two in enumerate(shares.values())], most)  # fmt: skip
-    channels = list(shares)
-    return [channels[len(line.devices) - 1] for line in found]
-
-
-_BUILD = "Build it with --algorithm chain_tree (chains in the nodes, NCCL's trees between them) or ring"
-_ELSEWHERE = f"between nodes NCCL runs double binary trees of the first GPUs, which no file changes. {_BUILD}"
-
-
-def _chain_of_nodes(
-    topology: Topology, nodes: list[list[int]], parent: dict[int, int]
-) -> tuple[Channel, dict[int, int]]:
-    """The chain that every node has in one tree, and the tree over the nodes; raises `InfeasibleError` otherwise."""
-    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
-    below = {a: b for b, a in parent.items() if home[a] == home[b]}
-    inside = sum(home[a] == home[b] for b, a in parent.items())
-    heads = [[r for r in ranks if r not in parent or home[parent[r]] != home[r]] for ranks in nodes]
-    if len(below) != inside or any(len(found) != 1 for found in heads):
-        raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
-    chains = []
-    for (head,) in heads:
-        chain = [head]
-        while chain[-1] in below:
-            chain.append(below[chain[-1]])
-        chains.append(tuple(number(topology.device(topology.members[rank])) for rank in chain))
-    across = {home[b]: home[a] for b, a in parent.items() if home[a] != home[b]}
-    top = {found[0] for found in heads}
-    if len(set(chains)) > 1 or any(a not in top for b, a in parent.items() if home[a] != home[b]):
-        raise InfeasibleError(_ELSEWHERE)
-    hops = [(topology.members[heads[b][0]], topology.members[heads[a][0]]) for b, a in across.items()]
-    nets = {net for hop in hops for net in _nets(topology, [hop, hop[::-1]])}
-    if len(nets) > 1:
-        raise InfeasibleError(f"the first GPU of a chain uses different NICs ({sorted(nets)}) on different nodes")
-    (net,) = nets
-    return Channel(chains[0], (net, net)), across
-
-
-def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
-    """(way in, way out) by network device number, the same on every node; raises `InfeasibleError` otherwise."""
-    found = set()
-    for a, b in hops:
-        route = topology.router.route(topology.index[a], topology.index[b])
-        passed = [topology.device(topology.links[i].dst) for i in route]
-        ports = [device for device in passed if is_port(topology, device)]
-        if len(ports) < 2:
-            raise InfeasibleError(f"{a} reaches {b} without NICs on the way; NCCL's files name the network devices")
-        found.add((number(ports[-1]), number(ports[0])))
-    if len(found) > 1:
-        raise InfeasibleError(
-            f"the nodes take different NICs ({sorted(found)}); NCCL's file describes one node for all"
-        )
-    return found.pop()
-
-
-def _network_speed(topology: Topology, channels: list[Channel]) -> Fraction:
-    """Bytes/s of a channel between nodes: what a NIC sends, over the channels that leave by it."""
-    leaving = Counter(channel.nets[1] for channel in channels)
-    speeds = [
-        link.bandwidth / leaving[number(topology.device(link.src))]
-        for link in topology.links
-        if is_port(topology, topology.device(link.src))
-        and topology.device(link.dst).node != topology.device(link.src).node
-        and leaving[number(topology.device(link.src))]
-    ]
-    return min(speeds, default=Fraction(10**10))
-
-
-def _network_type(topology: Topology, channels: list[Channel]) -> str:
-    first = topology.device(topology.members[0]).node
-    here = [device for device in topology.devices if device.node == first]
-    gpus = {number(d): d.name for d in here if d.holds}
-    nets = {number(d): d.name for d in here if is_port(topology, d)}
-    ends = {(c.gpus[-1], c.nets[1]) for c in channels} | {(c.gpus[0], c.nets[0]) for c in channels}
-    index = topology.index
-    types = [path_type(topology, topology.router.route(index[gpus[g]], index[nets[n]])) for g, n in ends]
-    # P2C and the like are not written; PIX is what NCCL says of a NIC at the same switch.
-    return farthest(("PIX" if kind == "NVL" else kind for kind in types), "PIX")

@@ -247,6 +247,26 @@ def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) ->
     assert judged.verdict == "used"
 
 
+def test_channels_that_are_too_few_for_their_load_are_left_to_be_copied() -> None:
+    exported = export(algorithm("chains").build(machine("hgx-h200"), Collective("allreduce"), channels=8))
+    count = int(exported.environment["NCCL_MAX_NCHANNELS"])
+    assert count == 32
+    assert sum(line.startswith("Channel") for line in exported.proof) == count
+    # With 257 GB/s over sixteen channels one would have to carry more than the 25 that a thread block moves.
+    assert len(numbers(read_text(exported.files[""], "x"), 1)) == 16
+
+
+def test_one_gpu_a_node_and_a_nic_without_a_number() -> None:
+    whole = machines.load("k2200-ntb", nodes=2)
+    topology = whole.select(["n0.gpu0", "n1.gpu0"])
+    schedule = algorithm("ring").build(topology, Collective("allreduce"))
+    exported = export(schedule)
+    file = read_text(exported.files[""], "x")
+    assert [(c.gpus, c.nets) for c in file.graphs[1].channels][:1] == [((0,), (0, 0))]
+    assert file.graphs[1].pattern == nccl_graph.PLAIN_TREE
+    assert judge(exported.files[""], communicator(topology)).ok
+
+
 @pytest.mark.parametrize(
     ("name", "members", "collective", "message"),
     [
