@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.formats import link_rates, nccl_topo
+from blinksim.formats import link_rates
 from blinksim.formats.nccl_devices import COMPUTES
 from blinksim.formats.nccl_topo import BUS_ID
 from blinksim.topology.graph import Device, Topology
@@ -349,9 +349,3 @@ def _given(device: Device, position: int) -> int:
         return dev
     match = re.fullmatch(r"gpu([0-9]{1,4})", device.name)
     return int(match[1]) if match else position
-
-
-def round_trip(topology: Topology, bus_ids: Sequence[str] | None = None) -> Topology:
-    """The machine that NCCL would see: written, and read back at the same rates."""
-    rates = "nccl" if topology.rates == "nccl" else "nominal"
-    return nccl_topo.read_text(write(topology, bus_ids).text, f"{topology.name}.xml", rates)
