@@ -93,6 +93,9 @@ def fifo(
     else:
         heap, turn = _injected(work, amounts, bits, shift, free)
     heapify(heap)
+    # Most stages pass their piece to one other; those take the short way.
+    ordinary = [following is None and not origin for following, origin in zip(turn, source, strict=True)]
+    single = [t[0] if len(t) == 1 and not slow[t[0]] else -1 for t in follow]
     waiting: dict[int, int] = {}
     left: dict[int, int] = {}
     while heap:
@@ -100,20 +103,31 @@ def fifo(
         time = code >> shift
         key = code & mask
         stage = key & low
-        following = turn[stage]
-        if following is None:
+        if ordinary[stage]:
             server = resource[stage]
             start = free[server]
             if time > start:
                 start = time
-            gone = free[server] = start + hold[stage]
+            free[server] = start + hold[stage]
+            only = single[stage]
+            if only >= 0:
+                if record:
+                    begin[key] = start
+                heapreplace(heap, ((start + lag[stage]) << shift) | (key - stage + only))
+                continue
             used = False
-            if source[stage] and (key >> bits) + 1 < amounts[stage]:
+        elif source[stage]:
+            server = resource[stage]
+            start = max(time, free[server])
+            gone = free[server] = start + hold[stage]
+            used = (key >> bits) + 1 < amounts[stage]
+            if used:
                 heapreplace(heap, (gone << shift) | (key + one))
-                used = True
         else:
             # All of a server's initial pieces are in front of it from the beginning; their starts are known.
             start = time
+            following = turn[stage]
+            assert following is not None
             after, step, last = following
             again = (key - stage) + step
             if again >> bits < last:

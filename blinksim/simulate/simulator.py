@@ -8,15 +8,15 @@ from fractions import Fraction
 from blinksim.cost.alpha_beta import cost
 from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError
-from blinksim.schedule.loads import resource_loads
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
-from blinksim.simulate.engine import outcome
-from blinksim.simulate.stages import Stages, stages
+from blinksim.simulate.engine import MOST_EVENTS, Outcome, outcome
+from blinksim.simulate.stages import stages
 from blinksim.simulate.timeline import Timeline, exact_time
-from blinksim.simulate.work import Options, timed
+from blinksim.simulate.work import Options, Work, timed
 
 MOST_PIECES = 65_536
-# Events that one trial in the search for the piece size may take.
+# Events that one trial in the search for the piece size may take before rounds stand in for it.
 _MOST_TRIAL = 400_000
 
 
@@ -59,14 +59,17 @@ def simulate(
     options = Options(efficiency(protocol), gamma, launch, switching)
     graph = stages(schedule, switching=switching, reduction=gamma > 0)
 
-    def run(count: int) -> Timeline:
+    def run(count: int, how: str = service) -> tuple[Work, Outcome]:
         work = timed(graph, size, count, options)
-        found = outcome(graph, work, count, service=service, engine=engine, sources=sources, slots=slots)
-        offered = sources or ("burst" if schedule.form == "steps" else "paced")
-        bound = _bound(schedule, size, options)
-        return Timeline(
-            schedule, size, count, service, offered, slots, protocol, options, graph, work, found, float(bound)
-        )
+        if how != service:
+            return work, outcome(graph, work, count, service=how)
+        return work, outcome(graph, work, count, service=service, engine=engine, sources=sources, slots=slots)
+
+    def trial(count: int) -> float:
+        # Where trials would be slow, rounds show well enough what more pieces bring.
+        many = service == "fifo" and slots is None and count * graph.count > _MOST_TRIAL
+        work, found = run(count, "static" if many else service)
+        return work.seconds(found.finish)
 
     tried: dict[int, float] = {}
     if chunk is not None:
@@ -74,12 +77,16 @@ def simulate(
     elif pieces is not None:
         count = pieces
     else:
-        count = _best(schedule, size, graph, service, engine, lambda n: run(n).time_s, tried)
+        count = _best(schedule, size, graph.count, service if slots is None else "slots", trial, tried)
     if not 1 <= count <= MOST_PIECES:
         raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller --chunk")
-    timeline = run(count)
-    timeline.tried.update(tried)
-    _check(timeline)
+    work, found = run(count)
+    bound = _bound(schedule, size, options)
+    offered = sources or ("burst" if schedule.form == "steps" else "paced")
+    timeline = Timeline(
+        schedule, size, count, service, offered, slots, protocol, options, graph, work, found, float(bound), tried
+    )
+    _check(timeline, bound)
     return timeline
 
 
@@ -93,22 +100,13 @@ def pieces_of(schedule: Schedule, size: int, chunk: int) -> int:
 
 def _bound(schedule: Schedule, size: int, options: Options) -> Fraction:
     """Seconds that the loads of the schedule need on their own links, exact."""
-    shared = stages_free_loads(schedule)
-    return max((size * load / rate for rate, load in shared), default=Fraction(0)) / options.efficiency
+    best = rate(schedule)
+    return Fraction(0) if best is None else size / best / options.efficiency
 
 
-def stages_free_loads(schedule: Schedule) -> list[tuple[Fraction, Fraction]]:
-    """(rate, load as a share of the size) of every resource that the schedule uses."""
-    from blinksim.schedule.loads import resources
-
-    shared = resources(schedule.topology)
-    return [(rate, load) for rate, load in zip(shared.rate, resource_loads(schedule, shared), strict=True) if load]
-
-
-def _check(timeline: Timeline) -> None:
+def _check(timeline: Timeline, loads: Fraction) -> None:
     """No run beats the loads of its links, its own longest path, or the bound that the schedule carries."""
     time = exact_time(timeline)
-    loads = _bound(timeline.schedule, timeline.size, timeline.options)
     assert time >= loads, f"simulated {float(time)} s, but the loads need {float(loads)} s"
     assert timeline.found.finish >= timeline.work.critical, "simulated less than the longest path"
     claimed = timeline.schedule.bound.get("rate_exact")
@@ -124,9 +122,8 @@ def _check(timeline: Timeline) -> None:
 def _best(
     schedule: Schedule,
     size: int,
-    graph: Stages,
+    stage_count: int,
     service: str,
-    engine: str,
     time: Callable[[int], float],
     tried: dict[int, float],
 ) -> int:
@@ -135,7 +132,8 @@ def _best(
     Where latency only overlaps, more pieces are always better: the search stops when they no longer gain 0.1 %.
     """
     largest = max(1, int(size * int(schedule.share_num.max(initial=0)) / schedule.share_den))
-    most = min(MOST_PIECES, largest, max(1, _MOST_TRIAL // max(1, graph.count)) if service != "static" else MOST_PIECES)
+    events = {"static": MOST_EVENTS * 100, "fifo": MOST_EVENTS}.get(service, _MOST_TRIAL)
+    most = max(1, min(MOST_PIECES, largest, events // max(1, stage_count)))
 
     def at(count: int) -> float:
         if count not in tried:
