@@ -15,7 +15,10 @@ from blinksim.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MACHINE_HELP = "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, or a shape such as torus:4x4."
+MACHINE_HELP = (
+    "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, or a shape "
+    "such as torus:4x4."
+)
 
 _OPTIONS = (
     click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, joined by its fabric."),
