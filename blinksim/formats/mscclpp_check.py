@@ -97,7 +97,7 @@ def read_text(text: str, path: str | Path) -> Plan:
     if fields["protocol"].text() != "Simple":
         raise fields["protocol"].wrong("only plans of protocol Simple are read here")
     gpus = list(fields["gpus"].items())
-    optional = {"remote_buffers": [], "semaphores": []}
+    optional: dict[str, Any] = {"remote_buffers": [], "semaphores": []}
     keys = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels")
     parts = [gpu.fields(keys, optional) for gpu in gpus]
     for rank, part in enumerate(parts):
