@@ -24,7 +24,8 @@ def makespan(work: Work, pieces: int, *, paced: bool = False) -> int | None:
     """
     if not work.count:
         return 0
-    if int(np.bincount(work.resource).max()) == 1:
+    pattern = _pattern(work)
+    if pattern == "private":
         return int((work.head + work.tail + (pieces - 1) * work.hold).max())
     real = ~work.timeless
     if not real.all() or (work.release != work.release[0]).any():
@@ -35,11 +36,26 @@ def makespan(work: Work, pieces: int, *, paced: bool = False) -> int | None:
     hold, lag = int(work.hold[0]), int(work.lag[0])
     if (paced and pieces > 1) or (work.hold != hold).any() or (work.lag != lag).any():
         return None
-    rounds = int(work.level.max()) + 1
-    used = np.unique(work.resource * rounds + work.level)
-    if len(used) < work.count or len(np.unique(work.resource)) * rounds != work.count:
+    if pattern != "lock step":
         return None
+    rounds = int(work.level.max()) + 1
     return start + (rounds - 1) * max(lag, pieces * hold) + (pieces - 1) * hold + lag
+
+
+def _pattern(work: Work) -> str:
+    """``private``: every server has one stage; ``lock step``: one in each level; or ``other``."""
+    if "pattern" not in work.cache:
+        rounds = int(work.level.max()) + 1
+        at_server = np.bincount(work.resource)
+        found = "other"
+        if int(at_server.max()) == 1:
+            found = "private"
+        elif int(np.count_nonzero(at_server)) * rounds == work.count:
+            slots = np.zeros(len(at_server) * rounds, dtype=np.bool_)
+            slots[work.resource * rounds + work.level] = True
+            found = "lock step" if int(slots.sum()) == work.count else "other"
+        work.cache["pattern"] = found
+    return str(work.cache["pattern"])
 
 
 def _unlinked(work: Work, pieces: int, start: int) -> int | None:

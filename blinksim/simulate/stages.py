@@ -15,6 +15,7 @@ overhead once, and has arrived when all of it has.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -61,12 +62,16 @@ class Stages:
     cache: dict[str, object] = field(default_factory=dict)
 
     @cached_property
-    def transfers(self) -> tuple[Indices, Indices, Indices]:
-        """The distinct pairs (resource, share) of real stages, and which of them each real stage is."""
+    def transfers(self) -> tuple[list[Fraction | None], list[int], Indices]:
+        """The distinct pairs (rate, share) of real stages, and which of them each real stage is; None for reducers."""
         real = self.send >= 0
+        number: dict[Fraction, int] = {}
+        known = [number.setdefault(rate, len(number)) for rate in self.shared.rate]
+        kind = np.array([*known, *[len(number)] * len(self.schedule.topology.devices)], dtype=np.int64)
+        rates: list[Fraction | None] = [*number, None]
         modulus = int(self.share.max(initial=0)) + 1
-        pairs, where = np.unique(self.resource[real] * modulus + self.share[real], return_inverse=True)
-        return pairs // modulus, pairs % modulus, where
+        pairs, where = np.unique(kind[self.resource[real]] * modulus + self.share[real], return_inverse=True)
+        return [rates[k] for k in (pairs // modulus).tolist()], (pairs % modulus).tolist(), where
 
     @cached_property
     def latencies(self) -> tuple[Floats, Indices]:

@@ -137,38 +137,47 @@ def merged(parts: Sequence[tuple[Stages, int, int, float]], options: Options) ->
     parts: (stages, bytes, pieces, start in seconds). Resources of the same name, and reducers of devices of the same
     name, are the same. Raises `InputError` where their rates differ.
     """
-    rates: dict[str, tuple[int, Fraction]] = {}
     times: list[list[Fraction]] = []
     inverse: list[npt.NDArray[np.intp]] = []
-    resource: list[Ticks] = []
+    per_second = 1 / Fraction(options.gamma).limit_denominator(10**30) if options.gamma else Fraction(1)
     for graph, size, pieces, _ in parts:
-        names = [(f"{graph.shared.kinds[i]} {name}", rate * options.efficiency)
-                 for i, (name, rate) in enumerate(zip(graph.shared.names, graph.shared.rate, strict=True))]  # fmt: skip
-        if options.gamma:
-            per_second = 1 / Fraction(options.gamma).limit_denominator(10**30)
-            names += [(f"reduction at {device.name}", per_second) for device in graph.schedule.topology.devices]
-        local = np.full(len(graph.shared.names) + len(graph.schedule.topology.devices), -1, dtype=np.int64)
-        for number, (name, rate) in enumerate(names):
-            local[number], known = rates.setdefault(name, (len(rates), rate))
+        rates, shares, where = graph.transfers
+        factor = Fraction(size, graph.schedule.share_den * pieces)
+        times.append(
+            [
+                share * factor / (per_second if rate is None else rate * options.efficiency)
+                for rate, share in zip(rates, shares, strict=True)
+            ]
+        )
+        inverse.append(where)
+    resource, servers = _servers(parts)
+    unit = _unit(parts, times, inverse, options)
+    return _assembled(parts, times, inverse, resource, unit, servers, options)
+
+
+def _servers(parts: Sequence[tuple[Stages, int, int, float]]) -> tuple[list[Ticks], int]:
+    """The server of each part's stages (-1 for joints), numbered over all parts, and how many there are."""
+    if len(parts) == 1:
+        graph = parts[0][0]
+        return [np.where(graph.send >= 0, graph.resource, -1)], graph.reducers.stop
+    numbers: dict[str, tuple[int, Fraction | None]] = {}
+    result = []
+    for graph, _, _, _ in parts:
+        shared = graph.shared
+        names = [(f"{kind} {name}", rate)
+                 for kind, name, rate in zip(shared.kinds, shared.names, shared.rate, strict=True)]  # fmt: skip
+        every: list[tuple[str, Fraction | None]] = [*names]
+        every += [(f"reduction at {device.name}", None) for device in graph.schedule.topology.devices]
+        local = np.empty(len(every), dtype=np.int64)
+        for number, (name, rate) in enumerate(every):
+            local[number], known = numbers.setdefault(name, (len(numbers), rate))
             if known != rate:
                 raise InputError(f"{name} has another rate in one of the collectives than in the others")
-        real = graph.send >= 0
-        servers, shares, where = graph.transfers
-        factor = Fraction(size, graph.schedule.share_den * pieces)
-        seconds: dict[tuple[Fraction, int], Fraction] = {}
-        column = []
-        for r, share in zip(servers.tolist(), shares.tolist(), strict=True):
-            rate = names[r][1]
-            if (rate, share) not in seconds:
-                seconds[rate, share] = share * factor / rate
-            column.append(seconds[rate, share])
-        times.append(column)
-        inverse.append(where)
         mine = np.full(graph.count, -1, dtype=np.int64)
+        real = graph.send >= 0
         mine[real] = local[graph.resource[real]]
-        resource.append(mine)
-    unit = _unit(parts, times, inverse, options)
-    return _assembled(parts, times, inverse, resource, unit, len(rates), options)
+        result.append(mine)
+    return result, len(numbers)
 
 
 def _unit(
