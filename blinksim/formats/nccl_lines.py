@@ -16,6 +16,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.formats.nccl_devices import COMPUTES
+from blinksim.formats.nccl_graph import MOST_CHANNELS
 from blinksim.schedule.model import REDUCE, Schedule
 
 Pair = tuple[str, str]
@@ -148,8 +149,9 @@ def repeated(found: list[Line], most: int) -> list[Line]:
         unit = a
     total = int(sum((line.share for line in found), start=Fraction(0)) / unit)
     if total > most:
+        more = f"give --channels {total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         raise InfeasibleError(
-            f"the shares of these {len(found)} chains need {total} equal channels; NCCL loads up to {most}. Build the "
-            f"schedule with --algorithm chains, which keeps to few equal channels, or take --format nccl-graph-set"
+            f"the shares of these {len(found)} chains need {total} equal channels, and {most} are allowed; {more}build "
+            "the schedule with --algorithm chains, which keeps to few equal channels, or take --format nccl-graph-set"
         )
     return [line for line in found for _ in range(int(line.share / unit))]

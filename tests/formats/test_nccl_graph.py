@@ -291,7 +291,7 @@ def test_gpus_outside_the_communicator_are_refused_with_the_way_out() -> None:
 
 def test_too_many_channels_are_refused() -> None:
     schedule = chains_of("dgx1-v100", "0123")
-    with pytest.raises(InfeasibleError, match="NCCL loads up to 2"):
+    with pytest.raises(InfeasibleError, match=r"3 equal channels, and 2 are allowed; give --channels 3"):
         graph_export(schedule, most=2)
     with pytest.raises(InputError, match="give 1 to 32"):
         export(schedule, 33)
