@@ -23,6 +23,7 @@ COMMANDS = {
     "export": ("blinksim.cli.export", "Write a schedule so that NCCL, RCCL or MSCCL++ runs it."),
     "simulate": ("blinksim.cli.simulate", "How long will a schedule take, and which links are busy?"),
     "run": ("blinksim.cli.run", "Run a schedule for real, on the CPU or on GPUs, and check the data."),
+    "advise": ("blinksim.cli.advise", "What should I load? Bound, NCCL's pick, the best schedule, the file."),
     "diagnose": ("blinksim.cli.diagnose", "Is my bandwidth normal? Compare a log of nccl-tests with model and bound."),
     "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),

@@ -14,7 +14,6 @@ from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from blinksim.bounds import bound
 from blinksim.bounds.results import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
@@ -262,13 +261,7 @@ def diagnose(
         lines.append(Line(size, median(row.time_s for row in rows), expectation.at(size), wrong))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
-    fastest = max(line.algbw for line in lines)
-    bounds = sorted(bound(part, collective).bounds, key=lambda entry: entry.rate)
-    # What in-network reduction beats is no bound for a run that uses it.
-    held = bounds[0]
-    if expectation.adds_in_switches:
-        held = next((entry for entry in bounds if fastest <= entry.rate), bounds[-1])
-    ordered = (held, *(entry for entry in bounds if entry is not held))
+    ordered = expectation.bound(max(line.algbw for line in lines))
     complete = all(run.complete for run in given)
     return Diagnosis(part, collective, tuple(lines), expectation, ordered, complete, in_place)
 

@@ -7,11 +7,16 @@ that prediction and the measured times of large allreduces differ by a percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
+from blinksim.bounds import bound
+from blinksim.bounds.results import Bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from blinksim.formats.nccl_graph import GraphFile
 from blinksim.nccl import Prediction, predict
+from blinksim.nccl.graphs import ChannelGraph
 from blinksim.nccl.tuner import COLLECTIVES
 from blinksim.study.ring_model import RingModel
 from blinksim.topology.graph import Topology
@@ -44,24 +49,56 @@ class Expectation:
         """The rings over the part's links, which say what limits; at the machine's rates."""
         return RingModel(self._like_machine(), self.collective)
 
-    @cached_property
+    @property
+    def runs(self) -> bool:
+        """Whether NCCL runs on these GPUs at all."""
+        return self._asked[0] is not None
+
+    @property
     def prediction(self) -> Prediction | None:
-        """What NCCL would do; None where it, or our copy of its model, does not cover the case."""
-        return self._asked[0]
+        """What NCCL would do; None where it does not run, or has no model of the collective."""
+        return self._asked[0] if self.collective.name in COLLECTIVES else None
 
     @property
     def silence(self) -> str:
         """Why NCCL's own model is not used, empty if it is."""
+        if self.runs and self.prediction is None:
+            return f"NCCL has no model of {self.collective.name}, which it runs as plain sends"
         return self._asked[1]
 
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
-        if self.collective.name not in COLLECTIVES:
-            return None, f"NCCL has no model of {self.collective.name}, which it runs as plain sends"
         try:
             return predict(self.machine, self.part.members, multicast=self.multicast), ""
         except BlinksimError as error:
             return None, str(error)
+
+    def with_file(self, file: GraphFile, size: int, algorithm: str) -> float | None:
+        """Seconds by NCCL's own model if the channels of a graph file are in force, under NCCL_PROTO=Simple.
+
+        algorithm: ``ring`` or ``tree``. None where there is no such model.
+        """
+        if self.prediction is None:
+            return None
+        given = {}
+        for number, family in enumerate(("ring", "tree")):
+            graph = file.graph(number)
+            if graph is not None:
+                given[family] = ChannelGraph(
+                    pattern=graph.pattern,
+                    nchannels=graph.channel_count,
+                    bw_intra=Fraction(graph.speed_intra) * 10**9,
+                    bw_inter=Fraction(graph.speed_inter) * 10**9,
+                    type_intra=graph.type_intra,
+                    type_inter=graph.type_inter,
+                    same_channels=bool(graph.same_channels),
+                    latency_inter=(graph.latency_inter or 0.0) * 1e-6,
+                    cross_nic=graph.cross_nic,
+                    channels=tuple(channel.gpus for channel in graph.channels),
+                )
+        found = predict(self.machine, self.part.members, multicast=False, graphs=given)
+        times = found.times(self.collective.name, size)
+        return next((t.time_s for t in times if (t.algorithm, t.protocol) == (algorithm, "Simple")), None)
 
     @property
     def adds_in_switches(self) -> bool:
@@ -86,6 +123,19 @@ class Expectation:
     def limit(self) -> str:
         """The link class (or kind of device) that sets the bandwidth."""
         return self.rings.limit
+
+    def bound(self, algbw: float) -> tuple[Bound, ...]:
+        """The bound for what reaches `algbw` bytes/s, then the others, tightest first.
+
+        That is the one that `blinksim bound` claims; where switches may add and `algbw` is above it, the next that
+        holds. What reduce-scatter and allgather reach is never one: it binds only schedules of that kind.
+        """
+        found = bound(self.part, self.collective)
+        wider = sorted((b for b in found.bounds if b.rate > found.rate), key=lambda b: b.rate)
+        held = found.headline
+        if self.adds_in_switches and algbw > held.rate and wider:
+            held = next((entry for entry in wider if algbw <= entry.rate), wider[-1])
+        return held, *(entry for entry in found.bounds if entry is not held)
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run in place of NCCL's choice, by what would make it so."""

@@ -137,6 +137,14 @@ def test_bounds_are_those_of_the_bound_command(tmp_path: Path) -> None:
     assert list(found.to_frame()["size_bytes"]) == SIZES
 
 
+def test_what_only_two_phases_keep_to_is_no_bound(tmp_path: Path) -> None:
+    """On six GPUs of a DGX-1V reduce-scatter and allgather lose; trees reach 62.5 GB/s."""
+    part = load("dgx1-v100").select([f"gpu{i}" for i in (0, 1, 2, 3, 4, 7)])
+    found = diagnose(run_of(tmp_path, "allreduce", 6, [Point(2**30, 2**30 / 50e3, None)]), part, load("dgx1-v100"))
+    assert (found.bound.scope, float(found.bound.rate)) == ("partition", 62.5e9)
+    assert not found.impossible
+
+
 def test_a_machine_that_nccl_does_not_run_on(tmp_path: Path) -> None:
     aurora = load("aurora")
     model = RingModel(aurora.select(), Collective("allgather"))

@@ -1,0 +1,170 @@
+"""blinksim advise: what should I load?"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import textwrap
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.output import names, print_json
+from blinksim.errors import InputError, MissingError
+from blinksim.units import exact_GBps, format_rate, format_time, parse_size
+
+# What the machine's own description is called in commands to type.
+_SAVED = "topo.txt"
+
+
+@click.command(
+    "advise",
+    epilog="""\b
+Examples:
+  blinksim advise
+  blinksim advise dgx1-v100 --members 0,1,2,3,4,7
+  blinksim advise topo.xml --collective allgather -o graph.xml""",
+)
+@click.argument("machine", required=False)
+@machine_options
+@click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
+@click.option("--size", default="256MiB", show_default=True, help="How large it is.")
+@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@click.option("--no-nvls", is_flag=True, help="NCCL will run with NCCL_NVLS_ENABLE=0.")
+@click.option("-o", "--output", metavar="FILE", help="Where to write what is worth loading, if anything is.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@output_options()
+def command(machine: str | None, **options: Any) -> None:
+    """The bound, what NCCL would pick, the best schedule, and the file to load, for MACHINE or the one this runs on.
+
+    Without MACHINE, asks nvidia-smi for this computer's own GPUs. Rates are those that NCCL computes with, unless
+    --rates says otherwise.
+    """
+    from blinksim.collective import Collective
+    from blinksim.formats.text_files import check_target, write_text
+    from blinksim.study.advise import advise
+
+    output, force = options.pop("output"), options.pop("force")
+    if output:
+        check_target(output, force)
+    setting = Setting.of(machine or _SAVED, options)
+    size = parse_size(options["size"])
+    wanted = Collective.parse(options["collective"], options["root"])
+    whole = _at_nccl_rates(setting) if machine else _this_machine(setting)
+    part = setting.select(whole)
+    found = advise(part, whole, wanted, size, multicast=not options["no_nvls"])
+    option = found.load or found.alternative
+    if output and option is not None and option.exported is not None:
+        write_text(output, option.exported.files[""], force)
+    if options["as_json"]:
+        print_json({"command": "advise", **setting.described(part), **found.to_dict(), "output": output})
+        return
+    click.echo(found.sentence() + "\n")
+    for key, words in _facts(found):
+        click.echo(_wrapped(key, words))
+    _how(found, option, setting, output, here=machine is None)
+
+
+def _facts(found: Any) -> list[tuple[str, str]]:
+    part, best = found.part, found.bound
+
+    def reached(time_s: float) -> str:
+        algbw = found.algbw(time_s)
+        return f"{format_time(time_s)}, {format_rate(algbw)} algbw, {100 * algbw / float(best.rate):.0f} % of the bound"
+
+    own = found.expectation
+    channels = f", {own.prediction.nchannels} channels" if own.prediction else ""
+    facts = [
+        ("bound", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}, {best.kind})"),
+        ("", best.certificate.words(part)),
+        ("NCCL" if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
+        ("", own.name),
+        ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
+    ]
+    if found.loadable is not None and found.loadable.time_s <= found.expected.time_s:
+        facts.append(("for NCCL", f"{reached(found.loadable.time_s)}: {found.loadable.exported.summary}"))
+    facts += [
+        ("ranks", f"{part.ranks}: {names(part.members)}"),
+        ("links", f"{', '.join(part.link_classes)} at {part.rates} rates"),
+    ]
+    return facts
+
+
+def _wrapped(key: str, words: str) -> str:
+    return textwrap.fill(words, 100, initial_indent=f"  {key:<9} ", subsequent_indent=" " * 12, break_on_hyphens=False)
+
+
+def _described(option: Any) -> str:
+    plan = option.schedule
+    return f"{plan.algorithm}, {plan.chunks} {'trees' if plan.form == 'forest' else 'chunks'}, verified"
+
+
+def _how(found: Any, option: Any, setting: Setting, output: str | None, *, here: bool) -> None:
+    """Commands that make the file and load it, and what to do next."""
+    collective, line = found.collective.name, _as_typed(setting, found.part)
+    save = f"nvidia-smi topo -m > {_SAVED} && " if here else ""
+    if option is None:
+        if output:
+            click.echo(f"  not written: {output}, since nothing is worth loading")
+        click.echo(f"next: {save}blinksim compare {line} {collective}")
+        return
+    name = option.algorithm
+    end = ".xml" if output is None else ""
+    target = output or f"{name}{end}"
+    variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in option.exported.variables(target).items())
+    if output:
+        click.echo(_wrapped("written", output))
+    click.echo(f"  load      {variables}")
+    if option.exported.caution:
+        click.echo(_wrapped("caution", option.exported.caution))
+    if not output:
+        click.echo("  make it:")
+        click.echo(f"    {save}blinksim synth {line} {collective} --algorithm {name} -o {name}.json")
+        click.echo(f"    blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
+    click.echo(f"next: all_reduce_perf -b 1K -e 1G -f 2 > log.txt, then blinksim diagnose log.txt --machine {line}")
+
+
+def _as_typed(setting: Setting, part: Any) -> str:
+    """The machine and its options, with the rates that were taken where none were given."""
+    rates = "nccl" if setting.rates == "nominal" and part.rates.startswith("nccl") else setting.rates
+    return replace(setting, rates=rates).command_line()
+
+
+def _at_nccl_rates(setting: Setting) -> Any:
+    """The machine at the rates that NCCL computes with; if it has none, or others were asked for, at those."""
+    if setting.rates == "nominal":
+        try:
+            return replace(setting, rates="nccl").load()
+        except InputError:
+            pass
+    return setting.load()
+
+
+def _this_machine(setting: Setting) -> Any:
+    """This computer's GPUs as nvidia-smi describes them. Raises `MissingError` if there are none."""
+    from blinksim.formats import nvidia_smi
+
+    if setting.nodes != 1:
+        raise InputError("nvidia-smi knows nothing of other nodes; name a machine with a network for --nodes")
+    advice = "name a machine, as in: blinksim advise hgx-h200"
+    text = ""
+    for arguments in (["-L"], ["topo", "-m"], ["nvlink", "-s"]):
+        try:
+            done = subprocess.run(
+                ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=60, check=False
+            )
+        except FileNotFoundError:
+            raise MissingError(f"no GPUs found here (there is no nvidia-smi); {advice}") from None
+        except (OSError, subprocess.TimeoutExpired):
+            raise MissingError(f"nvidia-smi does not answer; {advice}") from None
+        # Old drivers have no `nvlink -s`, and GPUs without NVLink end it with an error.
+        text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
+    if not nvidia_smi.looks_like(text):
+        raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
+    rates = "nccl" if setting.rates == "nominal" else setting.rates
+    topology = nvidia_smi.read_text(text, "nvidia-smi", rates)
+    for edit in setting.edits:
+        topology = topology.edit(edit)
+    return topology

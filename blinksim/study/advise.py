@@ -1,0 +1,238 @@
+"""What to load: the bound, what NCCL would do by itself, the best schedule, and the best that NCCL can be told to run.
+
+Schedules are timed by alpha and beta at the rates that NCCL computes with, so that NCCL's own prediction and theirs
+speak of the same links; what counts is large sizes, which the links decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from blinksim.algorithms.registry import algorithm
+from blinksim.bounds.results import Bound
+from blinksim.choose import build, contest
+from blinksim.collective import Collective, busbw_factor
+from blinksim.cost.alpha_beta import cost
+from blinksim.errors import BlinksimError
+from blinksim.formats import exports
+from blinksim.schedule.loads import rate
+from blinksim.schedule.verify import verify
+from blinksim.study.expectation import Expectation, Expected
+from blinksim.topology.cluster import nodes_of
+from blinksim.units import exact_GBps, format_rate, format_size
+
+if TYPE_CHECKING:
+    from blinksim.formats.exports import Exported
+    from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
+
+SIZE = 256 * 2**20
+# NCCL's search knows bandwidths in steps of a tenth or so, and its file is for experiments: less is not worth it.
+WORTH = 1.1
+# Solvers are asked up to so many ranks; beyond, only what needs none.
+MOST_RANKS = 64
+# MSCCL's chunks are equal: shares in finer parts than this exceed what its runtimes hold.
+MOST_CHUNKS = 2000
+_FOR_NCCL = ("ring", "rings", "chains", "chain_tree")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A schedule that could run. exported: what a runtime would read, if any.
+
+    time_s: seconds by alpha and beta; for what NCCL would load on several nodes not less than its own model says.
+    """
+
+    schedule: Schedule
+    time_s: float
+    format: str = ""
+    exported: Exported | None = None
+
+    @property
+    def algorithm(self) -> str:
+        return self.schedule.algorithm
+
+
+@dataclass(frozen=True)
+class Advice:
+    """bound: holds for what NCCL does and for the schedules. best: the quickest schedule found. loadable: the quickest
+    that NCCL reads from a graph file, None if there is none. other: `best` for RCCL or MSCCL, None where it is no
+    better than what NCCL reads."""
+
+    part: Topology
+    collective: Collective
+    size: int
+    expectation: Expectation
+    expected: Expected
+    bound: Bound
+    best: Option
+    loadable: Option | None
+    other: Option | None
+
+    def algbw(self, time_s: float) -> float:
+        """Bytes/s."""
+        return self.size / time_s
+
+    @property
+    def large(self) -> bool:
+        """Whether bandwidth decides at this size; where latency does, the times of two models do not compare."""
+        return self.expected.latency_s < 0.5 * self.expected.time_s
+
+    @property
+    def load(self) -> Option | None:
+        """What is worth loading into NCCL; None if nothing is."""
+        found = self.loadable
+        return found if found and self.large and found.time_s * WORTH <= self.expected.time_s else None
+
+    @property
+    def alternative(self) -> Option | None:
+        """What is worth another runtime; None if nothing is."""
+        found, reached = self.other, (self.load.time_s if self.load else self.expected.time_s)
+        return found if found and self.large and found.time_s * WORTH <= reached else None
+
+    def sentence(self) -> str:
+        """The advice in one line."""
+        what = f"{self.collective} of {format_size(self.size)} on {self.part.ranks} GPUs of {self.part.name}"
+        own = self.expected.time_s
+        for option, how in ((self.load, "load {} into NCCL"), (self.alternative, "{} is worth RCCL or MSCCL")):
+            if option is not None:
+                return (
+                    f"{what}: {how.format(option.algorithm)}: {format_rate(self.algbw(option.time_s))} algbw in place "
+                    f"of {format_rate(self.algbw(own))}, {own / option.time_s:.2g} times as fast"
+                )
+        if not self.expectation.runs:
+            return (
+                f"{what}: NCCL does not run here; {self.best.algorithm} reaches "
+                f"{format_rate(self.algbw(self.best.time_s))} algbw, rings {format_rate(self.algbw(own))}"
+            )
+        if not self.large:
+            return f"{what}: nothing worth loading: latency decides at this size"
+        share = 100 * self.algbw(own) / float(self.bound.rate)
+        return f"{what}: nothing worth loading: by itself NCCL gets {share:.0f} % of the bound"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+
+        def shown(option: Option | None) -> dict[str, Any] | None:
+            if option is None:
+                return None
+            reached = rate(option.schedule)
+            return {
+                "algorithm": option.algorithm,
+                "time_s": option.time_s,
+                "algbw_GBps": self.algbw(option.time_s) / 1e9,
+                "rate_exact": exact_GBps(reached) if reached else None,
+                "format": option.format or None,
+                "environment": dict(option.exported.environment) if option.exported else {},
+            }
+
+        factor = float(busbw_factor(self.collective.name, self.part.ranks))
+        return {
+            "collective": self.collective.name,
+            "size_bytes": self.size,
+            "bound_exact": exact_GBps(self.bound.rate),
+            "bound_scope": self.bound.scope,
+            "bound_words": self.bound.certificate.words(self.part),
+            "certificate": self.bound.certificate.to_dict(),
+            "nccl": {
+                "model": self.expectation.name,
+                "choice": self.expected.choice,
+                "time_s": self.expected.time_s,
+                "algbw_GBps": self.algbw(self.expected.time_s) / 1e9,
+                "busbw_GBps": self.algbw(self.expected.time_s) * factor / 1e9,
+            },
+            "best": shown(self.best),
+            "load": shown(self.load),
+            "alternative": shown(self.alternative),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; NCCL: {self.expected.choice}>"
+
+
+def advise(
+    part: Topology,
+    machine: Topology | None = None,
+    collective: Collective | str = "allreduce",
+    size: int = SIZE,
+    *,
+    multicast: bool = True,
+) -> Advice:
+    """The advice for `collective` of `size` bytes on `part`, the selected part of `machine` (default: all there is).
+
+    Both should be at the rates ``nccl`` where the machine has them. multicast: whether NCCL may use NVLS. Raises
+    `InfeasibleError` where the links do not connect the members.
+    """
+    wanted = Collective.parse(collective) if isinstance(collective, str) else collective
+    expectation = Expectation(part, part if machine is None else machine, wanted, multicast)
+    expected = expectation.at(size)
+    options = _options(part, wanted, size)
+    best = min(options, key=lambda option: option.time_s)
+    loadable = [found for option in options if (found := _for_nccl(option, expectation, size))]
+    return Advice(
+        part=part,
+        collective=wanted,
+        size=size,
+        expectation=expectation,
+        expected=expected,
+        bound=expectation.bound(size / expected.time_s)[0],
+        best=best,
+        loadable=min(loadable, key=lambda option: option.time_s, default=None),
+        other=_for_msccl(best, expectation),
+    )
+
+
+def _options(part: Topology, collective: Collective, size: int) -> list[Option]:
+    """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
+    field = contest(part, collective)
+    quickest = field.projections(size)[0].algorithm
+    wanted = dict.fromkeys((quickest, *_FOR_NCCL))
+    plans = {name: field.schedules[name] for name in wanted if name in field.schedules}
+    # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
+    solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
+    for name in solved if part.ranks <= MOST_RANKS else ():
+        try:
+            plans[name] = build(part, collective, algorithm(name))
+        except BlinksimError:
+            # This collective, or this machine, has none of that kind.
+            continue
+    return [Option(plan, cost(plan, size).time_s) for plan in plans.values() if verify(plan).ok]
+
+
+def _for_nccl(option: Option, expectation: Expectation, size: int) -> Option | None:
+    """The option as a graph file; None if the format cannot hold it.
+
+    On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got all of
+    their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where NCCL decides how
+    the channels go on, its model has a say too, and the longer of the two times counts.
+    """
+    from blinksim.formats import nccl_graph
+
+    if option.algorithm not in _FOR_NCCL or not expectation.runs:
+        return None
+    found = _exported(option, "nccl-graph")
+    if found is None or found.exported is None:
+        return None
+    if len(nodes_of(option.schedule.topology, option.schedule.topology.members)) == 1:
+        return found
+    file = nccl_graph.read_text(found.exported.files[""], "graph.xml")
+    kind = "tree" if "tree" in found.exported.environment.get("NCCL_ALGO", "") else "ring"
+    time_s = expectation.with_file(file, size, kind)
+    return found if time_s is None else replace(found, time_s=max(time_s, option.time_s))
+
+
+def _exported(option: Option, name: str) -> Option | None:
+    """The option with what a runtime reads; None if the format cannot hold it."""
+    try:
+        found = exports.find(name).export(option.schedule)
+    except BlinksimError:
+        return None
+    return replace(option, format=name, exported=found)
+
+
+def _for_msccl(option: Option, expectation: Expectation) -> Option | None:
+    """The option as an MSCCL algorithm, if NCCL's kin run here and the equal chunks of that format are not too many."""
+    if not expectation.runs or option.schedule.share_den > MOST_CHUNKS:
+        return None
+    return _exported(option, "msccl-xml")

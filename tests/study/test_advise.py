@@ -1,0 +1,111 @@
+"""Advice: worth what it says by bounds and NCCL's own model, and what it hands out loads."""
+
+from __future__ import annotations
+
+import pytest
+
+from blinksim.bounds import bound
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.formats import nccl_graph
+from blinksim.machines import load
+from blinksim.nccl import predict
+from blinksim.schedule.verify import verify
+from blinksim.study.advise import WORTH, Advice, advise
+from blinksim.topology.graph import Topology
+
+SIX = [f"gpu{number}" for number in (0, 1, 2, 3, 4, 7)]
+
+
+def dgx1(members: list[str] | None = None) -> tuple[Topology, Topology]:
+    machine = load("dgx1-v100", rates="nccl")
+    return machine.select(members), machine
+
+
+def check(found: Advice) -> None:
+    """What every piece of advice promises."""
+    limit = bound(found.part, found.collective)
+    assert found.bound.rate >= limit.rate
+    assert not found.bound.check(found.part, found.collective)
+    for option in (found.best, found.loadable, found.other):
+        if option is not None:
+            assert verify(option.schedule).ok
+            assert found.algbw(option.time_s) <= float(limit.rate) * (1 + 1e-9)
+    if found.load is not None:
+        assert found.load.exported is not None
+        assert found.load.time_s * WORTH <= found.expected.time_s
+
+
+def test_six_gpus_of_a_dgx1_gain_from_chains() -> None:
+    """Blink (2018 short paper): up to twice as fast on 4 to 7 GPUs, where NCCL has but one ring each way."""
+    found = advise(*dgx1(SIX))
+    check(found)
+    assert float(found.bound.rate) == 50e9
+    assert found.expected.choice == "ring Simple"
+    assert found.expected.time_s == predict(load("dgx1-v100", rates="nccl"), SIX).best("allreduce", found.size).time_s
+    assert found.load is not None
+    assert found.load.algorithm == "chains"
+    assert found.sentence().endswith("in place of 23.91 GB/s, 2 times as fast")
+    assert found.load.exported is not None
+    graphs = nccl_graph.read_text(found.load.exported.files[""], "graph.xml")
+    nccl_graph.check(graphs, [0, 1, 2, 3, 4, 7])
+    assert found.load.exported.environment["NCCL_ALGO"] == "allreduce:tree"
+
+
+def test_all_eight_have_nothing_to_gain() -> None:
+    found = advise(*dgx1())
+    check(found)
+    assert (found.load, found.alternative) == (None, None)
+    assert "nothing worth loading: by itself NCCL gets 99 % of the bound" in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("multicast", "scope", "choice"), [(True, "cut", "nvls Simple"), (False, "tree-optimum", "ring Simple")]
+)
+def test_nvls_is_judged_by_a_bound_that_lets_switches_add(multicast: bool, scope: str, choice: str) -> None:
+    machine = load("hgx-h200", rates="nccl")
+    found = advise(machine.select(), machine, multicast=multicast)
+    check(found)
+    assert (found.bound.scope, found.expected.choice) == (scope, choice)
+    assert found.load is None
+
+
+def test_other_runtimes_where_nccl_cannot_follow() -> None:
+    machine = load("dgx-a100", nodes=2, rates="nccl")
+    found = advise(machine.select(), machine)
+    check(found)
+    assert found.load is None
+    assert found.alternative is not None
+    assert (found.alternative.algorithm, found.alternative.format) == ("packed", "msccl-xml")
+    assert found.alternative.exported is not None
+    assert found.alternative.exported.files[""].lstrip().startswith("<algo ")
+
+
+def test_where_nccl_does_not_run() -> None:
+    aurora = load("aurora")
+    found = advise(aurora.select(), aurora)
+    check(found)
+    assert (found.loadable, found.other) == (None, None)
+    assert "NCCL does not run here; packed reaches 240.1 GB/s algbw, rings 57.14 GB/s" in found.sentence()
+
+
+@pytest.mark.parametrize("collective", ["allgather", "broadcast", "alltoall"])
+def test_other_collectives(collective: str) -> None:
+    found = advise(*dgx1(), collective=collective)
+    check(found)
+    assert found.collective == Collective(collective)
+    data = found.to_dict()
+    assert data["best"]["algbw_GBps"] * 1e9 <= float(found.bound.rate) * (1 + 1e-9)
+    assert data["nccl"]["algbw_GBps"] > 0
+
+
+def test_small_sizes_are_left_alone() -> None:
+    found = advise(*dgx1(SIX), size=8192)
+    check(found)
+    assert (found.load, found.alternative) == (None, None)
+    assert "latency decides at this size" in found.sentence()
+
+
+def test_gpus_that_are_not_connected() -> None:
+    with pytest.raises(InfeasibleError, match="does not connect the members"):
+        dgx1(["gpu0", "gpu5"])
