@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import Algorithm, algorithm, candidates
 from blinksim.bounds.quick import quick_bound
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import ROOTED, Collective, busbw_factor
 from blinksim.cost.alpha_beta import Cost, cost
 from blinksim.cost.terms import Term
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
@@ -116,11 +116,10 @@ class Projection:
 
 def sends_needed(name: str, collective: str, ranks: int) -> int:
     """About how many sends the schedule of an elementary algorithm has: quadratic for some, linear for trees."""
-    if name in ("ring", "hierarchical", "direct", "two_shot"):
+    quadratic = ("ring", "hierarchical", "direct", "two_shot", "halving_doubling", "recursive_doubling")
+    if name in quadratic and not (name == "direct" and collective in ROOTED):
         return 2 * ranks * ranks
-    if name in ("halving_doubling", "recursive_doubling") or collective == "alltoall":
-        return 2 * ranks * ranks
-    return 4 * ranks
+    return (64 if name == "chain_tree" else 4) * ranks
 
 
 def build(topology: Topology, collective: Collective, entry: Algorithm, **options: Any) -> Schedule:

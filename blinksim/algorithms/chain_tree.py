@@ -18,12 +18,15 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce",)
+# As many channels as NCCL has in every version (NCCL 2.24: 32, two per chain).
+_HEADS = 16
 
 
 def _channels(groups: list[list[int]]) -> list[tuple[Parents, int]]:
-    """For every local rank two trees over all ranks, with their roots."""
+    """For every local rank, or `_HEADS` of them, two trees over all ranks, with their roots."""
     trees = []
-    for head in range(min(map(len, groups))):
+    local = min(map(len, groups))
+    for head in range(0, local, -(-local // _HEADS)):
         chains = [group[head:] + group[:head] for group in groups]
         below = {b: a for chain in chains for a, b in itertools.pairwise(chain)}
         for parents, root in two_trees(len(groups)):

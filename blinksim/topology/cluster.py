@@ -15,7 +15,7 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.topology.graph import Device, Link, Topology
 
 SHAPES = ("switch", "tree", "direct")
-MOST_DEVICES = 2_000_000
+MOST_DEVICES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,10 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     for port in fabric.ports:
         node.device(port)
     if nodes * len(node.devices) > MOST_DEVICES:
-        raise InputError(f"{nodes} nodes of {len(node.devices)} devices are more than {MOST_DEVICES:,} devices")
+        raise InputError(
+            f"{nodes} nodes of {len(node.devices)} devices are more than {MOST_DEVICES:,} devices; "
+            "--model projection needs one node only"
+        )
     devices = [replace(d, name=f"n{i}.{d.name}", node=i) for i in range(nodes) for d in node.devices]
     links = [
         replace(x, src=f"n{i}.{x.src}", dst=f"n{i}.{x.dst}", bus=None if x.bus is None else f"n{i}.{x.bus}")
