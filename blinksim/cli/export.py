@@ -97,9 +97,7 @@ def _advice(found: Any, output: str) -> list[str]:
         lines += ["  set, for one command:"]
         lines += [f"    export {key}={shlex.quote(value)}" for key, value in found.variables(output).items()]
     if found.proof:
-        lines += (
-            ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  try it:"]
-        )
+        lines += ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  try it:"]
         lines += [f"    {line.replace('{file}', output)}" for line in found.proof]
     lines += [f"  note     {text}" for text in found.notes]
     if found.caution:
