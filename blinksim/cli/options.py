@@ -16,8 +16,8 @@ from blinksim.errors import InputError
 F = TypeVar("F", bound=Callable[..., Any])
 
 MACHINE_HELP = (
-    "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, or a shape "
-    "such as torus:4x4."
+    "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, or a "
+    "shape such as torus:4x4."
 )
 
 _OPTIONS = (

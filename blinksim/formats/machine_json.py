@@ -62,7 +62,18 @@ def machine_from_json(entry: Entry) -> Topology:
     links = tuple(_read_link(item) for item in fields["links"].items())
     nodes = fields["nodes"].whole(1, _MOST)
     try:
-        return Topology(name, devices, links, nodes=nodes, rates=rates, source=source, **lists)
+        return Topology(
+            name,
+            devices,
+            links,
+            members=lists["members"],
+            relays=lists["relays"],
+            collective_links=lists["collective_links"],
+            inter_node_links=lists["inter_node_links"],
+            nodes=nodes,
+            rates=rates,
+            source=source,
+        )
     except InputError as error:
         raise entry.wrong(str(error)) from None
 
