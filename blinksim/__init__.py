@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from blinksim.machines import load as load
     from blinksim.schedule.verify import verify as verify
     from blinksim.simulate import simulate as simulate
+    from blinksim.study.advise import advise as advise
+    from blinksim.study.calibrate import calibrate as calibrate
+    from blinksim.study.calibrate import read_series as read_series
     from blinksim.study.compare import compare as compare
+    from blinksim.study.diagnose import diagnose as diagnose
     from blinksim.study.place import place as place
     from blinksim.synthesis import synthesize as synthesize
     from blinksim.topology.graph import Device as Device
@@ -39,15 +43,19 @@ _HOME = {
     "Link": "topology.graph",
     "Projection": "choose",
     "Topology": "topology.graph",
+    "advise": "study.advise",
+    "calibrate": "study.calibrate",
     "compare": "study.compare",
     "contest": "choose",
     "bound": "bounds",
+    "diagnose": "study.diagnose",
     "execute": "execute",
     "load": "machines",
     "place": "study.place",
     "plot": "study.plots",
     "project": "choose",
     "read_schedule": "formats.schedule_json",
+    "read_series": "study.calibrate",
     "simulate": "simulate",
     "synthesize": "synthesis",
     "verify": "schedule.verify",

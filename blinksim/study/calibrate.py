@@ -7,6 +7,7 @@ are what is fitted (`blinksim.study.robust`). A class that no measurement depend
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +17,9 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.formats import nccl_tests
 from blinksim.formats.rates_yaml import ClassRates, RateTable
+from blinksim.study.logs import members_of
 from blinksim.study.ring_model import RingModel
 from blinksim.study.robust import Floats, RobustFit, fit
 from blinksim.units import format_rate, format_time
@@ -57,6 +60,16 @@ class Series:
         samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
         root = max(0, run.rows[0].root)
         return cls(topology, Collective(run.collective, root), samples)
+
+
+def read_series(path: str | os.PathLike[str], machine: Topology, collective: str = "") -> tuple[Series, ...]:
+    """The series in a log of nccl-tests; each on the members of `machine` that the log names.
+
+    collective: which tests to take, or what they are of if the log does not say. Raises `FileError` and `InputError`
+    as `blinksim.formats.nccl_tests.read` and `select` do, and `InputError` for a log of another machine.
+    """
+    runs = nccl_tests.select(nccl_tests.read(path), collective)
+    return tuple(Series.of(run, machine.select(members_of(run, machine))) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)

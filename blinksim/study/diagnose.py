@@ -7,6 +7,7 @@ which on the measurement stays behind the model is named, with the link class th
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.bounds.results import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
+from blinksim.formats import nccl_tests
 from blinksim.study.expectation import Expectation, Expected
 from blinksim.study.logs import check_members
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
@@ -233,15 +235,16 @@ class Diagnosis:
 
 
 def diagnose(
-    runs: Run | Sequence[Run],
+    runs: Run | Sequence[Run] | os.PathLike[str] | str,
     part: Topology,
     machine: Topology | None = None,
     *,
     in_place: bool = False,
     multicast: bool = True,
 ) -> Diagnosis:
-    """Compares tests of one collective (`blinksim.formats.nccl_tests`) with what the machine should give.
+    """Compares tests of one collective with what the machine should give.
 
+    runs: tests (`blinksim.formats.nccl_tests`), or the path of a log that holds those of one collective.
     part: the selected part that they ran on; its rates are those of the bound. machine: all of the machine at the rates
     for NCCL's model, ``nccl`` where it has them (default: what `part` was selected from has to do). in_place: take the
     times in place, where there are both. multicast: whether NCCL may use NVLS.
@@ -249,7 +252,9 @@ def diagnose(
     Raises `InputError` for a log without usable rows or of another number of ranks, `InfeasibleError` where the links
     do not connect the members.
     """
-    given = [runs] if not isinstance(runs, Sequence) else list(runs)
+    if isinstance(runs, str | os.PathLike):
+        runs = nccl_tests.select(nccl_tests.read(runs))
+    given = [runs] if isinstance(runs, nccl_tests.Run) else list(runs)
     for run in given:
         check_members(run, part)
     first = given[0]
