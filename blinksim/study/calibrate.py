@@ -248,7 +248,7 @@ class _Problem:
             row = classes.setdefault(kind, {})
             if what == "bandwidth":
                 parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low))
-                row["bandwidth"] = Fraction(round(rate / factor))
+                row["bandwidth"] = _rounded_rate(rate / factor)
                 before[parameters[-1]] = rate
             else:
                 alpha = latency + overhead
@@ -302,6 +302,11 @@ def _alpha_of(model: RingModel, kind: str) -> float:
         return model.alpha
     step = 1e-6
     return (model.scaled({kind: 1 + step}, {}).alpha - model.alpha) / step
+
+
+def _rounded_rate(rate: float) -> Fraction:
+    """To five digits: further ones are noise, and would stand in every exact answer."""
+    return Fraction(f"{rate:.4e}")
 
 
 def _rounded(seconds: float) -> float:

@@ -288,7 +288,8 @@ def small_times(found: Diagnosis) -> str:
     if len(slow) < max(1, len(small) // 2):
         return ""
     line = slow[0]
+    why = "launching and waiting, not the links" if found.first_behind is None else "slow as well"
     return (
         f"{format_time(line.time_s)} at {format_size(line.size)}, where the model has "
-        f"{format_time(line.expected.time_s)}: launching and waiting, not the links"
+        f"{format_time(line.expected.time_s)}: {why}"
     )
