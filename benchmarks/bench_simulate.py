@@ -91,7 +91,7 @@ def grid_forest(side: int) -> Schedule:
 
 
 def compiled() -> Callable[[Work, int, bool], tuple[float, int]] | None:
-    """The C++ loop as a function of (work, pieces, paced) -> (seconds, ticks)."""
+    """The C++ loop as a function of (work, pieces, turns) -> (seconds, ticks)."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return None
@@ -100,10 +100,10 @@ def compiled() -> Callable[[Work, int, bool], tuple[float, int]] | None:
     source = Path(__file__).with_name("priority_queue.cpp")
     subprocess.run([compiler, "-O3", "-std=c++17", "-o", str(program), str(source)], check=True)
 
-    def run(work: Work, pieces: int, paced: bool) -> tuple[float, int]:
+    def run(work: Work, pieces: int, turns: bool) -> tuple[float, int]:
         order = np.lexsort((work.after, work.before))
         starts = np.searchsorted(work.before[order], np.arange(work.count + 1))
-        sizes = [work.count, pieces, len(order), int(work.resource.max()) + 1, int(paced)]
+        sizes = [work.count, pieces, len(order), int(work.resource.max()) + 1, int(turns)]
         arrays = (sizes, work.resource, work.hold, work.lag, starts, work.after[order], work.fan_in)
         (folder / "work").write_bytes(b"".join(np.asarray(a, dtype=np.int64).tobytes() for a in arrays))
         printed = subprocess.run([str(program), str(folder / "work")], check=True, capture_output=True, text=True)
@@ -138,10 +138,10 @@ def main() -> None:
         graph = held or stages(schedule)
         work = timed(graph, 1 << 28, pieces, Options())
         count = int((graph.send >= 0).sum()) * pieces
-        paced = schedule.form == "forest"
+        turns = schedule.form == "forest"
         if engine == "events":
             def run() -> heap.Run:
-                return heap.fifo(work, pieces, paced=paced, record=False)
+                return heap.fifo(work, pieces, turns=turns, record=False)
         elif engine == "rounds":
             def run() -> heap.Run:
                 return waves.in_rounds(work, pieces)[0]
@@ -159,7 +159,7 @@ def main() -> None:
         spent = best(options.runs, run)
         other = ""
         if native is not None and count < 3e7 and engine in ("events", "rounds", "steps"):
-            seconds, ticks = min(native(work, pieces, paced) for _ in range(options.runs))
+            seconds, ticks = min(native(work, pieces, turns) for _ in range(options.runs))
             if engine == "events":
                 assert ticks == run().finish, "the compiled loop finds another time"
             other = f"{count / seconds:10.2g} {seconds / spent:7.2f}"

@@ -33,9 +33,9 @@ Examples:
     help="How a link serves: in order of arrival; in rounds; shared in proportion to the trees' shares, or equally.",
 )
 @click.option(
-    "--sources",
-    type=click.Choice(["paced", "burst"]),
-    help="Whether a source offers piece after piece or all at once.  [default: paced for trees, burst for steps]",
+    "--offer",
+    type=click.Choice(["turns", "burst"]),
+    help="How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for trees]",
 )
 @click.option("--slots", type=click.IntRange(1), help="Pieces that a connection has room for.  [default: no limit]")
 @click.option(
@@ -75,7 +75,7 @@ def command(schedule: str, size: str, **options: Any) -> None:
         if options[key]:
             # Before the work, not after it.
             check_target(options[key], options["force"])
-    given = {key: options[key] for key in ("service", "sources", "slots", "protocol", "switching")}
+    given = {key: options[key] for key in ("service", "offer", "slots", "protocol", "switching")}
     timeline = simulate(read_schedule(schedule), amount, chunk=chunk, launch=launch, **given)
     if options["trace"]:
         from blinksim.formats.chrome_trace import write_trace

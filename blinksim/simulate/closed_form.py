@@ -17,10 +17,10 @@ import numpy as np
 from blinksim.simulate.work import Work
 
 
-def makespan(work: Work, pieces: int, *, paced: bool = False) -> int | None:
+def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     """Ticks of `pieces` of everything under first-come-first-served, None if it is none of the patterns.
 
-    paced: whether a source offers its next piece when the one before has left; levels then mix if there are several.
+    turns: whether a stage puts its next piece in line when the one before has left; levels then mix.
     """
     if not work.count:
         return 0
@@ -34,7 +34,7 @@ def makespan(work: Work, pieces: int, *, paced: bool = False) -> int | None:
     if not len(work.after):
         return _unlinked(work, pieces, start)
     hold, lag = int(work.hold[0]), int(work.lag[0])
-    if (paced and pieces > 1) or (work.hold != hold).any() or (work.lag != lag).any():
+    if (turns and pieces > 1) or (work.hold != hold).any() or (work.lag != lag).any():
         return None
     if pattern != "lock step":
         return None

@@ -23,7 +23,7 @@ from blinksim.simulate.work import Ticks, Work
 
 SERVICES = ("fifo", "static", "weighted", "equal")
 ENGINES = ("auto", "closed-form", "waves", "heap")
-SOURCES = ("paced", "burst")
+OFFERS = ("turns", "burst")
 MOST_EVENTS = 50_000_000
 
 
@@ -47,7 +47,7 @@ def outcome(
     *,
     service: str = "fifo",
     engine: str = "auto",
-    sources: str | None = None,
+    offer: str | None = None,
     slots: int | None = None,
     tail: bool = True,
     record: bool = False,
@@ -55,16 +55,16 @@ def outcome(
     """The makespan of `pieces` of everything.
 
     service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for steps),
-    ``weighted`` or ``equal`` sharing. engine: ``auto`` or the one to use. sources: how chunks enter their first link
-    under ``fifo``: ``paced`` (default for forests), the next piece when the one before has left, or ``burst`` (default
-    for steps), all at once. slots: pieces that a connection holds, None for no limit (``fifo`` only). tail: whether
-    ``static`` rounds may stop where the growth is certain. record: whether to keep the starts. Raises `InputError` for
-    options that do not go together.
+    ``weighted`` or ``equal`` sharing. engine: ``auto`` or the one to use. offer: how pieces stand in line under
+    ``fifo``: in ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst`` (default
+    for steps), everything that is there. slots: pieces that a connection holds, in place of turns; None for no limit
+    (``fifo`` only). tail: whether ``static`` rounds may stop where the growth is certain. record: whether to keep the
+    starts. Raises `InputError` for options that do not go together.
     """
     steps = graph.schedule.form == "steps"
-    offered = sources or ("burst" if steps else "paced")
+    offered = offer or ("burst" if steps else "turns")
     _check(service, engine, offered, slots)
-    paced = offered == "paced"
+    turns = offered == "turns"
     if slots is not None:
         owner, first, last = _connections(graph)
         return _full(lambda n: heap.bounded(work, n, owner, first, last, slots), work, pieces, "heap")
@@ -78,27 +78,27 @@ def outcome(
             return _full(lambda n: waves.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
         return _in_rounds(work, pieces, tail, record)
     if engine in ("auto", "closed-form") and not record:
-        known = closed_form.makespan(work, pieces, paced=paced)
+        known = closed_form.makespan(work, pieces, turns=turns)
         if known is not None:
             return Outcome(known, "closed-form", 0)
         if engine == "closed-form":
             raise InputError(f"there is no formula for {graph.schedule.algorithm} here; take waves or heap")
-    if engine == "waves" or (engine == "auto" and not paced):
-        found = None if paced else _first_come_waves(work, pieces, record)
+    if engine == "waves" or (engine == "auto" and not turns):
+        found = None if turns else _first_come_waves(work, pieces, record)
         if found is not None:
             return found
         if engine == "waves":
             raise InputError("first come, first served is no static order here; take the heap, or service static")
-    return _full(lambda n: heap.fifo(work, n, paced=paced, record=record), work, pieces, "heap")
+    return _full(lambda n: heap.fifo(work, n, turns=turns, record=record), work, pieces, "heap")
 
 
-def _check(service: str, engine: str, sources: str, slots: int | None) -> None:
+def _check(service: str, engine: str, offer: str, slots: int | None) -> None:
     if service not in SERVICES:
         raise unknown("service", service, SERVICES)
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
-    if sources not in SOURCES:
-        raise unknown("kind of sources", sources, SOURCES)
+    if offer not in OFFERS:
+        raise unknown("offer", offer, OFFERS)
     if slots is not None and (service != "fifo" or engine not in ("auto", "heap")):
         raise InputError("slots need service fifo and the heap engine")
     if slots is not None and slots < 1:

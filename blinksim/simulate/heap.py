@@ -4,12 +4,12 @@ With FIFO servers a link's next free time is known when a piece becomes ready fo
 the usual second one (the link falls free) is not needed. An event is a single integer: the time, then the piece, then
 the stage, which is the order in which ties are served.
 
-How sources offer their data matters more than how links serve it. Where all pieces stand in front of the first link
-from the start (a burst), what others want to pass through that link waits for the last of them, links further down
-stand idle meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the bound at any
-number of pieces, the more the deeper its trees are. A paced source offers the next piece of a chunk when its link has
-taken the one before, as a thread block that copies piece after piece does; then the excess falls with the number of
-pieces.
+How pieces come to stand in line matters more than how links serve. If all that is there stands in line (a burst), what
+others want to pass through a link waits for the last of it, links further down stand idle meanwhile, and a packed
+forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the bound at any number of pieces, the more the
+deeper its trees are. If only the sources are paced, deep chains still lose a third. In turns, every stream (a send of
+one chunk) has one piece in line at each server, as a thread block has that copies piece after piece; then the excess
+falls with the number of pieces.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def successors(work: Work) -> Successors:
 
 
 def fifo(
-    work: Work, pieces: int | Sequence[int], *, paced: bool | Sequence[bool] = False, record: bool = True
+    work: Work, pieces: int | Sequence[int], *, turns: bool | Sequence[bool] = False, record: bool = True
 ) -> Run:
     """Runs `pieces` of everything (or so many of each stage), first come, first served, ties by piece, then stage.
 
-    paced: whether a source offers its next piece when the one before has left, instead of all at once; for all stages
-    or for each. record: whether to return when each stage began (8 bytes for each; -1 for pieces that a stage does
-    not have).
+    turns: whether a stage puts its next piece in line when the one before has left, instead of when it is there; for
+    all stages or for each. record: whether to return when each stage began (8 bytes for each; -1 for pieces that a
+    stage does not have).
     """
     count = work.count
     if not count:
@@ -77,24 +77,25 @@ def fifo(
     one = 1 << bits
     resource, hold, lag = work.resource.tolist(), work.hold.tolist(), work.lag.tolist()
     follow = successors(work)
-    need = work.fan_in.tolist()
-    timeless = work.timeless.tolist()
+    need, timeless = work.fan_in.tolist(), work.timeless.tolist()
     slow = [n > 1 or joint for n, joint in zip(need, timeless, strict=True)]
     free = [0] * (int(work.resource.max()) + 1)
     begin = array("q", [-1]) * ((most << bits) if record else 1)
     finish = 0
-    pacing = [paced] * count if isinstance(paced, bool) else list(paced)
-    source = [pace and n == 0 for pace, n in zip(pacing, need, strict=True)]
-    if any(source):
+    taking = [turns] * count if isinstance(turns, bool) else list(turns)
+    if any(taking):
         turn: list[Turn] = [None] * count
         roots = np.flatnonzero(work.fan_in == 0).tolist()
-        offered = ((s, p) for s in roots for p in range(1 if source[s] else amounts[s]))
+        offered = ((s, p) for s in roots for p in range(1 if taking[s] else amounts[s]))
         heap = [(int(work.release[s]) << shift) | (p << bits) | s for s, p in offered]
     else:
         heap, turn = _injected(work, amounts, bits, shift, free)
     heapify(heap)
+    # Of stages that take turns: whether a piece is in line, what is there behind it, when the last one left.
+    in_line = [pace and n == 0 for pace, n in zip(taking, need, strict=True)]
+    behind: dict[int, deque[int]] = {}
+    left_at = [0] * count
     # Most stages pass their piece to one other; those take the short way.
-    ordinary = [following is None and not origin for following, origin in zip(turn, source, strict=True)]
     single = [t[0] if len(t) == 1 and not slow[t[0]] else -1 for t in follow]
     waiting: dict[int, int] = {}
     left: dict[int, int] = {}
@@ -103,61 +104,72 @@ def fifo(
         time = code >> shift
         key = code & mask
         stage = key & low
-        if ordinary[stage]:
+        used = False
+        following = turn[stage]
+        if following is None:
             server = resource[stage]
             start = free[server]
             if time > start:
                 start = time
-            free[server] = start + hold[stage]
-            only = single[stage]
-            if only >= 0:
-                if record:
-                    begin[key] = start
-                heapreplace(heap, ((start + lag[stage]) << shift) | (key - stage + only))
-                continue
-            used = False
-        elif source[stage]:
-            server = resource[stage]
-            start = max(time, free[server])
             gone = free[server] = start + hold[stage]
-            used = (key >> bits) + 1 < amounts[stage]
-            if used:
-                heapreplace(heap, (gone << shift) | (key + one))
+            if taking[stage]:
+                if need[stage]:
+                    line = behind.get(stage)
+                    if line:
+                        code = line.popleft()
+                        if code >> shift < gone:
+                            code = (gone << shift) | (code & mask)
+                        heapreplace(heap, code)
+                        used = True
+                    else:
+                        in_line[stage] = False
+                        left_at[stage] = gone
+                elif (key >> bits) + 1 < amounts[stage]:
+                    heapreplace(heap, (gone << shift) | (key + one))
+                    used = True
         else:
             # All of a server's initial pieces are in front of it from the beginning; their starts are known.
             start = time
-            following = turn[stage]
-            assert following is not None
             after, step, last = following
             again = (key - stage) + step
             if again >> bits < last:
                 heapreplace(heap, ((time + hold[stage]) << shift) | (again + after))
                 used = True
-            else:
-                used = False
         if record:
             begin[key] = start
         done = start + lag[stage]
-        targets = follow[stage]
-        if not targets:
+        base = key - stage
+        target = single[stage]
+        ready: Sequence[tuple[int, int]] = ()
+        if target >= 0:
+            ready = ((done, base + target),)
+        elif not follow[stage]:
             if done > finish:
                 finish = done
-            if not used:
-                heappop(heap)
-            continue
-        base = key - stage
-        for target in targets:
-            if slow[target]:
-                for ready, item in _collected(target, done, base, need, timeless, follow, waiting, left):
-                    if used:
-                        heappush(heap, (ready << shift) | item)
-                    else:
-                        heapreplace(heap, (ready << shift) | item)
-                        used = True
-            elif used:
-                heappush(heap, (done << shift) | base | target)
+        else:
+            found: list[tuple[int, int]] = []
+            for target in follow[stage]:
+                if slow[target]:
+                    found += _collected(target, done, base, need, timeless, follow, waiting, left)
+                else:
+                    found.append((done, base + target))
+            ready = found
+        for when, item in ready:
+            target = item & low
+            if taking[target]:
+                if in_line[target]:
+                    line = behind.get(target)
+                    if line is None:
+                        line = behind[target] = deque()
+                    line.append((when << shift) | item)
+                    continue
+                in_line[target] = True
+                if left_at[target] > when:
+                    when = left_at[target]
+            if used:
+                heappush(heap, (when << shift) | item)
             else:
-                heapreplace(heap, (done << shift) | base | target)
+                heapreplace(heap, (when << shift) | item)
                 used = True
         if not used:
             heappop(heap)

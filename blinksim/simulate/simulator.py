@@ -27,7 +27,7 @@ def simulate(
     chunk: int | None = None,
     pieces: int | None = None,
     service: str = "fifo",
-    sources: str | None = None,
+    offer: str | None = None,
     slots: int | None = None,
     protocol: str = "simple",
     switching: str = "cut-through",
@@ -40,7 +40,7 @@ def simulate(
     A link is busy with a piece for its bytes over the bandwidth, and the first link of a route for the sender's
     overhead too; the latency passes afterwards, while the next piece is sent. chunk: bytes of a piece at most, or
     pieces: into how many every chunk is cut (default: as many as give the least time). service: ``fifo``, ``static``,
-    ``weighted``, ``equal``; sources: ``paced`` or ``burst``; slots: pieces that a connection has room for
+    ``weighted``, ``equal``; offer: ``turns`` or ``burst``; slots: pieces that a connection has room for
     (`blinksim.simulate.engine.outcome`). protocol: ``simple``, ``ll`` or ``ll128``. switching: ``cut-through`` or
     ``store-and-forward`` at the devices inside a route. gamma: seconds per byte that a rank reduces. launch: seconds
     before anything starts. engine: ``auto``, ``closed-form``, ``waves`` or ``heap``.
@@ -63,7 +63,7 @@ def simulate(
         work = timed(graph, size, count, options)
         if how != service:
             return work, outcome(graph, work, count, service=how)
-        return work, outcome(graph, work, count, service=service, engine=engine, sources=sources, slots=slots)
+        return work, outcome(graph, work, count, service=service, engine=engine, offer=offer, slots=slots)
 
     def trial(count: int) -> float:
         # Where trials would be slow, rounds show well enough what more pieces bring.
@@ -82,7 +82,7 @@ def simulate(
         raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller --chunk")
     work, found = run(count)
     bound = _bound(schedule, size, options)
-    offered = sources or ("burst" if schedule.form == "steps" else "paced")
+    offered = offer or ("burst" if schedule.form == "steps" else "turns")
     timeline = Timeline(
         schedule, size, count, service, offered, slots, protocol, options, graph, work, found, float(bound), tried
     )

@@ -68,7 +68,7 @@ class Transfer:
 class Timeline:
     """The simulated run of a schedule for one size.
 
-    size: bytes. pieces: into which every chunk was cut. service, sources, slots: the discipline (see `outcome`).
+    size: bytes. pieces: into which every chunk was cut. service, offer, slots: the discipline (see `outcome`).
     protocol: what share of the traffic is data. found: ticks and the engine. bound_s: seconds that no schedule with
     these loads, and none of this collective as far as its bound says, can beat.
     """
@@ -77,7 +77,7 @@ class Timeline:
     size: int
     pieces: int
     service: str
-    sources: str
+    offer: str
     slots: int | None
     protocol: str
     options: Options
@@ -114,7 +114,8 @@ class Timeline:
     def discipline(self) -> str:
         """How links are served, in words."""
         ways = {
-            "fifo": f"first come, first served, {self.sources} sources",
+            "fifo": "first come, first served, "
+            + ("one piece of a tree in line" if self.offer == "turns" else "all pieces in line"),
             "static": "in rounds, piece by piece through all trees"
             if self.schedule.form == "forest"
             else "level by level",
@@ -166,7 +167,7 @@ class Timeline:
         if run is not None and run.start is not None and len(run.start) == shown:
             return shown, self.found
         return shown, outcome(
-            self.graph, self.work, shown, service=self.service, sources=self.sources, slots=self.slots, tail=False,
+            self.graph, self.work, shown, service=self.service, offer=self.offer, slots=self.slots, tail=False,
             record=True,
         )  # fmt: skip
 
@@ -254,7 +255,7 @@ class Timeline:
             "pieces": self.pieces,
             "piece_bytes": self.piece_bytes,
             "service": self.service,
-            "sources": self.sources,
+            "offer": self.offer,
             "slots": self.slots,
             "protocol": self.protocol,
             "switching": self.options.switching,

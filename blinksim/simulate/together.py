@@ -1,6 +1,7 @@
 """Several collectives on the same links at once: a tenant and its neighbour, the keys of a training step.
 
-Each keeps its own pieces and sources; links serve whatever comes first, ties by piece, then in the order of the list.
+Each keeps its own pieces; forests take turns, steps do not (`outcome`). Links serve whatever comes first, ties by
+piece, then in the order of the list.
 A push-pull is MXNet's name for the allreduce of one key (array of parameters); a program issues some number of them
 before it waits, and those overlap (MXNet multi-tree wiki page, figures 6 and 7: 1 and 150 before a wait).
 """
@@ -74,7 +75,7 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
         raise InputError("no collectives to simulate; give at least one")
     options = Options(efficiency(protocol), gamma)
     graphs: dict[int, Stages] = {}
-    parts, paced = [], list[bool]()
+    parts, turns = [], list[bool]()
     for job in jobs:
         if job.size < 1 or (job.pieces is not None and job.pieces < 1) or job.start_s < 0:
             raise InputError("a collective needs at least 1 byte and 1 piece, and starts at 0 s or later")
@@ -82,13 +83,13 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
             graphs[id(job.schedule)] = stages(job.schedule, reduction=gamma > 0)
         graph = graphs[id(job.schedule)]
         parts.append((graph, job.size, job.pieces or cost(job.schedule, job.size).pieces, job.start_s))
-        paced += [job.schedule.form == "forest"] * graph.count
+        turns += [job.schedule.form == "forest"] * graph.count
     work = merged(parts, options)
     pieces = [count for graph, _, count, _ in parts for _ in range(graph.count)]
     amounts = np.array(pieces, dtype=np.int64)
     if int(amounts.sum()) > 50_000_000:
         raise InputError(f"{int(amounts.sum()):,} transfers are too many to simulate at once; take fewer pieces")
-    run = heap.fifo(work, pieces, paced=paced)
+    run = heap.fifo(work, pieces, turns=turns)
     assert run.start is not None
     rows = np.arange(len(run.start))[:, None] < amounts
     done = np.where(rows & ~work.timeless, run.start + work.lag, 0)

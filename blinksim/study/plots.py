@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InputError
+from blinksim.study.plot_style import COLOURS, FORMATS, MARKERS, check, figure, save
+from blinksim.study.plot_sweep import sweep
+from blinksim.study.plot_topology import topology
+from blinksim.study.plot_trees import trees
 from blinksim.units import format_size, format_size_about
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.study.compare import Comparison
 
-# Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without it.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-FORMATS = (".png", ".svg", ".pdf")
-
-
-def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
-    """An empty figure in the house style: no window, a light grid, no frame on top and right."""
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(width, height), layout="constrained", dpi=150)
-    axes = drawn.add_subplot()
-    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    return drawn, axes
-
-
-def check(path: str | Path, *, force: bool = False) -> Path:
-    """Whether a picture can be written to `path`, before the work for it begins; raises as `save` does."""
-    from blinksim.formats.text_files import check_target
-
-    target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise InputError(f"{target}: a picture ends in {', '.join(FORMATS)}")
-    check_target(target, force)
-    return target
-
-
-def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
-    """Writes a figure as PNG, SVG or PDF, by the ending; an existing file only with `force`.
-
-    Raises `InputError` for another ending, an existing file and a folder that is not there.
-    """
-    from io import BytesIO
-
-    from blinksim.formats.text_files import write_bytes
-
-    target = check(path, force=force)
-    picture = BytesIO()
-    drawn.savefig(picture, format=target.suffix[1:].lower())
-    write_bytes(target, picture.getvalue(), force)
-    return target
+__all__ = [
+    "COLOURS",
+    "FORMATS",
+    "MARKERS",
+    "check",
+    "compare",
+    "figure",
+    "save",
+    "sweep",
+    "topology",
+    "trees",
+]
 
 
 def compare(comparison: Comparison, most: int = 8) -> Figure:
@@ -111,3 +81,12 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
     )
     axes.legend(fontsize=8, frameon=False)
     return drawn
+
+
+def __getattr__(name: str) -> Any:
+    # Pictures of simulated runs live in a module of their own, which needs `figure` from here.
+    if name in ("gantt", "utilisation"):
+        from blinksim.study import timeline_plots
+
+        return getattr(timeline_plots, name)
+    raise AttributeError(f"module 'blinksim.study.plots' has no attribute {name!r}")

@@ -89,12 +89,12 @@ def test_levels_served_in_order_of_arrival_are_first_come_first_served(
 @SMALL
 @given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.booleans())
 def test_formulas_agree_with_events(
-    schedule: Schedule, pieces: int, times: tuple[float, float, int], paced: bool
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], turns: bool
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
-    known = closed_form.makespan(work, pieces, paced=paced)
+    known = closed_form.makespan(work, pieces, turns=turns)
     if known is not None:
-        assert known == heap.fifo(work, pieces, paced=paced).finish
+        assert known == heap.fifo(work, pieces, turns=turns).finish
 
 
 @SMALL
@@ -107,7 +107,7 @@ def test_nothing_beats_the_loads_or_the_longest_path(
     shared = resources(schedule.topology)
     loads = resource_loads(schedule, shared)
     needed = max((10**6 * load / rate for rate, load in zip(shared.rate, loads, strict=True)), default=Fraction(0))
-    options = [{}] if service != "fifo" else [{"sources": "paced"}, {"sources": "burst"}, {"slots": 1}, {"slots": 2}]
+    options = [{}] if service != "fifo" else [{"offer": "turns"}, {"offer": "burst"}, {"slots": 1}, {"slots": 2}]
     for extra in options:
         found = outcome(graph, work, pieces, service=service, **extra)
         assert found.finish >= work.critical
@@ -115,12 +115,12 @@ def test_nothing_beats_the_loads_or_the_longest_path(
 
 
 @SMALL
-@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["paced", "burst", "slots"]))
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["turns", "burst", "slots"]))
 def test_servers_pass_one_piece_at_a_time_and_everything_once(
-    schedule: Schedule, pieces: int, times: tuple[float, float, int], sources: str
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], offer: str
 ) -> None:
     graph, work = work_of(retimed(schedule, *times), pieces)
-    extra = {"slots": 2} if sources == "slots" else {"sources": sources}
+    extra = {"slots": 2} if offer == "slots" else {"offer": offer}
     found = outcome(graph, work, pieces, record=True, engine="heap", **extra)
     assert found.run is not None
     start = found.run.start
@@ -185,7 +185,7 @@ def test_options_that_do_not_go_together_are_refused() -> None:
     for options, text in (
         ({"service": "lifo"}, "unknown service"),
         ({"engine": "magic"}, "unknown engine"),
-        ({"sources": "none"}, "unknown kind of sources"),
+        ({"offer": "none"}, "unknown offer"),
         ({"switching": "circuit"}, "unknown kind of switching"),
         ({"protocol": "ll64"}, "unknown protocol"),
         ({"slots": 0}, "at least 1"),

@@ -122,7 +122,7 @@ def test_double_binary_tree_through_one_port(n: int, fill: int) -> None:
     # tau 2 and alpha 1: half a tick is the unit of the published figures (4.5 and 16.5).
     schedule = built("double_binary", egress_ports(n, 1), "allreduce")
     for pieces in (16, 64):
-        assert ticks(schedule, 2 * pieces * 2 * BYTES, pieces, sources="burst") == 4 * pieces * 2 + fill
+        assert ticks(schedule, 2 * pieces * 2 * BYTES, pieces, offer="burst") == 4 * pieces * 2 + fill
 
 
 def test_star() -> None:
