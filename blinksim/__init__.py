@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from blinksim.study.compare import compare as compare
     from blinksim.study.diagnose import diagnose as diagnose
     from blinksim.study.place import place as place
+    from blinksim.study.sweep import sweep as sweep
     from blinksim.synthesis import synthesize as synthesize
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
@@ -55,6 +56,7 @@ _HOME = {
     "plot": "study.plots",
     "project": "choose",
     "read_schedule": "formats.schedule_json",
+    "sweep": "study.sweep",
     "read_series": "study.calibrate",
     "simulate": "simulate",
     "synthesize": "synthesis",

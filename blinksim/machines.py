@@ -56,17 +56,21 @@ def load(
     machine without a fabric.
     """
     name = os.fspath(name_or_path).strip()
-    topology = _node(name, os.fspath(rates).strip())
+    return assemble(_node(name, os.fspath(rates).strip()), nodes, edits)
+
+
+def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
+    """`node` after `edits`, as a cluster of `nodes` nodes; edits and errors are those of `load`."""
     later = []
     for edit in edits:
         if nodes > 1 and _names_a_node(edit):
             later.append(edit)
         else:
-            topology = topology.edit(edit)
-    topology = topology if nodes == 1 else topology.replicate(nodes)
+            node = node.edit(edit)
+    cluster = node if nodes == 1 else node.replicate(nodes)
     for edit in later:
-        topology = topology.edit(edit)
-    return topology
+        cluster = cluster.edit(edit)
+    return cluster
 
 
 def names() -> list[str]:

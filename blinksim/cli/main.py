@@ -27,6 +27,7 @@ COMMANDS = {
     "diagnose": ("blinksim.cli.diagnose", "Is my bandwidth normal? Compare a log of nccl-tests with model and bound."),
     "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
+    "sweep": ("blinksim.cli.sweep", "What if? Every combination of edits, nodes, sizes and algorithms."),
 }
 
 _EPILOG = """\b

@@ -42,12 +42,25 @@ def list_machines(as_json: bool) -> None:
 @command.command("show", epilog="\b\nExample:\n  blinksim topo show aurora --nodes 2 --rates seed")
 @click.argument("machine")
 @machine_options
+@click.option("--plot", metavar="FILE", help="Draw devices and links as PNG, SVG or PDF; width is bandwidth.")
+@click.option(
+    "--bottleneck", metavar="COLLECTIVE", help="In the picture, shade what the bound of this collective cuts apart."
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @as_json
 def show(machine: str, as_json: bool, **options: Any) -> None:
     """What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs."""
     setting = Setting.of(machine, options)
+    if options["bottleneck"] and not options["plot"]:
+        raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
+    if options["plot"]:
+        from blinksim.study import plots
+
+        plots.check(options["plot"], force=options["force"])
     chosen = any(value is not None for value in (setting.members, setting.links, setting.ranks_per_node))
     topology = setting.select() if chosen or setting.relays != "none" else setting.load()
+    if options["plot"]:
+        _draw(topology if setting.links else topology.select(connected=False), options)
     if as_json:
         print_json({"command": "topo show", **_facts(topology)})
         return
@@ -69,6 +82,19 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
         click.echo(f"  edited  {edit}")
     words = setting.command_line("allreduce").split(" allreduce", 1)
     click.echo(f"next: blinksim project {words[0]} allreduce 256MiB{words[1]}")
+
+
+def _draw(part: Any, options: dict[str, Any]) -> None:
+    """Pictures leave out what no link of the default classes touches, and GPUs that take no part."""
+    from blinksim.study import plots
+
+    found = None
+    if options["bottleneck"]:
+        from blinksim.bounds import bound
+
+        found = bound(part, options["bottleneck"])
+    path = plots.save(plots.topology(part, found), options["plot"], force=options["force"])
+    note(f"drawn: {path}")
 
 
 def _facts(topology: Any) -> dict[str, Any]:

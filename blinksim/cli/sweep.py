@@ -1,0 +1,220 @@
+"""blinksim sweep: every combination of what-ifs, nodes, sizes and algorithms as one table."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.output import csv_text, note, print_json, table
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.units import format_size, format_time
+
+_SHOWN = 40
+
+
+@click.command(
+    "sweep",
+    epilog="""\b
+Examples:
+  blinksim sweep aurora allreduce --sizes 2GB --vary nodes=2,4,8,16 --vary 'xe bandwidth=15GB/s,53GB/s' \\
+      --ranks-per-node 12 --model aurora-projection
+  blinksim sweep dgx1-v100 allreduce --sizes 1MiB,256MiB --algorithms ring,packed --bounds \\
+      --vary 'edit=none;without gpu0-gpu3;degrade gpu0-gpu4 lanes=1'
+  blinksim sweep hgx-h200 allreduce --vary nodes=2,16,128 --workers 2 -o pods.csv --plot pods.png""",
+)
+@click.argument("machine")
+@click.argument("collective")
+@machine_options
+@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@click.option(
+    "--sizes",
+    default="1MiB:256MiB:x16",
+    show_default=True,
+    help="Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB.",
+)
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="WHAT=VALUES",
+    help="What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates); a "
+    "property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by semicolons: "
+    "'edit=none;without gpu3' (and so members, relays, links).",
+)
+@click.option(
+    "--algorithms",
+    default="best",
+    show_default=True,
+    help="Names, separated by commas; best of those that need no solver, or all of them.",
+)
+@click.option(
+    "--model", default="alpha-beta", show_default=True, help="alpha-beta, simulate, or a preset such as projection."
+)
+@click.option("--bounds", is_flag=True, help="Also the best rate that is possible at every point.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes on this machine.")
+@click.option("--cluster", metavar="ADDRESS", help="A dask scheduler to work on instead, such as tcp://host:8786.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the same command "
+    "goes on from it.",
+)
+@click.option("--plot", metavar="FILE", help="Draw algbw as PNG, SVG or PDF: a heat map where two things vary.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@output_options(table=True)
+def command(machine: str, collective: str, **options: Any) -> None:
+    """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
+    from blinksim.collective import Collective
+    from blinksim.study import sweep as study
+    from blinksim.study.cases import Case
+    from blinksim.study.compare import parse_sizes
+
+    setting = Setting.of(machine, options)
+    if options["cluster"] and options["workers"] != 1:
+        raise InputError("--cluster and --workers both say where the work is done; give one of them")
+    output, quiet = options["output"], options["quiet"]
+    if output:
+        from blinksim.formats.text_files import check_target
+
+        check_target(output, options["force"])
+    if options["plot"]:
+        from blinksim.study import plots
+
+        plots.check(options["plot"], force=options["force"])
+    given = {key: value for key, value in vars(setting).items() if key != "machine"}
+    journal = f"{output}.journal" if output else None
+    with _Bar(quiet) as progress:
+        try:
+            found = study.sweep(
+                machine,
+                Collective.parse(collective, options["root"]),
+                parse_sizes(options["sizes"]),
+                options["vary"],
+                algorithms=options["algorithms"].split(","),
+                model=options["model"],
+                bounds=options["bounds"],
+                base=Case(**given),
+                workers=options["workers"],
+                cluster=options["cluster"],
+                journal=journal,
+                report=progress,
+            )
+        except KeyboardInterrupt:
+            if journal:
+                note(f"what is finished is kept in {journal}; the same command goes on from there", quiet=quiet)
+            raise
+    if found.resumed:
+        note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}", quiet=quiet)
+    rows = list(found.rows)
+    if output:
+        from pathlib import Path
+
+        from blinksim.formats.text_files import write_text
+
+        write_text(output, csv_text(rows), force=options["force"])
+        Path(f"{output}.journal").unlink(missing_ok=True)
+    if options["as_json"]:
+        asked = {"source": machine, "collective": found.collective.name, "model": options["model"]}
+        print_json({"command": "sweep", "machine": found.machine, **asked, "vary": list(options["vary"]), "rows": rows})
+    elif options["as_csv"]:
+        click.echo(csv_text(rows), nl=False)
+    else:
+        _show(found, output)
+    if options["plot"]:
+        path = plots.save(plots.sweep(found), options["plot"], force=options["force"])
+        click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
+    elif not (options["as_csv"] or options["as_json"]) and 1 <= len(found.varying()) <= 3:
+        click.echo(f"next: blinksim sweep {_again(setting, collective, options)} --plot sweep.png")
+    if len(found.failed) == len(rows):
+        raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
+
+
+def _again(setting: Setting, collective: str, options: dict[str, Any]) -> str:
+    words = [setting.command_line(collective, options["root"])]
+    for key, default in (("sizes", "1MiB:256MiB:x16"), ("algorithms", "best"), ("model", "alpha-beta")):
+        words += [] if options[key] == default else [f"--{key} {shlex.quote(options[key])}"]
+    words += [f"--vary {shlex.quote(text)}" for text in options["vary"]]
+    return " ".join([*words, *(["--bounds"] if options["bounds"] else [])])
+
+
+class _Bar:
+    """A bar on stderr once a sweep takes over a second, where somebody is looking; called with done and total."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.total = 0
+        self._update: Callable[[int, int], None] | None = None
+        self._progress: Any = None
+        self._wanted = not quiet and sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.total = total
+        if self._wanted and self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task("sweep", total=total, completed=done)
+            self._progress.start()
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _show(found: Any, output: str | None) -> None:
+    rows, varying = found.rows, found.varying()
+    answered = [row for row in rows if not row["reason"]]
+    if answered:
+        best = max(answered, key=lambda row: row["algbw_GBps"])
+        slow = min(answered, key=lambda row: row["algbw_GBps"])
+        at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in varying)
+        lost = f"; {len(found.failed)} without an answer" if found.failed else ""
+        span = f"{slow['algbw_GBps']:.4g} to {best['algbw_GBps']:.4g} GB/s algbw over {len(rows)} points"
+        click.echo(f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}\n")
+    bounded = "bound_algbw_GBps" in rows[0]
+    header = [*(_title(column) for column in varying), "ranks", "algorithm", "time", "algbw GB/s"]
+    header += ["bound", "of it"] if bounded else []
+    cells = []
+    for row in rows[:_SHOWN]:
+        line = [_cell(column, row[column]) for column in varying]
+        if row["reason"]:
+            line += ["", row["asked"], "-", "-"]
+        else:
+            line += [str(row["ranks"]), row["algorithm"], format_time(row["time_s"]), f"{row['algbw_GBps']:.4g}"]
+        if bounded:
+            most, share = row["bound_algbw_GBps"], row["of_bound"]
+            line += ["-" if most is None else f"{most:.4g}", "-" if share is None else f"{100 * share:.1f} %"]
+        cells.append(line)
+    text = {i for i, column in enumerate(varying) if any(isinstance(row[column], str) for row in rows)}
+    click.echo(table(header, cells, left={*text, len(varying) + 1}))
+    if len(rows) > _SHOWN:
+        click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
+    for reason in dict.fromkeys(row["reason"] for row in found.failed):
+        times = sum(row["reason"] == reason for row in found.failed)
+        click.echo(f"\n  no answer for {times}: {reason}", nl=False)
+    click.echo("\n" if found.failed else "", nl=bool(not found.failed))
+    if output:
+        click.echo(f"written: {output}")
+
+
+def _title(column: str) -> str:
+    return {"size_bytes": "size", "asked": "asked for"}.get(column, column.replace("_GBps", " GB/s").replace("_", " "))
+
+
+def _cell(column: str, value: Any) -> str:
+    if column == "size_bytes":
+        return format_size(value)
+    if column.endswith("_s") and isinstance(value, float):
+        return format_time(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

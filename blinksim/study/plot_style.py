@@ -1,0 +1,61 @@
+"""The house style of pictures: one palette, one grid, units on every axis, files written whole.
+
+The palette is told apart with any colour vision (Okabe and Ito, Color Universal Design, 2008).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blinksim.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without it.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
+    """An empty figure in the house style: no window, a light grid, no frame on top and right."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(width, height), layout="constrained", dpi=150)
+    axes = drawn.add_subplot()
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    return drawn, axes
+
+
+def check(path: str | Path, *, force: bool = False) -> Path:
+    """Whether a picture can be written to `path`, before the work for it begins; raises as `save` does."""
+    from blinksim.formats.text_files import check_target
+
+    target = Path(path)
+    if target.suffix.lower() not in FORMATS:
+        raise InputError(f"{target}: a picture ends in {', '.join(FORMATS)}")
+    check_target(target, force)
+    return target
+
+
+def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
+    """Writes a figure as PNG, SVG or PDF, by the ending; an existing file only with `force`.
+
+    Raises `InputError` for another ending, an existing file and a folder that is not there.
+    """
+    from io import BytesIO
+
+    from blinksim.formats.text_files import write_bytes
+
+    target = check(path, force=force)
+    picture = BytesIO()
+    # Without the margins that pictures of a fixed aspect leave, and nothing cut off.
+    drawn.savefig(picture, format=target.suffix[1:].lower(), bbox_inches="tight", pad_inches=0.08)
+    write_bytes(target, picture.getvalue(), force)
+    return target

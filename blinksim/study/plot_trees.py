@@ -1,0 +1,67 @@
+"""A schedule's trees, each in a panel and a colour of its own, over the links that it leaves idle."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from blinksim.errors import InputError
+from blinksim.study.plot_style import COLOURS
+from blinksim.study.plot_topology import bare, devices, layout, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from blinksim.schedule.model import Schedule
+
+MOST_RANKS = 64
+
+
+def trees(schedule: Schedule, most: int = 12) -> Figure:
+    """The ways of a schedule's chunks, those with the largest shares first: arrows for what is copied, lines without
+    for what is also reduced the other way.
+
+    most: panels. Raises `InputError` for more than 64 ranks, whose trees no picture can show.
+    """
+    from matplotlib.figure import Figure as Canvas
+
+    from blinksim.schedule.model import COPY
+
+    machine = schedule.topology
+    if machine.ranks > MOST_RANKS:
+        raise InputError(f"the trees of {machine.ranks} ranks are too many to draw (at most {MOST_RANKS} ranks)")
+    order = sorted(range(schedule.chunks), key=lambda chunk: (-schedule.share(chunk), chunk))
+    shown = order[: min(most, schedule.chunks)]
+    columns = min(4, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    drawn = Canvas(figsize=(2.6 * columns, 2.75 * rows + 0.4), layout="constrained", dpi=150)
+    places = layout(machine)
+    for number, chunk in enumerate(shown):
+        axes = drawn.add_subplot(rows, columns, number + 1)
+        bare(axes)
+        for a, b, *_ in pairs(machine):
+            axes.plot(*zip(places[a], places[b], strict=True), color="#dddddd", linewidth=1.0, zorder=0)
+        mine = schedule.chunk == chunk
+        copies = mine & (schedule.op == COPY)
+        sends = copies if copies.any() else mine
+        colour = COLOURS[number % len(COLOURS)]
+        for route in schedule.route[sends]:
+            for link in (machine.links[i] for i in schedule.links_of(int(route))):
+                axes.annotate(
+                    "",
+                    xy=places[link.dst],
+                    xytext=places[link.src],
+                    arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 7, "shrinkB": 7},
+                    zorder=2,
+                )
+        devices(axes, machine, places, size=130)
+        axes.set_title(f"share {schedule.share(chunk)}", fontsize=8)
+    hidden = f", the {len(shown)} largest of {schedule.chunks}" if len(shown) < schedule.chunks else ""
+    reduced = "; data is reduced up the same trees first" if schedule.collective.name == "allreduce" else ""
+    drawn.suptitle(
+        f"{schedule.algorithm} {schedule.collective} on {machine.name}: {schedule.chunks} trees{hidden}{reduced}",
+        fontsize=9,
+        x=0.01,
+        ha="left",
+    )
+    return drawn

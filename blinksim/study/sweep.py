@@ -1,0 +1,298 @@
+"""What-if studies: every combination of edits, nodes, sizes and algorithms as a tidy table, one row for each.
+
+Tidy data: one observation per row, one variable per column, units in the names of the columns (Wickham, Journal of
+Statistical Software 59(10), 2014). A point without an answer is a row with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from blinksim import __version__, machines
+from blinksim.algorithms.registry import algorithm as registered
+from blinksim.algorithms.registry import candidates
+from blinksim.choose import contest, project_preset
+from blinksim.collective import Collective, busbw_factor
+from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.study import pool
+from blinksim.study.cases import Axis, Case, axes, expand
+from blinksim.study.journal import Journal, Rows
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps, parse_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIZES = (2**20, 2**24, 2**28)
+MODELS = ("alpha-beta", "simulate")
+# Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
+MOST_EXACT = 8192
+_MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck")
+_BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_reason")
+_BOUND_WORK = " bound"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work that stands alone: one case with one algorithm at all sizes, or the bound of one case."""
+
+    key: str
+    node: Topology
+    case: Case
+    collective: Collective
+    sizes: tuple[int, ...]
+    algorithm: str
+    model: str
+
+    def row(self, **values: Any) -> dict[str, Any]:
+        """A row of the table with what is not given left empty."""
+        return {"asked": self.algorithm, **dict.fromkeys(_MEASURES), **values, "reason": values.get("reason", "")}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The answers of a sweep. rows: one dict per point, keys with units; axes: what varied. resumed: how many pieces of
+    work were taken over from a journal."""
+
+    machine: str
+    collective: Collective
+    axes: tuple[Axis, ...]
+    rows: tuple[dict[str, Any], ...]
+    resumed: int = 0
+
+    @property
+    def failed(self) -> tuple[dict[str, Any], ...]:
+        """The rows that hold a reason instead of an answer."""
+        return tuple(row for row in self.rows if row["reason"])
+
+    def varying(self) -> list[str]:
+        """The columns of the axes, of the size and of the algorithm asked for, as far as they take several values."""
+        columns = [*(axis.column for axis in self.axes), "asked", "size_bytes"]
+        return [column for column in columns if len({row[column] for row in self.rows}) > 1]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+    def __repr__(self) -> str:
+        lost = f", {len(self.failed)} without an answer" if self.failed else ""
+        along = ", ".join(self.varying()) or "nothing"
+        return f"<Sweep of {self.collective} on {self.machine} over {along}: {len(self.rows)} rows{lost}>"
+
+    def _repr_html_(self) -> str:
+        table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)
+        return f"<p>{self.collective} on {self.machine}</p>{table}"
+
+
+def sweep(
+    machine: Topology | str,
+    collective: Collective | str,
+    sizes: Iterable[int | str] = SIZES,
+    vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] = (),
+    *,
+    algorithms: Sequence[str] = ("best",),
+    model: str = "alpha-beta",
+    bounds: bool = False,
+    base: Case | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Sweep:
+    """Times `collective` at every combination of what varies.
+
+    machine: anything that `blinksim.load` takes, or one node as a topology. sizes: bytes, or text. vary: axes by name,
+    such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"], "edit": ["none", "without gpu0-gpu3"]}``, or as
+    text (`blinksim.study.cases.Axis.parse`). algorithms: names of the registry; ``best`` is the quickest that needs no
+    solver, ``all`` all of those. model: ``alpha-beta``, ``simulate`` or the name of a projection preset. bounds: adds
+    the best rate that is possible (of allreduce beyond 8,192 ranks: in two phases). base: what all cases have in
+    common. workers: processes of this machine (scripts then need an ``if __name__ == "__main__":``); cluster: address
+    of a dask scheduler instead. journal: a file that keeps finished work; the same call goes on from it after a kill.
+    report: called with the pieces of work done and the pieces in all.
+
+    Raises `InputError` for what cannot be right at any point (names, values, a scheduler that does not answer); points
+    that have no answer are rows with a reason.
+    """
+    wanted = Collective.parse(collective) if isinstance(collective, str) else collective
+    lengths = tuple(sorted({parse_size(str(size)) for size in sizes}))
+    if not lengths:
+        raise InputError("no sizes to sweep over")
+    if workers < 1:
+        raise InputError(f"{workers} workers; give at least 1")
+    along = axes(vary)
+    preset_rates = _check_model(model)
+    names = _algorithms(algorithms, wanted, model)
+    start = base or Case()
+    if preset_rates is not None:
+        start = replace(start, rates=preset_rates)
+        if any(axis.name == "rates" for axis in along):
+            raise InputError(f"the model {model} pins the rates {preset_rates!r}; they cannot vary")
+    cases = expand(start, along)
+    if model not in MODELS and any(c.members or c.links or c.relays != "none" for c in cases):
+        raise InputError(f"the model {model} takes nodes and ranks-per-node, not members, relays or links")
+    nodes = _nodes(machine, {case.rates for case in cases})
+    tasks = []
+    for case in cases:
+        for name in (*names, *([_BOUND_WORK] if bounds else [])):
+            node, print_ = nodes[case.rates]
+            key = _key(print_, case, wanted, lengths, name, model)
+            tasks.append(Task(key, node, case, wanted, lengths, name, model))
+    kept = Journal(journal)
+    answers = {task.key: kept.found[task.key] for task in tasks if task.key in kept.found}
+    resumed, total = len(answers), len({task.key for task in tasks})
+    report(resumed, total)
+    for task, found in pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
+        if found is None:
+            answers[task.key] = _failed(task, pool.DIED)
+        else:
+            answers[task.key] = found
+            kept.add(task.key, found)
+        report(len(answers), total)
+    title = machine if isinstance(machine, str) else machine.name
+    return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed)
+
+
+def _check_model(model: str) -> str | None:
+    """The rates that a preset pins; raises `InputError` for a model that there is not."""
+    if model in MODELS:
+        return None
+    from blinksim.cost.presets import load_preset, preset_names
+
+    if model.removeprefix("projection:") not in preset_names():
+        raise unknown("model", model, (*MODELS, *preset_names()))
+    return load_preset(model).rates
+
+
+def _algorithms(names: Sequence[str], collective: Collective, model: str) -> list[str]:
+    if model not in MODELS:
+        if list(names) != ["best"]:
+            raise InputError(f"the model {model} has an algorithm of its own; leave {', '.join(names)} out")
+        return ["best"]
+    found: list[str] = []
+    for name in (name.strip() for name in names):
+        if name == "all":
+            found += [entry.name for entry in candidates(collective.name)]
+        else:
+            found.append("best" if name == "best" else registered(name).name)
+    if not found:
+        raise InputError("no algorithms to sweep over")
+    return list(dict.fromkeys(found))
+
+
+def _nodes(machine: Topology | str, rates: set[str]) -> dict[str, tuple[Topology, str]]:
+    """One node of the machine with each of the rates, and its fingerprint."""
+    if isinstance(machine, str):
+        loaded = {name: machines.load(machine, rates=name) for name in rates}
+    elif rates - {"nominal", machine.rates}:
+        other = ", ".join(sorted(rates - {machine.rates}))
+        raise InputError(f"{machine.name} is loaded at {machine.rates} rates; give its name instead for {other}")
+    else:
+        loaded = dict.fromkeys(rates, machine)
+    return {name: (node, _fingerprint(node)) for name, node in loaded.items()}
+
+
+def _fingerprint(node: Topology) -> str:
+    """Tells two machines apart that could give different answers."""
+    devices = [(d.name, d.kind, d.node, d.capacity, sorted(d.can)) for d in node.devices]
+    chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
+    return sha256(repr((node.name, devices, node.links, chosen, node.nodes, node.fabric)).encode()).hexdigest()
+
+
+def _key(node: str, case: Case, collective: Collective, sizes: tuple[int, ...], name: str, model: str) -> str:
+    what = [__version__, node, case.settings(), collective.name, collective.root, sizes, name, model]
+    return sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+# --- one piece of work, on whatever machine ---------------------------------------------------------------------------
+
+
+def run(task: Task) -> Rows:
+    """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
+    try:
+        return _bounded(task) if task.algorithm == _BOUND_WORK else _timed(task)
+    except BlinksimError as error:
+        return _failed(task, str(error))
+    except MemoryError:
+        return _failed(task, "not enough memory")
+    except Exception as error:  # A fault of ours in one of ten thousand points must not cost the others.
+        return _failed(task, f"unexpected {type(error).__name__}: {error}")
+
+
+def _failed(task: Task, reason: str) -> Rows:
+    if task.algorithm == _BOUND_WORK:
+        return [dict.fromkeys(_BOUND[:3]) | {"bound_reason": reason}]
+    return [task.row(size_bytes=size, reason=reason) for size in task.sizes]
+
+
+def _timed(task: Task) -> Rows:
+    if task.model not in MODELS:
+        return [_projected(task, size) for size in task.sizes]
+    topology = task.case.select(task.node)
+    # A form such as best stands for many; of those that cannot run, the others do.
+    found = contest(topology, task.collective, None if task.algorithm == "best" else [task.algorithm])
+    rows = []
+    for size in task.sizes:
+        best = found.projections(size)[0]
+        values = {"algorithm": best.algorithm, "time_s": best.time_s, "bottleneck": best.bottleneck}
+        if task.model == "simulate":
+            from blinksim.simulate import simulate
+
+            timeline = simulate(found.schedules[best.algorithm], size)
+            busiest = max(timeline.utilisation.items(), key=lambda entry: entry[1])[0]
+            values |= {"time_s": timeline.time_s, "bottleneck": busiest}
+        rows.append(_answer(task, topology.ranks, size, values))
+    return rows
+
+
+def _projected(task: Task, size: int) -> dict[str, Any]:
+    case = task.case
+    # One node and its fabric are enough, unless an edit names a device of the cluster.
+    try:
+        node = replace(case, nodes=1).whole(task.node)
+    except InputError:
+        node = case.whole(task.node)
+    found = project_preset(node, task.collective, size, case.nodes, case.ranks_per_node, task.model)
+    values = {"algorithm": found.algorithm, "time_s": found.time_s, "bottleneck": found.bottleneck}
+    return _answer(task, len(found.members), size, values)
+
+
+def _answer(task: Task, ranks: int, size: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    algbw = size / values["time_s"] / 1e9
+    busbw = algbw * float(busbw_factor(task.collective.name, ranks))
+    return task.row(ranks=ranks, size_bytes=size, algbw_GBps=algbw, busbw_GBps=busbw, **values)
+
+
+def _bounded(task: Task) -> Rows:
+    from blinksim.bounds import bound
+
+    topology = task.case.select(task.node)
+    if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
+        phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
+        rate, scope = 1 / sum((1 / phase for phase in phases), start=Fraction(0)), "reduce-scatter + allgather"
+    else:
+        best = bound(topology, task.collective).headline
+        rate, scope = best.rate, best.scope
+    return [dict(zip(_BOUND, (float(rate) / 1e9, exact_GBps(rate), scope, ""), strict=True))]
+
+
+def _table(tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, bounds: bool) -> Iterable[dict[str, Any]]:
+    limits = {task.case: answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
+    for task in tasks:
+        if task.algorithm == _BOUND_WORK:
+            continue
+        for answer in answers[task.key]:
+            row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": task.model}
+            row |= dict(task.case.labels) | {key: value for key, value in answer.items() if key != "reason"}
+            if bounds:
+                row |= limits[task.case]
+                most = row["bound_algbw_GBps"]
+                row["of_bound"] = row["algbw_GBps"] / most if most and row["algbw_GBps"] else None
+            yield row | {"reason": answer["reason"]}

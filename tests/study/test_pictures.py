@@ -1,0 +1,107 @@
+"""Pictures: what is drawn is what the objects say; files in every format; what a picture cannot hold is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+
+import blinksim as bs
+from blinksim.cli.main import run
+from blinksim.errors import InputError
+from blinksim.study import plots
+from blinksim.study.cases import Case
+from blinksim.study.plot_topology import layout
+from blinksim.study.sweep import sweep
+
+ORANGE = "#D55E00"
+
+
+def test_link_width_is_bandwidth_and_the_cut_is_marked() -> None:
+    part = bs.load("dgx1-v100").select([f"gpu{i}" for i in (0, 1, 2, 3, 4, 7)])
+    found = bs.bound(part, "allreduce")
+    axes = plots.topology(part, found).axes[0]
+    places = layout(part)
+    name_at = {tuple(round(x, 6) for x in spot): name for name, spot in places.items()}
+    crossing = set()
+    widths: dict[float, set[float]] = {}
+    for line in axes.lines:
+        if line.get_zorder() == 0:
+            continue
+        a, b = (name_at[tuple(round(float(v), 6) for v in spot)] for spot in line.get_xydata())
+        rate = float(part.links_between(a, b)[0].bandwidth) / 1e9
+        widths.setdefault(rate, set()).add(line.get_linewidth())
+        if to_hex(line.get_color()).upper() == ORANGE:
+            crossing.add(frozenset((a, b)))
+    # GPUs 0-3 | 4 | 7: the links 0-4, 3-7 and 4-7 join the parts.
+    assert crossing == {frozenset(("gpu0", "gpu4")), frozenset(("gpu3", "gpu7")), frozenset(("gpu4", "gpu7"))}
+    assert set(widths) == {25.0, 50.0}
+    assert max(widths[25.0]) < min(widths[50.0])
+    assert "62.5 GB/s" in axes.get_title(loc="left")
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes"), [("aurora", 1), ("hgx-h200", 2), ("p3.16xlarge", 1), ("fattree:4x4", 1), ("torus:3x3", 1)]
+)
+def test_no_two_devices_share_a_place(machine: str, nodes: int) -> None:
+    topology = bs.load(machine, nodes=nodes)
+    spots = {(round(x, 3), round(y, 3)) for x, y in layout(topology).values()}
+    assert len(spots) == len(topology.devices)
+    assert plots.topology(topology).axes[0].get_legend() is not None
+
+
+def test_trees_have_a_panel_each() -> None:
+    schedule = bs.synthesize(bs.load("full:4@20GB/s"), "broadcast").schedule
+    drawn = plots.trees(schedule)
+    assert len(drawn.axes) == schedule.chunks == 3
+    # Three sends a tree, each an arrow.
+    arrows = [sum(text.arrow_patch is not None for text in axes.texts if hasattr(text, "arrow_patch"))
+              for axes in drawn.axes]  # fmt: skip
+    assert arrows == [3, 3, 3]
+    assert [axes.get_title() for axes in drawn.axes] == ["share 1/3"] * 3
+
+
+def test_a_sweep_is_lines_or_maps_by_how_much_varies() -> None:
+    one = sweep("ring:4@25GB/s", "allreduce", ["1MiB", "16MiB"], bounds=True)
+    axes = plots.sweep(one).axes[0]
+    assert [list(line.get_ydata()) for line in axes.lines] == [
+        [row["algbw_GBps"] for row in one.rows], [row["bound_algbw_GBps"] for row in one.rows],
+    ]  # fmt: skip
+    two = sweep("dgx1-v100", "allreduce", ["1MiB", "16MiB"], ["edit=none;without gpu0-gpu3;without gpu9"])
+    axes = plots.sweep(two).axes[0]
+    grid = axes.images[0].get_array()
+    assert grid.shape == (3, 2)
+    assert [float(x) for x in grid[:2].ravel()] == [row["algbw_GBps"] for row in two.rows[:4]]
+    assert grid.mask[2].all()
+    assert axes.get_ylabel() == "edit"
+    three = sweep(
+        "aurora", "allreduce", ["1GB", "2GB"], ["nodes=2,4,8", "xe bandwidth=15GB/s,53GB/s"],
+        base=Case(ranks_per_node=12), model="aurora-projection",
+    )  # fmt: skip
+    assert [axes.get_title(loc="left") for axes in plots.sweep(three).axes[:2]] == [
+        "xe bandwidth (GB/s): 15", "xe bandwidth (GB/s): 53",
+    ]  # fmt: skip
+
+
+def test_what_a_picture_cannot_hold_is_refused() -> None:
+    with pytest.raises(InputError, match="too many to draw"):
+        plots.topology(bs.load("hgx-h200", nodes=64))
+    point = sweep("ring:4@25GB/s", "allreduce", ["1MiB"])
+    with pytest.raises(InputError, match="vary something"):
+        plots.sweep(point)
+    with pytest.raises(InputError, match="no column of numbers"):
+        plots.sweep(point, "algorithm")
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_commands_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str) -> None:
+    shown, swept = tmp_path / f"machine.{ending}", tmp_path / f"sweep.{ending}"
+    assert run(["topo", "show", "dgx1-v100", "--plot", str(shown), "--bottleneck", "allgather"]) == 0
+    assert run(["topo", "show", "dgx1-v100", "--plot", str(shown)]) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert run(["topo", "show", "dgx1-v100", "--bottleneck", "allgather"]) == 2
+    sizes = ["--sizes", "1MiB,16MiB"]
+    assert run(["sweep", "ring:4@25GB/s", "allreduce", *sizes, "--plot", str(swept), "--algorithms", "ring,chain"]) == 0
+    start = b"\x89PNG" if ending == "png" else b"<?xml"
+    assert all(path.read_bytes().startswith(start) for path in (shown, swept))

@@ -1,0 +1,346 @@
+"""Sweeps: what varies, tidy rows, reasons instead of failures, going on after a kill, processes and a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import blinksim as bs
+from blinksim.cli.main import run
+from blinksim.errors import BlinksimError, FileError, InputError, MissingError
+from blinksim.study import pool
+from blinksim.study.cases import Axis, Case, expand
+from blinksim.study.sweep import sweep
+
+MIB = 2**20
+RING4 = "ring:4@25GB/s"
+
+
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "numbers"),
+    [
+        ("nodes=1,2,4", "nodes", [1, 2, 4]),
+        ("ranks_per_node=2, 4", "ranks_per_node", [2, 4]),
+        ("xe bandwidth=15GB/s,53GB/s", "xe_bandwidth_GBps", [15.0, 53.0]),
+        ("degrade gpu0-gpu3 lanes=1,2", "gpu0-gpu3_lanes", [1, 2]),
+        ("add gpu0-gpu5 nvlink lanes=1,2", "add_gpu0-gpu5_nvlink_lanes", [1, 2]),
+        ("nvlink latency=1us,2us", "nvlink_latency_s", [1e-6, 2e-6]),
+        ("members=0-3;0,1,4,5", "members", ["0-3", "0,1,4,5"]),
+        ("edit=none;degrade gpu0-gpu3 lanes=1", "edit", ["none", "degrade gpu0-gpu3 lanes=1"]),
+    ],
+)
+def test_an_axis_is_read_with_units_in_its_column(text: str, column: str, numbers: list[object]) -> None:
+    axis = Axis.parse(text)
+    assert axis.column == column
+    assert [axis.number(value) for value in axis.values] == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodes", "names no values"),
+        ("nods=1,2", "did you mean 'nodes'"),
+        ("nodes=1,,2", "a value is missing"),
+        ("nodes=0", "whole numbers of at least 1"),
+        ("nodes=2,2", "twice"),
+        ("xe bandwith=15GB/s", "did you mean 'bandwidth'"),
+        ("xe bandwidth=15", "has no unit"),
+        ("=1", "nothing named"),
+    ],
+)
+def test_a_wrong_axis_costs_one_line(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        Axis.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_from_python_are_si() -> None:
+    assert Axis.of("xe bandwidth", [15e9, Fraction(53 * 10**9)]) == Axis.parse("xe bandwidth=15GB/s,53GB/s")
+    assert Axis.of("members", [["gpu0", "gpu1"], "0-3"]).values == ("gpu0,gpu1", "0-3")
+    assert Axis.of("edit", [None, "without gpu3"]).values == ("none", "without gpu3")
+    assert Axis.of("nvlink latency", [1e-6]).number(Axis.of("nvlink latency", [1e-6]).values[0]) == 1e-6
+
+
+def test_cases_are_all_combinations_and_apply_what_they_say() -> None:
+    found = expand(Case(edits=("without gpu7",)), [Axis.parse("nodes=1,2"), Axis.parse("edit=none;without gpu6")])
+    assert [dict(case.labels) for case in found] == [
+        {"nodes": 1, "edit": "none"}, {"nodes": 1, "edit": "without gpu6"},
+        {"nodes": 2, "edit": "none"}, {"nodes": 2, "edit": "without gpu6"},
+    ]  # fmt: skip
+    assert found[3].edits == ("without gpu7", "without gpu6")
+    assert found[2].nodes == 2
+
+
+def test_members_are_those_of_the_command_line() -> None:
+    node = bs.load("dgx1-v100")
+    assert Case(members="0-3,gpu7").select(node).members == ("gpu0", "gpu1", "gpu2", "gpu3", "gpu7")
+    # Numbers count the GPUs of the file, whatever an edit takes away.
+    assert Case(members="6,7", edits=("without gpu0",)).select(node).members == ("gpu6", "gpu7")
+    cluster = Case(nodes=2, members="7,15").select(bs.load("hgx-h200"))
+    assert cluster.members == ("n0.gpu7", "n1.gpu7")
+    assert Case(members="0,5", relays="idle").select(node).relays == tuple(f"gpu{i}" for i in (1, 2, 3, 4, 6, 7))
+    for text in ("8", "3-1", "2-x"):
+        with pytest.raises(InputError):
+            Case(members=text).select(node)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_equal_single_projections() -> None:
+    found = sweep(
+        "dgx1-v100", "allreduce", [MIB, "256MiB"], {"edit": ["none", "without gpu0-gpu3"]}, algorithms=["ring", "best"]
+    )
+    assert len(found.rows) == 2 * 2 * 2
+    assert found.varying() == ["edit", "asked", "size_bytes"]
+    for row in found.rows:
+        machine = bs.load("dgx1-v100", edits=() if row["edit"] == "none" else (row["edit"],))
+        alone = bs.project(machine, "allreduce", row["size_bytes"], algorithm=row["asked"])
+        assert (row["time_s"], row["algorithm"]) == (alone.time_s, alone.algorithm)
+        assert row["busbw_GBps"] == pytest.approx(alone.busbw / 1e9)
+        assert row["reason"] == ""
+
+
+def test_the_published_projection_at_every_point() -> None:
+    found = sweep(
+        "aurora", "allreduce", ["2GB"], ["nodes=2,4,8,16", "xe bandwidth=15GB/s,53GB/s"],
+        base=Case(ranks_per_node=12), model="aurora-projection",
+    )  # fmt: skip
+    frame = found.to_frame()
+    published = frame[frame["xe_bandwidth_GBps"] == 15]["time_s"] * 1e3
+    # Aurora allreduce projection, section 3.2: 35.8, 42.6, 46.0 and 47.7 ms.
+    assert list(published.round(1)) == [35.8, 42.6, 46.0, 47.7]
+    assert set(frame["ranks"]) == {24, 48, 96, 192}
+    faster = frame[frame["xe_bandwidth_GBps"] == 53]["time_s"] * 1e3
+    # Only the scale-up terms shrink: 2 GB/2 over 6 links, twice.
+    saved = [1e3 * (1e9 / 6 / 15e9 - 1e9 / 6 / 53e9) * 2] * 4
+    assert list(published.to_numpy() - faster.to_numpy()) == pytest.approx(saved)
+
+
+def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
+    found = sweep(
+        "dgx1-v100", "allreduce", [MIB], {"edit": ["none", "without gpu9"], "members": ["0-3", "0,5"]}, bounds=True
+    )
+    assert [bool(row["reason"]) for row in found.rows] == [False, True, True, True]
+    assert "gpu9" in found.rows[2]["reason"]
+    assert "does not connect" in found.rows[1]["reason"]
+    assert found.rows[1]["time_s"] is None
+    assert found.rows[1]["bound_reason"]
+    frame = found.to_frame()
+    assert list(frame["reason"] == "") == [True, False, False, False]
+    assert frame["algbw_GBps"].notna().sum() == 1
+    assert "3 without an answer" in repr(found)
+
+
+def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = sys.modules["blinksim.study.sweep"].contest
+
+    def breaks_at_two(topology, *rest):  # type: ignore[no-untyped-def]
+        if topology.ranks == 2:
+            raise ZeroDivisionError("made up")
+        return true(topology, *rest)
+
+    monkeypatch.setattr(sys.modules["blinksim.study.sweep"], "contest", breaks_at_two)
+    found = sys.modules["blinksim.study.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
+    assert [row["reason"] for row in found.rows] == ["unexpected ZeroDivisionError: made up", ""]
+
+
+def test_no_row_beats_its_bound() -> None:
+    found = sweep(
+        "dgx1-p100", "allreduce", ["1GiB"], {"members": ["0-7", "0-6", "0-3"]}, algorithms=["ring", "packed"],
+        bounds=True,
+    )  # fmt: skip
+    shares = [row["of_bound"] for row in found.rows]
+    assert all(0 < share <= 1 for share in shares)
+    assert Fraction(found.rows[0]["bound_exact_GBps"]) == Fraction(16, 7) * 20
+    assert found.rows[-1]["bound_scope"] == "partition"
+
+
+def test_the_simulated_time_is_the_simulators() -> None:
+    found = sweep(RING4, "allreduce", [64 * MIB], algorithms=["ring"], model="simulate")
+    machine = bs.load(RING4)
+    assert found.rows[0]["time_s"] > 64 * MIB / float(bs.bound(machine, "allreduce").rate)
+    assert found.rows[0]["time_s"] == pytest.approx(bs.project(machine, "allreduce", 64 * MIB).time_s, rel=0.2)
+
+
+def test_large_machines_by_closed_form_and_bound() -> None:
+    found = sweep("hgx-h200", "allgather", ["1GiB"], ["nodes=64,4096"], model="projection", bounds=True)
+    assert [row["ranks"] for row in found.rows] == [512, 32768]
+    assert all(not row["reason"] and 0 < row["of_bound"] <= 1 for row in found.rows)
+    # n nodes of 8 GPUs with 50 GB/s of NIC each: the cut around one node, 400 GB/s for 8 (n - 1) of 8 n shards.
+    assert found.rows[1]["bound_exact_GBps"] == str(Fraction(400 * 4096, 4095))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sizes": []}, "no sizes"),
+        ({"model": "alpha"}, "unknown model"),
+        ({"algorithms": ["rng"]}, "did you mean 'ring'"),
+        ({"workers": 0}, "at least 1"),
+        ({"vary": ["nodes=1", "nodes=2"]}, "varies twice"),
+        ({"model": "projection", "algorithms": ["ring"]}, "an algorithm of its own"),
+        ({"model": "projection", "vary": ["members=0-1;0-3"]}, "not members"),
+        ({"model": "aurora-projection", "vary": ["rates=seed,nominal"]}, "pins the rates"),
+        ({"vary": {"nodes": range(1, 100_002)}}, "too many"),
+    ],
+)
+def test_what_cannot_be_right_anywhere_is_refused(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(BlinksimError, match=words):
+        sweep("dgx1-v100", "allreduce", **arguments)  # type: ignore[arg-type]
+
+
+def test_rates_of_a_given_topology_do_not_vary() -> None:
+    with pytest.raises(InputError, match="give its name instead"):
+        sweep(bs.load("aurora"), "allreduce", [MIB], ["rates=nominal,seed"])
+    assert len(sweep("aurora", "allreduce", [MIB], ["rates=nominal,seed"]).rows) == 2
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_takes_over_what_is_finished(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    arguments = (RING4, "allreduce", [MIB], {"members": ["0-3", "0,1", "1,2,3"]})
+    whole = sweep(*arguments)
+    seen: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> None:
+        seen.append((done, total))
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(*arguments, journal=journal, report=stop)
+    assert seen == [(0, 3), (1, 3), (2, 3)]
+    # As a kill in the middle of writing leaves it.
+    with journal.open("a") as file:
+        file.write('{"key": "cut sho')
+    again = sweep(*arguments, journal=journal)
+    assert again.resumed == 2
+    assert again.rows == whole.rows
+    assert sweep(*arguments, journal=journal).resumed == 3
+    # Another question takes nothing over.
+    assert sweep(RING4, "allgather", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0
+    assert sweep("ring:4@26GB/s", "allreduce", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0
+
+
+def test_another_file_is_no_journal(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("my notes\n")
+    with pytest.raises(FileError, match=r"notes.txt:1: is no journal"):
+        sweep(RING4, "allreduce", [MIB], journal=other)
+    assert other.read_text() == "my notes\n"
+
+
+def test_a_killed_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = ";".join(f"0-{last}" for last in range(1, 8))
+    command = ["sweep", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--algorithms", "ring,packed,few_steps"]
+    command += ["--vary", f"members={members}", "-o", str(tmp_path / "out.csv")]
+    journal = tmp_path / "out.csv.journal"
+    with subprocess.Popen([sys.executable, "-m", "blinksim", *command], stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    kept = journal.read_bytes().count(b"\n")
+    assert 3 <= kept < 21
+    assert not (tmp_path / "out.csv").exists()
+    # What is left is done with ring and packed only; few_steps takes long.
+    quick = [word if word != "ring,packed,few_steps" else "ring,packed" for word in command]
+    assert run(quick) == 0
+    captured = capsys.readouterr()
+    assert "pieces of work were taken from" in captured.err
+    assert not journal.exists()
+    frame = pd.read_csv(tmp_path / "out.csv", keep_default_na=True)
+    assert len(frame) == 14
+    assert frame["time_s"].notna().all()
+
+
+# --- elsewhere --------------------------------------------------------------------------------------------------------
+
+
+def _double(number: int) -> int:
+    if number == 3 and os.environ.get("DIE_AT_THREE"):
+        os._exit(1)
+    return 2 * number
+
+
+def test_processes_give_the_same_and_survive_one_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(pool.finished(_double, [1, 2, 3], workers=2)) == [(1, 2), (2, 4), (3, 6)]
+    monkeypatch.setenv("DIE_AT_THREE", "1")
+    found = dict(pool.finished(_double, [1, 2, 3, 4], workers=2))
+    assert found == {1: 2, 2: 4, 3: None, 4: 8}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::pytest.PytestWarning")
+def test_a_real_cluster_of_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    distributed = pytest.importorskip("distributed")
+    command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1;0,2", "--bounds", "--json"]
+    assert run(command) == 0
+    here = json.loads(capsys.readouterr().out)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        assert run([*command, "--cluster", cluster.scheduler_address]) == 0
+        there = json.loads(capsys.readouterr().out)
+        found = dict(pool.finished(os.path.basename, ["a/b", "c/d"], cluster=cluster.scheduler_address))
+        assert found == {"a/b": "b", "c/d": "d"}
+    assert there["rows"] == here["rows"]
+    assert [bool(row["reason"]) for row in there["rows"]] == [False, False, True]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_no_scheduler_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PATIENCE_S", 0.2)
+    with pytest.raises(InputError, match=r"no dask scheduler answers at 'tcp://127.0.0.1:9'"):
+        sweep(RING4, "allreduce", [MIB], cluster="tcp://127.0.0.1:9")
+
+
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingError, match=r"pip install 'blinksim\[cluster\]'"):
+        sweep(RING4, "allreduce", [MIB], cluster="tcp://127.0.0.1:9")
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_answers_in_text_csv_and_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    base = ["sweep", "aurora", "allreduce", "--sizes", "2GB", "--vary", "nodes=2,16", "--model", "aurora-projection"]
+    assert run(base) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].startswith("allreduce on aurora: 41.93 to 55.85 GB/s algbw over 2 points")
+    assert "next: blinksim sweep aurora allreduce --sizes 2GB --model aurora-projection --vary nodes=2,16 " in text
+    assert run([*base, "--csv"]) == 0
+    frame = pd.read_csv(pd.io.common.StringIO(capsys.readouterr().out))
+    assert list(frame["nodes"]) == [2, 16]
+    assert run([*base, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["command"] == "sweep"
+    assert answer["rows"][0]["time_s"] == pytest.approx(0.0358089, rel=1e-5)
+    out = str(tmp_path / "a.csv")
+    assert run([*base, "-o", out]) == 0
+    assert run([*base, "-o", out]) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert run([*base, "-o", out, "--force"]) == 0
+
+
+def test_no_answer_anywhere_is_status_three(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "dgx1-v100", "allreduce", "--members", "0,5", "--sizes", "1MiB"]) == 3
+    assert "no point has an answer: dgx1-v100: nvlink does not connect" in capsys.readouterr().err
+    assert run(["sweep", "dgx1-v100", "allreduce", "--workers", "2", "--cluster", "tcp://a:1"]) == 2
