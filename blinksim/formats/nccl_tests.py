@@ -95,6 +95,7 @@ class _Draft:
     program: str = ""
     version: str = ""
     places: list[RankPlace] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
     columns: Columns | None = None
     rows: list[tuple[Row, tuple[Number, Number, Number]]] = field(default_factory=list)
     complete: bool = False
@@ -181,8 +182,9 @@ def _opens(line: str) -> bool:
 def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
     if match := _RANK.match(line):
         rank, host, device, busid, name = match.groups()
-        if any(place.rank == int(rank) for place in draft.places):
+        if int(rank) in draft.ranks:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
+        draft.ranks.add(int(rank))
         draft.places.append(RankPlace(int(rank), host, int(device), busid, name.strip()))
     elif match := _STARTING.match(line):
         draft.program = match.group(1)

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nccl_tests_logs import Point, text
 
+from blinksim.algorithms.registry import algorithm
+from blinksim.choose import build
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rates_yaml
 from blinksim.formats.nccl_tests import read
 from blinksim.machines import load
+from blinksim.schedule.loads import rate
 from blinksim.study.calibrate import Sample, Series, calibrate
 from blinksim.study.logs import members_of
 from blinksim.study.ring_model import RingModel
@@ -118,6 +123,55 @@ def test_blinkplus_rates_agree_with_the_published_fit(tmp_path: Path, operation:
         float(row["beta_inv_GBps"]) * 1e9 / lanes, rel=0.01
     )
     assert found.parameter("nvlink", "alpha").value == pytest.approx(float(row["alpha_us"]) * 1e-6 / steps, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("operation", "tenant", "channels", "edits", "too_much"),
+    [
+        ("broadcast", "0,1", 3, ("without gpu2-gpu3",), 0.04),
+        ("broadcast", "0,3", 3, ("without gpu0-gpu2",), 0.08),
+        ("allreduce", "0,1", 3, ("without gpu2-gpu3",), 0.12),
+        ("allreduce", "0,3", 3, ("without gpu0-gpu2",), 0.12),
+    ],
+)
+def test_side_channels_from_rates_fitted_without_them(
+    tmp_path: Path, operation: str, tenant: str, channels: int, edits: tuple[str, ...], too_much: float
+) -> None:
+    """Blink+ report, section 4.2: NCCL's times give the lane; chains through idle GPUs then reach nearly what it says.
+
+    The model has no cost for several communicators at once, so it is never below the measurement.
+    """
+    ends = [f"gpu{number}" for number in tenant.split(",")]
+    dgx = load("dgx1-v100")
+    fitted = calibrate(log_of(tmp_path, dgx.select(ends), operation, blinkplus(operation, tenant)))
+    relays = [f"gpu{number}" for number in range(4) if f"gpu{number}" not in ends]
+    quad = rates_yaml.apply(load("dgx1-v100", edits=edits), fitted.table).select(ends, relays)
+    plan = build(quad, Collective(operation), algorithm("packed"))
+    rows = csv.DictReader((TESTS / "golden" / "blinkplus_measured.csv").read_text().splitlines())
+    measured = max(
+        float(row["bw_GBps"]) * 1e9
+        for row in rows
+        if (row["operation"], row["tenant"], row["system"]) == (operation, tenant, "blink+")
+        and len(row["chains"].split("|")) + (tenant == "0,3") == channels
+        and row["size_MiB"] == "1024"
+    )
+    reached = float(rate(plan) or 0)
+    assert reached == pytest.approx(channels * fitted.parameter("nvlink", "bandwidth").value, rel=1e-4)
+    assert 1 <= reached / measured <= 1 + too_much
+
+
+@given(times=st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=12), start=st.integers(0, 34))
+@settings(max_examples=15)
+def test_any_times_end_in_figures_or_in_one_message(times: list[float], start: int) -> None:
+    topology = load("dgx1-v100").select(["gpu0", "gpu3"])
+    samples = tuple(Sample(2 ** (start + number), time) for number, time in enumerate(times))
+    try:
+        found = calibrate(Series(topology, Collective("allreduce"), samples))
+    except InputError:
+        return
+    for parameter in found.parameters:
+        assert 0 < parameter.low <= parameter.value <= parameter.high < float("inf")
+    assert found.spread > 0
 
 
 def test_what_the_h200_delivers(tmp_path: Path) -> None:
