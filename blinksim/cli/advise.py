@@ -123,7 +123,8 @@ def _how(found: Any, option: Any, setting: Setting, output: str | None, *, here:
         click.echo("  make it:")
         click.echo(f"    {save}blinksim synth {line} {collective} --algorithm {name} -o {name}.json")
         click.echo(f"    blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
-    click.echo(f"next: all_reduce_perf -b 1K -e 1G -f 2 > log.txt, then blinksim diagnose log.txt --machine {line}")
+    measured = setting.command_line()
+    click.echo(f"next: measure with nccl-tests, then blinksim diagnose log.txt --machine {measured}")
 
 
 def _as_typed(setting: Setting, part: Any) -> str:
