@@ -52,28 +52,31 @@ def gantt(timeline: Timeline, most_links: int = 40) -> Figure:
             left=[bar[1] for bar in listed],
             height=0.8,
             color=COLOURS[chunk % len(COLOURS)],
-            hatch=_HATCHES[chunk // len(COLOURS) % len(_HATCHES)],
+            hatch=_HATCHES[chunk // len(COLOURS) % len(_HATCHES)] if fine else "",
             edgecolor="white",
             linewidth=0.3 if fine else 0.0,
         )
-    axes.axvline(timeline.time_s * scale, color="#555555", linewidth=0.9)
-    axes.axvline(timeline.bound_s * scale, color="#555555", linewidth=0.9, linestyle="--")
-    axes.annotate("needed by loads", (timeline.bound_s * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7,
-                  ha="right", va="bottom", color="#555555")  # fmt: skip
-    axes.annotate("end", (timeline.time_s * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7,
-                  ha="left", va="bottom", color="#555555")  # fmt: skip
+    # A run with too many pieces to draw is shown up to where they end.
+    cut = count < timeline.transfer_count
+    end = last if cut else timeline.time_s * 1.02
+    for seconds, label, line, side in ((timeline.bound_s, "needed by loads", "--", "right"),
+                                       (timeline.time_s, "end", "-", "left")):  # fmt: skip
+        if seconds <= end:
+            axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
+            axes.annotate(label, (seconds * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7, ha=side,
+                          va="bottom", color="#555555")  # fmt: skip
     axes.set_yticks(list(place.values()), list(place), fontsize=7)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(0, timeline.time_s * scale * 1.02)
+    axes.set_xlim(0, end * scale)
     axes.set_xlabel(f"time ({unit})")
     axes.grid(False, axis="y")
     notes = []
     if len(timeline.uses) > len(rows):
         notes.append(f"{len(rows)} of {len(timeline.uses)} links")
-    if count < timeline.transfer_count:
-        notes.append(f"transfers up to {format_time(last)}")
+    if cut:
+        notes.append(f"the first {format_time(last)}")
     axes.set_title(_title(timeline) + (f" ({'; '.join(notes)})" if notes else ""), fontsize=9, loc="left", pad=14)
-    named = list(bars)[:12]
+    named = sorted(bars)[:12]
     if len(bars) > 1:
         handles = [
             Patch(
@@ -82,7 +85,7 @@ def gantt(timeline: Timeline, most_links: int = 40) -> Figure:
                 edgecolor="white",
                 label=f"chunk {chunk}",
             )
-            for chunk in sorted(named)
+            for chunk in named
         ]
         more = f"and {len(bars) - len(named)} more" if len(bars) > len(named) else None
         axes.legend(handles=handles, fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0),

@@ -18,7 +18,7 @@ from timed_patterns import RATE, direct, gpus, link, machine, one_ring, one_swit
 
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
-from blinksim.cli.main import cli
+from blinksim.cli.main import cli, run
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.chrome_trace import events, write_trace
@@ -233,6 +233,40 @@ def test_pictures_show_every_link() -> None:
         axes = draw(timeline).axes[0]
         assert {label.get_text() for label in axes.get_yticklabels()} == set(timeline.utilisation)
         assert "by_hand" in axes.get_title(loc="left")
+
+
+def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blinksim.simulate.timeline._MOST_RECORDED", 200)
+    timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=40)
+    legs = timeline.critical_path
+    assert "more pieces" in legs[-1].place
+    assert sum(leg.time_s for leg in legs) == pytest.approx(timeline.time_s)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["1MiB", "--chunk", "0"], "0"),
+        (["1MiB", "--chunk", "1B", "--service", "fifo"], "pieces of each chunk"),
+        (["nonsense"], "size"),
+        (["1MiB", "--service", "lifo"], "lifo"),
+        (["1MiB", "--service", "static", "--slots", "2"], "slots"),
+        (["1MiB", "--launch", "3"], "unit"),
+        (["1MiB", "--trace", "nowhere/run.json"], "folder"),
+        (["1MiB", "--plot", "run.gif"], "ends in"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_message(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bs.write_schedule(built("ring", full(4), "allreduce"), "s.json")
+    assert run(["simulate", "s.json", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("blinksim: ")
+    assert message.count("\n") == 1
+    assert says in message
 
 
 def test_the_command_line(tmp_path: Path) -> None:
