@@ -153,16 +153,22 @@ def _by_node(topology: Topology) -> list[list[Order]]:
         2 < local <= EXACT
     ) else []  # fmt: skip
     both = [*cycles, *map(_reverse, cycles)]
-    return [single, *(_turned(groups, orders) for orders in (inside, both) if orders)]
+    chosen = [orders for orders in (inside, both) if orders]
+    return [single, *(_turned(groups, orders, back) for orders in chosen for back in (False, True))]
 
 
-def _turned(groups: list[list[int]], inside: list[Order]) -> list[Order]:
-    """For every order inside a node and every rank that may come first in it a ring: all ports are used alike."""
+def _turned(groups: list[list[int]], inside: list[Order], back: bool) -> list[Order]:
+    """For every order inside a node and every rank that may come first in it a ring: all ports are used alike.
+
+    back: every other node is passed backwards, so that a ring enters a node where it left the one before, which keeps
+    it on its rail.
+    """
     rings = []
     for order in inside:
         for first in range(len(order)):
             turned = order[first:] + order[:first]
-            rings.append(tuple(group[local] for group in groups for local in turned))
+            ways = (turned, turned[::-1] if back else turned)
+            rings.append(tuple(group[local] for node, group in enumerate(groups) for local in ways[node % 2]))
     return rings
 
 
