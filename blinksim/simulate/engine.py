@@ -1,10 +1,10 @@
 """Which engine answers: a formula where the pattern has one, array recurrences where the order of service is known, one
 event per transfer otherwise. They agree to the tick, so the choice is about time alone.
 
-In rounds, once the pipe is full, every further piece adds the load of one piece on the busiest server (max-plus linear
-systems become periodic: Baccelli et al., "Synchronization and linearity", 1992, theorem 3.109); such runs are cut short
-as soon as that is certain. First come, first served is not linear: there the growth can settle at that value for dozens
-of pieces and leave it again, so nothing is cut short.
+In rounds, once the pipe is full, every further piece adds the load of one piece on the busiest server, unless latencies
+are longer than rounds (max-plus linear systems become periodic: Baccelli et al., "Synchronization and linearity", 1992,
+theorem 3.109); such runs are cut short as soon as that is certain. First come, first served is not linear: there the
+growth can settle at that value for dozens of pieces and leave it again, so nothing is cut short.
 """
 
 from __future__ import annotations

@@ -151,6 +151,15 @@ def test_the_tail_of_rounds_is_exact(latency: float, collective: str) -> None:
     assert short.pieces < 150 or latency > 1e-5
 
 
+def test_rounds_are_settled_only_where_they_grow_by_the_busiest_server() -> None:
+    # Where a latency is longer than a round, servers wait for each other in every round, and the growth stays larger.
+    for latency, settled in ((1.9e-6, True), (4e-5, False)):
+        _, work = work_of(packed(latency, "allreduce", 1e-6), 300, 10**8)
+        found = {n: waves.in_rounds(work, n, watch=True)[0] for n in (20, 299, 300)}
+        assert found[20].settled == found[300].settled == settled
+        assert (found[300].finish - found[299].finish == work.busiest) == settled
+
+
 @SMALL
 @given(forests(), TIMES)
 def test_the_tail_of_random_forests_is_exact(schedule: Schedule, times: tuple[float, float, int]) -> None:

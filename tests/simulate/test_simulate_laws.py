@@ -22,9 +22,10 @@ from timed_patterns import (
     ticks,
 )
 
+import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import COPY, Builder, Schedule
 from blinksim.topology.graph import Device, Topology
 
 ENGINES = ("auto", "heap")
@@ -191,3 +192,42 @@ def test_latency_alone_at_eight_bytes() -> None:
     alpha = 2**14
     deep = built("chain", chain_of([1] * 6, [alpha] * 6), "broadcast", order=list(range(7)))
     assert 6 * alpha <= ticks(deep, 8, 1) <= 6 * alpha + 1
+
+
+def two_streams(shares: tuple[int, int]) -> Schedule:
+    """Two chunks over one link, each a stream of its own."""
+    topology = machine("one link", gpus(2), [link("gpu0", "gpu1", 3)])
+    builder = Builder(topology, Collective("broadcast"), "by_hand", "forest")
+    for channel, share in enumerate(shares):
+        chunk = builder.add_chunk(Fraction(share, sum(shares)))
+        builder.add_sends(chunk=chunk, src=0, dst=1, op=COPY, step=0, route=builder.add_route([0]), channel=channel)
+    return builder.finish()
+
+
+@pytest.mark.parametrize(
+    ("service", "ends"), [("weighted", {0: 400, 1: 400}), ("equal", {0: 400, 1: 200}), ("fifo", {0: 300, 1: 400})]
+)
+def test_shared_links_divide_their_rate_by_weight(service: str, ends: dict[int, int]) -> None:
+    timeline = bs.simulate(two_streams((3, 1)), 400 * BYTES, pieces=1, service=service)
+    found = {t.chunk: (t.start_s + t.time_s) / TICK for t in timeline.transfers()}
+    assert found == pytest.approx(ends)
+    assert timeline.time_s / TICK == pytest.approx(400 + 3)
+
+
+def test_pieces_of_one_stream_follow_each_other_on_a_shared_link() -> None:
+    # Equal shares: the short stream (100) ends at 200, when the long one has sent 100 of its 300 as well.
+    timeline = bs.simulate(two_streams((3, 1)), 400 * BYTES, pieces=2, service="equal")
+    ends = sorted((t.chunk, t.piece, round((t.start_s + t.time_s) / TICK)) for t in timeline.transfers())
+    assert ends == [(0, 0, 250), (0, 1, 400), (1, 0, 100), (1, 1, 200)]
+
+
+def test_a_stream_that_joins_later_takes_its_part_of_the_rest() -> None:
+    topology = machine("joined", gpus(3), [link("gpu0", "gpu1", rate=10 * RATE), link("gpu1", "gpu2")])
+    builder = Builder(topology, Collective("broadcast"), "by_hand", "forest")
+    late, early = builder.add_chunk(Fraction(3, 4)), builder.add_chunk(Fraction(1, 4))
+    for chunk, src, step in ((late, 0, 0), (late, 1, 1), (early, 1, 0)):
+        builder.add_sends(chunk=chunk, src=src, dst=src + 1, op=COPY, step=step, route=builder.add_route([src]))
+    # Alone until 30; the other 70 of the early stream take 280 at a quarter of the rate; then 90 of the late are left.
+    timeline = bs.simulate(builder.finish(), 400 * BYTES, pieces=1, service="weighted")
+    ends = {(t.chunk, t.src): (t.start_s + t.time_s) / TICK for t in timeline.transfers()}
+    assert ends == pytest.approx({(0, "gpu0"): 30, (0, "gpu1"): 400, (1, "gpu1"): 310})

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from small_schedules import exchanges, forests, helped, recursive_doubling, ring_allreduce, through_the_helper
 
 import blinksim as bs
+from blinksim.algorithms.registry import algorithm
+from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.simulate.timeline import exact_time
 
@@ -101,6 +103,13 @@ def test_random_schedules(schedule: Schedule, pieces: int, latency: int, overhea
     schedule = unrounded(schedule, latency, overhead)
     found = bs.simulate(schedule, 27720, pieces=pieces)
     assert exact_time(found) == slow(schedule, 27720, pieces)
+
+
+@pytest.mark.parametrize("name", ["mxnet", "chains", "packed"])
+def test_trees_that_share_links(name: str) -> None:
+    quad = bs.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
+    schedule = unrounded(algorithm(name).build(quad, Collective("allreduce")), 3000, 200)
+    assert exact_time(bs.simulate(schedule, 55440, pieces=6)) == slow(schedule, 55440, 6)
 
 
 @pytest.mark.parametrize("schedule", [ring_allreduce(4), recursive_doubling(3), through_the_helper(helped())],
