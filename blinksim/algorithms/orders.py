@@ -20,8 +20,11 @@ _CYCLES = 20_000
 Order = tuple[int, ...]
 
 
-def ring_orders(topology: Topology) -> list[Order]:
-    """Directed cyclic orders of the ranks, one per ring; all rings carry equal shares."""
+def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
+    """Directed cyclic orders of the ranks, one per ring; all rings carry equal shares.
+
+    alike: every node is passed in the same way, which NCCL's graph files need, as they describe one node for all.
+    """
     n = topology.ranks
     if n <= 2:
         return [tuple(range(n))]
@@ -30,7 +33,7 @@ def ring_orders(topology: Topology) -> list[Order]:
     candidates = [[*packed, *map(_reverse, packed)]] if packed else []
     if not packed:
         candidates += [[order] for order in _small_orders(n)] if n <= 6 else []
-        candidates += _by_node(topology)
+        candidates += _by_node(topology, alike)
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
     # Fewest rings among the fastest: each ring of its own costs a channel.
     return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
@@ -138,7 +141,7 @@ def _small_orders(n: int) -> list[Order]:
     return [(0, *rest) for rest in permutations(range(1, n)) if n < 3 or rest[0] < rest[-1]]
 
 
-def _by_node(topology: Topology) -> list[list[Order]]:
+def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
     """Node by node: one ring in rank order, or one per local rank, each entering the nodes at another one.
 
     Inside the nodes the rings follow the rank order, or in turn the cycles that a node's direct links hold.
@@ -154,7 +157,8 @@ def _by_node(topology: Topology) -> list[list[Order]]:
     ) else []  # fmt: skip
     both = [*cycles, *map(_reverse, cycles)]
     chosen = [orders for orders in (inside, both) if orders]
-    return [single, *(_turned(groups, orders, back) for orders in chosen for back in (False, True))]
+    ways = (False,) if alike else (False, True)
+    return [single, *(_turned(groups, orders, back) for orders in chosen for back in ways)]
 
 
 def _turned(groups: list[list[int]], inside: list[Order], back: bool) -> list[Order]:

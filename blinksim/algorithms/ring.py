@@ -28,9 +28,14 @@ def time(collective: str, ranks: int, size: float, model: Postal) -> float:
     return (ranks - 1) * (step * (2 if collective == "allreduce" else 1) + reduction)
 
 
-def build(topology: Topology, collective: Collective, rings: list[Order] | None = None) -> Schedule:
-    """The schedule over `rings` (directed cyclic orders of all ranks; default: what suits the links)."""
-    orders = ring_orders(topology) if rings is None else rings
+def build(
+    topology: Topology, collective: Collective, rings: list[Order] | None = None, *, alike: bool = False
+) -> Schedule:
+    """The schedule over `rings` (directed cyclic orders of all ranks; default: what suits the links).
+
+    alike: choose rings that pass every node in the same way, as NCCL's graph files need them.
+    """
+    orders = ring_orders(topology, alike=alike) if rings is None else rings
     plan = Plan(topology, collective, "ring", "steps")
     n = plan.n
     share = Fraction(1, n * len(orders))

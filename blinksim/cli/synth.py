@@ -36,6 +36,7 @@ Examples:
     "--trees", type=click.IntRange(1), metavar="K", help="packed: exactly K trees per root, at a stated loss."
 )
 @click.option("--channels", type=click.IntRange(1), metavar="K", help="chains, rings, blinkplus: at most K channels.")
+@click.option("--alike", is_flag=True, default=None, help="ring: pass every node the same way, as NCCL's files need.")
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=int, help="Seed of a solver, for repeatable answers.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the schedule (.json, .json.gz).")
@@ -60,7 +61,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         if not options["output"].endswith((".json", ".json.gz")):
             raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
         check_target(options["output"], options["force"])
-    extra = {key: options[key] for key in ("time_limit", "seed", "trees", "channels") if options[key] is not None}
+    extra = {
+        key: options[key] for key in ("time_limit", "seed", "trees", "channels", "alike") if options[key] is not None
+    }
     _takes(options["algorithm"], extra)
     with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
         topology = setting.select()
@@ -134,4 +137,5 @@ def _show(found: Any, options: dict[str, Any], setting: Setting) -> None:
         for key in ("trees", "channels", "polish", "time_limit", "seed"):
             if options[key] is not None:
                 chosen += f" --{key.replace('_', '-')} {options[key]:g}"
+        chosen += " --alike" if options["alike"] else ""
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")

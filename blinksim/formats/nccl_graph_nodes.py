@@ -43,7 +43,7 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
         raise InfeasibleError(
             f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
-            "NCCL's file describes one node for all. Build it with --algorithm ring"
+            "NCCL's file describes one node for all. Build it with --algorithm ring --alike"
         )
     hops = [(parts[i][-1], parts[(i + 1) % len(parts)][0]) for i in range(len(parts))]
     return Channel(next(iter(alike)), _nets(topology, hops))

@@ -229,12 +229,19 @@ def test_a_chain_over_two_lanes_gets_two_channels() -> None:
     assert len(numbers(graph_export(pair, most=1).file, 1)) == 1
 
 
+def test_rings_that_pass_nodes_in_two_ways_are_refused_with_the_way_out() -> None:
+    schedule = algorithm("ring").build(machine("hgx-h200", nodes=2), Collective("allreduce"))
+    with pytest.raises(InfeasibleError, match="--algorithm ring --alike"):
+        export(schedule)
+
+
 @pytest.mark.parametrize(
     ("algorithm_name", "nodes", "count"), [("chain_tree", 4, 8), ("chain_tree", 2, 8), ("ring", 2, 8)]
 )
 def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) -> None:
     topology = machine("hgx-h200", nodes=nodes)
-    schedule = algorithm(algorithm_name).build(topology, Collective("allreduce"))
+    alike = {"alike": True} if algorithm_name == "ring" else {}
+    schedule = algorithm(algorithm_name).build(topology, Collective("allreduce"), **alike)
     exported = export(schedule)
     file = read_text(exported.files[""], "x")
     check(file, range(8), nodes)
