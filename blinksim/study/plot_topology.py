@@ -68,7 +68,7 @@ def topology(machine: Topology, bound: BoundResult | None = None) -> Figure:
 
 def layout(machine: Topology) -> dict[str, Point]:
     """Where each device goes: a circle where GPUs are linked to each other, else layers by kind, nodes side by side."""
-    holders = [d for d in machine.devices if d.holds]
+    holders = [d for d in machine.devices if d.kind in ("gpu", "tile")]
     if len(holders) == len(machine.devices) or (machine.nodes == 1 and _direct(machine)):
         return _around(machine, _circle([d.name for d in holders], 3.0))
     columns: dict[int, dict[float, list[Device]]] = {}

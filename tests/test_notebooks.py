@@ -1,0 +1,74 @@
+"""The notebooks run from beginning to end, say their question first and their answer last, and use what is public."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PUBLIC = re.compile(r"^::: (blinksim[\w.]*)$", re.MULTILINE)
+
+
+def cells(path: Path, kind: str) -> list[str]:
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
+
+
+def code(path: Path) -> ast.Module:
+    lines = [line for cell in cells(path, "code") for line in cell.splitlines() if not line.startswith("%")]
+    return ast.parse("\n".join(lines))
+
+
+def test_all_are_listed() -> None:
+    text = (ROOT / "notebooks" / "README.md").read_text()
+    assert len(NOTEBOOKS) == 6
+    assert [path.name for path in NOTEBOOKS] == re.findall(r"\]\((\d[^)]*\.ipynb)\)", text)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_opens_with_a_question_and_ends_with_an_answer(path: Path) -> None:
+    words = cells(path, "markdown")
+    assert re.match(r"# [^\n]+\?\n", words[0])
+    assert words[-1].startswith("## Answer\n")
+    assert json.loads(path.read_text())["cells"][-1]["cell_type"] == "markdown"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_uses_the_public_interface_only(path: Path) -> None:
+    import blinksim
+
+    public = set(PUBLIC.findall((ROOT / "docs" / "api.md").read_text()))
+    for node in ast.walk(code(path)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("blinksim"):
+            modules = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            assert modules & public, f"{node.module} is not among the modules of docs/api.md"
+        if isinstance(node, ast.Attribute):
+            assert not node.attr.startswith("_")
+            if isinstance(node.value, ast.Name) and node.value.id == "bs":
+                assert node.attr in blinksim.__all__
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs(path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    book = nbformat.read(path, as_version=4)
+    kept = [cell.get("outputs", []) for cell in book.cells]
+    resources = {"metadata": {"path": str(path.parent)}}
+    nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources=resources).execute()
+    # What is printed is what the file shows, tables and pictures aside.
+    for cell, before in zip(book.cells, kept, strict=True):
+        if cell.cell_type == "code":
+            assert printed(cell.outputs) == printed(before), cell.source
+
+
+def printed(outputs: list[Any]) -> str:
+    return "".join(entry["text"] for entry in outputs if entry["output_type"] == "stream")
