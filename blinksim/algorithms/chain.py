@@ -10,10 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-from blinksim.algorithms.orders import Order, chain_order
+from blinksim.algorithms.orders import chain_order
 from blinksim.algorithms.plan import Plan, Postal, pipelined
 from blinksim.algorithms.trees import add_tree
 from blinksim.collective import Collective
+from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

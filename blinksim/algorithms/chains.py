@@ -22,7 +22,6 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.chains import (
     MOST_LISTED,
     MOST_PRICED,
-    Order,
     by_rail,
     column,
     order_of,
@@ -33,6 +32,7 @@ from blinksim.packing.chains import (
 )
 from blinksim.packing.columns import Column, Limits, best_mix
 from blinksim.packing.equal import equal_shares
+from blinksim.packing.hamiltonian import Order
 from blinksim.packing.hops import Hops, find_hops
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.cluster import nodes_of

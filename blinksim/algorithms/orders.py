@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import pairwise, permutations
+from itertools import islice, pairwise, permutations
 
+from blinksim.packing.hamiltonian import Order, hamiltonian
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 EXACT = 9
 _CYCLES = 20_000
-Order = tuple[int, ...]
 
 
 def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
@@ -86,27 +86,10 @@ def _lanes(topology: Topology) -> dict[tuple[int, int], int]:
     return {pair: int(rate / unit) for pair, rate in both.items()}
 
 
-def _cycles(lanes: dict[tuple[int, int], int], n: int) -> Iterator[Order]:
-    """Hamiltonian cycles through rank 0, each in one direction only."""
-    next_to = [[b for b in range(n) if (a, b) in lanes] for a in range(n)]
-
-    def extend(path: list[int], seen: int) -> Iterator[Order]:
-        if len(path) == n:
-            if path[1] < path[-1] and (path[-1], 0) in lanes:
-                yield tuple(path)
-            return
-        for b in next_to[path[-1]]:
-            if not seen >> b & 1:
-                path.append(b)
-                yield from extend(path, seen | 1 << b)
-                path.pop()
-
-    yield from extend([0], 1)
-
-
 def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
     """The most cycles that use no lane twice, by depth-first search over at most `_CYCLES` of them."""
-    cycles = [order for order, _ in zip(_cycles(lanes, n), range(_CYCLES), strict=False)]
+    next_to = [[b for b in range(n) if (a, b) in lanes] for a in range(n)]
+    cycles = list(islice(hamiltonian(next_to, closed=True, both=True), _CYCLES))
     edges = [tuple(pairwise((*order, order[0]))) for order in cycles]
     most = min((sum(lanes.get((a, b), 0) for b in range(n)) for a in range(n)), default=0) // 2
     best: list[int] = []

@@ -12,9 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.orders import Order, ring_orders
+from blinksim.algorithms.orders import ring_orders
 from blinksim.algorithms.plan import Plan, Postal
 from blinksim.collective import Collective
+from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 

@@ -24,7 +24,6 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.chains import (
     MOST_LISTED,
     MOST_PRICED,
-    Order,
     by_rail,
     column,
     order_of,
@@ -34,6 +33,7 @@ from blinksim.packing.chains import (
 )
 from blinksim.packing.columns import Column, Limits, best_mix
 from blinksim.packing.equal import equal_shares, most_whole
+from blinksim.packing.hamiltonian import Order
 from blinksim.packing.hops import Hops, find_hops
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule

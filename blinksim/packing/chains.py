@@ -14,9 +14,9 @@ from itertools import pairwise
 from ortools.sat.python import cp_model
 
 from blinksim.packing.columns import Column, Limits, Price
+from blinksim.packing.hamiltonian import Order, hamiltonian
 from blinksim.packing.hops import Arc, Hops
 
-Order = tuple[int, ...]
 # Orders that are listed, and ranks up to which the best by price are searched for, beyond that number.
 MOST_LISTED = 3000
 MOST_PRICED = 24
@@ -34,22 +34,7 @@ def orders(hops: Hops, *, closed: bool, both: bool) -> Iterator[Order]:
     rank = {vertex: number for number, vertex in enumerate(members)}
     joined = hops.both if both else hops.next_to
     next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
-    n = len(members)
-
-    def extend(path: list[int], seen: int) -> Iterator[Order]:
-        if len(path) == n:
-            ends = (path[1], path[-1]) if closed else (path[0], path[-1])
-            if (not closed or path[0] in next_to[path[-1]]) and (not both or n < 3 or ends[0] < ends[1]):
-                yield tuple(path)
-            return
-        for b in next_to[path[-1]]:
-            if not seen >> b & 1:
-                path.append(b)
-                yield from extend(path, seen | 1 << b)
-                path.pop()
-
-    for first in range(1 if closed or (both and n < 3) else n):
-        yield from extend([first], 1 << first)
+    return hamiltonian(next_to, closed=closed, both=both)
 
 
 def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
