@@ -21,13 +21,16 @@ Sides = npt.NDArray[np.int64]
 def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[list[int], list[int]]:
     """Two halves of `vertices`, of floor(s/2) and the rest, in increasing order.
 
-    weights: matrix over all vertices, 0 where there is no link. random: gives the first halves.
+    weights: matrix over all vertices, 0 where there is no link; a pair counts with the mean of its two directions.
+    random: gives the first halves.
     """
     order = list(vertices)
     random.shuffle(order)
     half = set(order[: len(order) // 2])
     order.sort()
     inner = weights[np.ix_(order, order)].astype(np.float64)
+    # The gains of swaps hold for cuts, which know no direction; one-way links would send the passes round in circles.
+    inner = (inner + inner.T) / 2
     side = np.array([1 if vertex in half else -1 for vertex in order], dtype=np.int64)
     while True:
         better = _pass(inner, side)
