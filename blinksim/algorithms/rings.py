@@ -117,6 +117,9 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     if not pool:
         raise _none(topology, " with a lane of its own")
     found = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
+    if not found:
+        # There are rings, but a bus or a device is narrower than what they need of it.
+        raise _none(topology, " with a lane of its own")
     found = found[:MOST_RINGS]
     if both:
         found = [order for ahead in found for order in (ahead, (ahead[0], *reversed(ahead[1:])))]

@@ -18,7 +18,7 @@ from blinksim.machines import load
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology.generators import from_text
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Device, Link, Topology
 
 ALLREDUCE = Collective("allreduce")
 
@@ -144,3 +144,12 @@ def test_no_larger_number_of_directed_rings_exists(topology: Topology) -> None:
         return best
 
     assert count(topology, bidirectional=False) == most(lanes, 0)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "broadcast", "reduce"])
+def test_a_ring_that_a_bus_is_too_narrow_for_is_refused(name: str) -> None:
+    # Two GPUs on one half-duplex lane: the ring would take the lane once in each direction.
+    lane = [Link(a, b, "link", Fraction(10**9), 1, bus="shared") for a, b in (("gpu0", "gpu1"), ("gpu1", "gpu0"))]
+    pair = Topology("pair", (Device("gpu0", "gpu"), Device("gpu1", "gpu")), tuple(lane))
+    with pytest.raises(InfeasibleError, match="no ring passes all 2 members over link with a lane of its own"):
+        rings.build(pair, Collective(name))
