@@ -66,7 +66,7 @@ test: lint  ## lint and all quick tests (a few minutes on two cores)
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not gpu' --durations=5
 
 .PHONY: test-all
-test-all: lint  ## lint and all tests, the slow ones too
+test-all: lint  ## lint and all tests: the slow ones, the notebooks and the site too
 	@echo 'pytest (all tests, $(JOBS) processes)'
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not gpu' --durations=15
 
@@ -81,6 +81,11 @@ bench: $(STAMP)  ## time whole commands; RUNS=20 runs each more often
 .PHONY: schedules
 schedules: $(STAMP)  ## make the ready schedules in schedules/ anew
 	@$(BIN)/python -m blinksim.study.classics schedules
+
+.PHONY: docs
+docs: $(STAMP)  ## the pages and the reference of the Python interface, as a site in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo 'built: site/index.html'
 
 .PHONY: build
 build: $(STAMP)  ## sdist and wheel into dist/

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blinksim.study.plot_style import COLOURS, FORMATS, MARKERS, check, figure, save
 from blinksim.study.plot_sweep import sweep
 from blinksim.study.plot_topology import topology
 from blinksim.study.plot_trees import trees
+from blinksim.study.timeline_plots import gantt, utilisation
 from blinksim.units import format_size, format_size_about
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ __all__ = [
     "check",
     "compare",
     "figure",
+    "gantt",
     "save",
     "sweep",
     "topology",
     "trees",
+    "utilisation",
 ]
 
 
@@ -81,12 +84,3 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
     )
     axes.legend(fontsize=8, frameon=False)
     return drawn
-
-
-def __getattr__(name: str) -> Any:
-    # Pictures of simulated runs live in a module of their own, which needs `figure` from here.
-    if name in ("gantt", "utilisation"):
-        from blinksim.study import timeline_plots
-
-        return getattr(timeline_plots, name)
-    raise AttributeError(f"module 'blinksim.study.plots' has no attribute {name!r}")
