@@ -13,7 +13,7 @@ from blinksim.bounds.quick import quick_bound
 from blinksim.collective import ROOTED, Collective, busbw_factor
 from blinksim.cost.alpha_beta import Cost, cost
 from blinksim.cost.terms import Term
-from blinksim.errors import BlinksimError, InfeasibleError, InputError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, unknown
 from blinksim.topology.cluster import nodes_of, place
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
+# Models that time schedules; the others have no schedule.
+SCHEDULE_MODELS = ("alpha-beta", "simulate")
 # Algorithms whose search grows fast with the ranks stay out of the contest beyond this many.
 _MOST_SEARCHED = {"mxnet": 32}
 
@@ -155,12 +157,43 @@ def _projection(
     )
 
 
+def _simulated(
+    topology: Topology, collective: Collective, size: int, name: str, schedule: Schedule, gamma: float,
+    bound: Ceiling | None,
+) -> Projection:  # fmt: skip
+    from blinksim.simulate.terms import projected, terms
+
+    timeline = projected(schedule, size, gamma)
+    busiest = timeline.uses[0]
+    return Projection(
+        machine=topology.name,
+        collective=collective,
+        members=topology.members,
+        relays=topology.relays,
+        links=topology.link_classes,
+        rates=topology.rates,
+        size=size,
+        model="simulate",
+        algorithm=name,
+        terms=terms(timeline),
+        bottleneck=busiest.resource,
+        details={
+            "bottleneck_busy": busiest.busy,
+            "steps": schedule.steps,
+            "pieces": timeline.pieces,
+            "engine": timeline.engine,
+            "loads_s": timeline.bound_s,
+        },
+        bound=bound,
+    )
+
+
 @dataclass
 class Contest:
     """All algorithms that can run a collective on a machine, built once and timed for any size.
 
     schedules: by name. refused: the reason, for those that cannot run here. others: what models without a schedule
-    answer for a size, by name.
+    answer for a size, by name. model: one of `SCHEDULE_MODELS`.
     """
 
     topology: Topology
@@ -168,12 +201,13 @@ class Contest:
     schedules: dict[str, Schedule] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     others: dict[str, Callable[[int], Projection]] = field(default_factory=dict)
+    model: str = "alpha-beta"
 
     def only(self, *names: str) -> Contest:
         """The same contest among the algorithms named."""
         schedules = {name: schedule for name, schedule in self.schedules.items() if name in names}
         others = {name: answer for name, answer in self.others.items() if name in names}
-        return Contest(self.topology, self.collective, schedules, others=others)
+        return Contest(self.topology, self.collective, schedules, others=others, model=self.model)
 
     @cached_property
     def bound(self) -> Ceiling:
@@ -183,10 +217,16 @@ class Contest:
 
     def projections(self, size: int, gamma: float = 0.0) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first."""
-        timed = [
-            _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma), self.bound)
-            for name, schedule in self.schedules.items()
-        ]
+        if self.model == "simulate":
+            timed = [
+                _simulated(self.topology, self.collective, size, name, schedule, gamma, self.bound)
+                for name, schedule in self.schedules.items()
+            ]
+        else:
+            timed = [
+                _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma), self.bound)
+                for name, schedule in self.schedules.items()
+            ]
         timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda p: p.time_s)
 
@@ -196,28 +236,31 @@ def contest(
     collective: Collective,
     names: Iterable[str] | None = None,
     report: Callable[[str], None] = lambda what: None,
+    model: str = "alpha-beta",
 ) -> Contest:
     """Builds the named algorithms (default: all that have the collective and need no solver) on a selected topology.
 
-    report: told what is being done, for work that takes long.
+    report: told what is being done, for work that takes long. model: what times them, one of `SCHEDULE_MODELS`.
     A named algorithm that cannot run raises; of the default ones the reason is kept. Raises `InfeasibleError` if none
     is left.
     """
     collective.check_ranks(topology.ranks)
     if topology.ranks < 2:
         raise InputError(f"{topology.name}: one rank moves nothing; name two members or more")
-    result = Contest(topology, collective)
+    if model not in SCHEDULE_MODELS:
+        raise unknown("model of schedules", model, SCHEDULE_MODELS)
+    result = Contest(topology, collective, model=model)
     if names is not None:
         for name in names:
             entry = algorithm(name.strip())
             report(f"building {entry.name}")
-            result.schedules[entry.name] = build(topology, collective, entry)
+            result.schedules[entry.name] = _fit(build(topology, collective, entry), model)
         return result
     entries = candidates(collective.name)
     for number, entry in enumerate(entries, start=1):
         report(f"building {entry.name}, {number} of {len(entries)}")
         try:
-            result.schedules[entry.name] = build(topology, collective, entry)
+            result.schedules[entry.name] = _fit(build(topology, collective, entry), model)
         except BlinksimError as error:
             result.refused[entry.name] = str(error)
     if not result.schedules:
@@ -225,6 +268,14 @@ def contest(
             f"no algorithm runs {collective} on {topology.name}: {'; '.join(result.refused.values())}"
         )
     return result
+
+
+def _fit(schedule: Schedule, model: str) -> Schedule:
+    if model != "simulate":
+        return schedule
+    from blinksim.simulate.terms import check_sends
+
+    return check_sends(schedule)
 
 
 def project(
@@ -241,16 +292,16 @@ def project(
     topology: as `Topology.select` gives it, or a whole machine, of which its default members and links take part.
 
     algorithm: a name of the registry, or ``best`` for the quickest that needs no solver. model: ``alpha-beta``,
-    ``projection`` or the name of a preset in models/ (load the machine with the rates that the preset pins). gamma:
-    seconds per byte reduced. Raises `InputError` for unknown names and `InfeasibleError` where the algorithm or the
-    model does not cover the case.
+    ``simulate`` (`blinksim.simulate.terms.projected`), ``projection`` or the name of a preset in models/ (load the
+    machine with the rates that the preset pins). gamma: seconds per byte reduced. Raises `InputError` for unknown names
+    and `InfeasibleError` where the algorithm or the model does not cover the case.
     """
     chosen = Collective.parse(collective) if isinstance(collective, str) else collective
     chosen.check_ranks(topology.ranks)
     count = parse_size(str(size))
-    if model == "alpha-beta":
+    if model in SCHEDULE_MODELS:
         names = None if algorithm == "best" else [algorithm]
-        return contest(topology.selected(), chosen, names).projections(count, gamma)[0]
+        return contest(topology.selected(), chosen, names, model=model).projections(count, gamma)[0]
     groups = nodes_of(topology, topology.members)
     return project_preset(topology, chosen, count, len(groups), len(groups[0]), model)
 

@@ -10,6 +10,7 @@ from blinksim.cli import nccl
 from blinksim.cli.options import Setting, machine_options, output_options
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
+from blinksim.errors import InputError
 from blinksim.units import format_size, format_size_about, format_time
 
 _COLUMNS = 5
@@ -21,7 +22,8 @@ _COLUMNS = 5
 Examples:
   blinksim compare dgx1-v100 allreduce
   blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
-  blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed""",
+  blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
+  blinksim compare dgx1-v100 allreduce --model alpha-beta,simulate,nccl-tuner --sizes 1MiB:1GiB:x8""",
 )
 @click.argument("machine")
 @click.argument("collective")
@@ -37,6 +39,12 @@ Examples:
     "--algorithms",
     help="Names, separated by commas; nccl is what NCCL would choose.  [default: all that need no solver]",
 )
+@click.option(
+    "--model",
+    default="alpha-beta",
+    show_default=True,
+    help="alpha-beta or simulate; several, also nccl-tuner, stand side by side for the same algorithms.",
+)
 @nccl.nccl_options
 @click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -51,6 +59,10 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     wanted = Collective.parse(collective, options["root"])
     sizes = study.parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
+    models = [name.strip() for name in options["model"].split(",")]
+    if len(models) > 1 or models[0] == nccl.MODEL:
+        _across(setting, wanted, sizes, models, listed, options, context)
+        return
     others = {}
     if listed is not None and "nccl" in listed:
         setting = nccl.at_nccl_rates(setting, context)
@@ -63,7 +75,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
 
         plots.check(options["plot"], force=options["force"])
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(setting.select(), wanted, sizes, listed, say, others)
+        found = study.compare(setting.select(), wanted, sizes, listed, say, others, models[0])
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:
@@ -73,6 +85,65 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     if options["plot"]:
         path = plots.save(plots.compare(found), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
+
+
+def _across(
+    setting: Setting,
+    wanted: Any,
+    sizes: list[int],
+    models: list[str],
+    listed: list[str] | None,
+    options: dict[str, Any],
+    context: click.Context,
+) -> None:
+    """Prints the same algorithms by several models."""
+    from blinksim.study import models as study
+
+    if options["plot"]:
+        raise InputError("--plot draws one model; name one, or take --csv")
+    if listed is not None and "nccl" in listed:
+        raise InputError("several models compare algorithms by name; ask for ring or double_binary instead of nccl")
+    tuner = None
+    if nccl.MODEL in models:
+        setting = nccl.at_nccl_rates(setting, context)
+        tuner = nccl.tuned(setting, wanted, options)
+    else:
+        nccl.refuse_options(options, f"name {nccl.MODEL} in --model")
+    with Working(f"reading {setting.machine}", quiet=options["quiet"]) as say:
+        found = study.across_models(
+            setting.select(), wanted, sizes, models, listed or ("ring", "double_binary"), tuner, say
+        )
+    if options["as_csv"]:
+        click.echo(csv_text(found.rows()), nl=False)
+        return
+    if options["as_json"]:
+        answer = {"collective": wanted.name, "rows": found.rows(), "refused": found.refused}
+        print_json({"command": "compare", **setting.described(found.topology), **answer})
+        return
+    topology = found.topology
+    click.echo(f"{wanted} on {topology.name}: the same algorithm by {', '.join(models)}")
+    click.echo("\n  algbw in GB/s, and the time over that of the first model\n")
+    cells = []
+    for size in found.sizes:
+        for name in found.algorithms:
+            first = found.found.get((size, name, models[0]))
+            line = [format_size(size), name]
+            for place, model in enumerate(models):
+                timed = found.found.get((size, name, model))
+                line.append("-" if timed is None else f"{timed.algbw / 1e9:.4g}")
+                if place:
+                    line.append("-" if timed is None or first is None else f"{timed.time_s / first.time_s:.2f}x")
+            cells.append(tuple(line))
+    header = ["size", "algorithm", models[0]]
+    for model in models[1:]:
+        header += [model, "time"]
+    click.echo(table(tuple(header), cells, left=(1,)) + "\n")
+    click.echo(f"  ranks {topology.ranks}: {names(topology.members)}")
+    click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
+    for edit in setting.edits:
+        click.echo(f"  edited {edit}")
+    for what, reason in found.refused.items():
+        click.echo(f"  {what}: {reason}")
 
 
 def _answer(found: Any) -> dict[str, Any]:

@@ -107,6 +107,14 @@ def chooser(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[
     return lambda size: study.choice(found, whole, wanted, size)
 
 
+def tuned(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
+    """All that NCCL could choose, as a function of the size in bytes."""
+    from blinksim.study import nccl as study
+
+    found, whole = prediction(setting, options)
+    return lambda size: study.projections(found, whole, wanted, size)
+
+
 def _row(projection: Any) -> dict[str, Any]:
     return {
         "algorithm": projection.algorithm,

@@ -37,8 +37,8 @@ Examples:
     "--model",
     default="alpha-beta",
     show_default=True,
-    help="alpha-beta, nccl-tuner, projection (scale-up + scale-out), or a preset such as aurora-projection, which pins "
-    "its rates.",
+    help="alpha-beta, simulate, nccl-tuner, projection (scale-up + scale-out), or a preset such as aurora-projection, "
+    "which pins its rates.",
 )
 @click.option(
     "--reduction-rate",
@@ -65,9 +65,9 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         nccl.project(nccl.at_nccl_rates(setting, context), wanted, bytes_, options)
         return
     nccl.refuse_options(options, "say --algorithm nccl")
-    if options["what_if"] and model == "alpha-beta":
+    if options["what_if"] and model in choose.SCHEDULE_MODELS:
         raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
-    if model != "alpha-beta":
+    if model not in choose.SCHEDULE_MODELS:
         _known(model)
         if options["reduction_rate"]:
             raise InputError(f"--model {model} takes no --reduction-rate")
@@ -78,8 +78,8 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         listed = None if algorithm in ("best", "all") else algorithm.split(",")
         gamma = float(1 / parse_rate(options["reduction_rate"])) if options["reduction_rate"] else 0.0
         with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-            contest = choose.contest(setting.select(), wanted, listed, say)
-            say("timing")
+            contest = choose.contest(setting.select(), wanted, listed, say, model)
+            say("timing" if model == "alpha-beta" else "simulating")
             found, refused = contest.projections(bytes_, gamma), contest.refused
     if options["as_csv"]:
         rows = found if algorithm == "all" else found[:1]
@@ -110,15 +110,16 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
 
 
 def _known(model: str) -> None:
+    from blinksim.choose import SCHEDULE_MODELS
     from blinksim.cost.presets import preset_names
 
     if model.removeprefix("projection:") not in preset_names():
-        raise unknown("model", model, ("alpha-beta", nccl.MODEL, *preset_names()))
+        raise unknown("model", model, (*SCHEDULE_MODELS, nccl.MODEL, *preset_names()))
 
 
 def _next(best: Any, setting: Setting, options: dict[str, Any]) -> None:
     again = setting.command_line(best.collective.name, options["root"])
-    if best.model != "alpha-beta" and not options["what_if"]:
+    if best.bound is None and not options["what_if"]:
         click.echo(f"next: blinksim project {again} SIZE --model {best.model} --what-if".replace("SIZE", _size(best)))
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
         click.echo(f"next: blinksim synth {again} -o schedule.json")
@@ -201,10 +202,13 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
     click.echo(f"  links       {', '.join(best.links)} at {best.rates} rates")
     for edit in setting.edits:
         click.echo(f"  edited      {edit}")
-    if algorithm == "best" and best.model == "alpha-beta":
+    if algorithm == "best" and best.bound is not None:
         others = f", best of {len(found)} that need no solver; --algorithm all ranks them" if len(found) > 1 else ""
         click.echo(f"  algorithm   {best.algorithm}{others}")
-    if best.model != "alpha-beta":
+    if best.model == "simulate":
+        alone = format_time(best.details["loads_s"])
+        click.echo(f"  model       every piece at every link; the loads alone need {alone}")
+    if best.bound is None:
         click.echo("  model       bandwidths only, no latencies: for large sizes")
     if best.details.get("pieces", 1) > 1:
         click.echo(f"  pieces      {best.details['pieces']} per chunk, {count(best.details['steps'], 'hop')} deep")

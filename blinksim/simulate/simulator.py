@@ -34,6 +34,7 @@ def simulate(
     gamma: float = 0.0,
     launch: float = 0.0,
     engine: str = "auto",
+    most_events: int = MOST_EVENTS,
 ) -> Timeline:
     """The time that `schedule` takes for `size` bytes on the links, buses and capacities of its machine.
 
@@ -43,7 +44,8 @@ def simulate(
     ``weighted``, ``equal``; offer: ``turns`` or ``burst``; slots: pieces that a connection has room for
     (`blinksim.simulate.engine.outcome`). protocol: ``simple``, ``ll`` or ``ll128``. switching: ``cut-through`` or
     ``store-and-forward`` at the devices inside a route. gamma: seconds per byte that a rank reduces. launch: seconds
-    before anything starts. engine: ``auto``, ``closed-form``, ``waves`` or ``heap``.
+    before anything starts. engine: ``auto``, ``closed-form``, ``waves`` or ``heap``. most_events: pieces times stages
+    that the search for the piece size may spend on a run.
 
     Raises `InputError` for bad or contradicting arguments, and for a schedule that beats its own bound.
     """
@@ -77,7 +79,9 @@ def simulate(
     elif pieces is not None:
         count = pieces
     else:
-        count = _best(schedule, size, graph.count, service if slots is None else "slots", trial, tried)
+        limit = {"static": 100 * most_events, "fifo": most_events}.get(service, _MOST_TRIAL)
+        limit = limit if slots is None else _MOST_TRIAL
+        count = _best(schedule, size, max(1, limit // max(1, graph.count)), trial, tried)
     if not 1 <= count <= MOST_PIECES:
         raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller --chunk")
     work, found = run(count)
@@ -122,18 +126,16 @@ def _check(timeline: Timeline, loads: Fraction) -> None:
 def _best(
     schedule: Schedule,
     size: int,
-    stage_count: int,
-    service: str,
+    limit: int,
     time: Callable[[int], float],
     tried: dict[int, float],
 ) -> int:
-    """The number of pieces with the least time: powers of two around the alpha-beta guess, then in between.
+    """The number of pieces, at most `limit`, with the least time: powers of two near a guess, then in between.
 
     Where latency only overlaps, more pieces are always better: the search stops when they no longer gain 0.1 %.
     """
     largest = max(1, int(size * int(schedule.share_num.max(initial=0)) / schedule.share_den))
-    events = {"static": MOST_EVENTS * 100, "fifo": MOST_EVENTS}.get(service, _MOST_TRIAL)
-    most = max(1, min(MOST_PIECES, largest, events // max(1, stage_count)))
+    most = max(1, min(MOST_PIECES, largest, limit))
 
     def at(count: int) -> float:
         if count not in tried:

@@ -22,7 +22,7 @@ SIZES = tuple(2**power for power in range(10, 31))
 
 @dataclass(frozen=True)
 class Crossover:
-    """From `size` bytes on (found to within a byte), `faster` is quicker than `slower`, which led before."""
+    """From `size` bytes on, `faster` is quicker than `slower`, which led before: to the byte, or 2 % if simulated."""
 
     size: int
     slower: str
@@ -93,11 +93,12 @@ def compare(
     algorithms: Sequence[str] | None = None,
     report: Callable[[str], None] = lambda what: None,
     others: Mapping[str, Callable[[int], Projection]] | None = None,
+    model: str = "alpha-beta",
 ) -> Comparison:
     """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
 
     report: told what is being done, for work that takes long. others: what models without a schedule answer for a
-    size, by name, such as what NCCL would choose (`blinksim.study.nccl.choice`).
+    size, by name, such as what NCCL would choose (`blinksim.study.nccl.choice`). model: ``alpha-beta`` or ``simulate``.
 
     Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
     """
@@ -106,7 +107,7 @@ def compare(
     if not ordered:
         raise InputError("no sizes to compare at")
     part = topology.selected()
-    candidates = contest(part, chosen, algorithms, report)
+    candidates = contest(part, chosen, algorithms, report, model)
     candidates.others |= others or {}
     timed = []
     for size in ordered:
@@ -125,7 +126,9 @@ def _crossover(candidates: Contest, small: int, large: int, slower: str, faster:
     """The size between two at which the algorithm that wins at the larger one overtakes, by bisection."""
     pair = candidates.only(slower, faster)
     low, high = small, large
-    while high - low > 1:
+    # Every step of a search by simulation costs two of them, and its times jump with the number of pieces.
+    width = 50 if candidates.model == "simulate" else large
+    while high - low > max(1, high // width):
         middle = (low + high) // 2
         if pair.projections(middle)[0].algorithm == slower:
             low = middle

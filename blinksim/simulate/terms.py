@@ -1,0 +1,53 @@
+"""A simulated time as a sum of terms: the stretches of its critical path, gathered by what they pass.
+
+They follow each other without gaps (`blinksim.simulate.critical`), so they add up to the time.
+"""
+
+from __future__ import annotations
+
+from blinksim.cost.terms import Term
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.model import Schedule
+from blinksim.simulate.simulator import simulate
+from blinksim.simulate.timeline import Timeline
+
+# Sends, and events of one run, up to which a simulation is an answer within seconds.
+MOST_SENDS = 100_000
+MOST_EVENTS = 2_000_000
+
+
+def check_sends(schedule: Schedule) -> Schedule:
+    """The schedule, if a projection by simulation is a matter of seconds; raises `InfeasibleError` otherwise."""
+    if schedule.sends > MOST_SENDS:
+        raise InfeasibleError(
+            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {schedule.sends:,} sends, and --model "
+            f"simulate takes at most {MOST_SENDS:,}; take double_binary, fewer ranks or --model alpha-beta, or write "
+            "the schedule with blinksim synth -o FILE and give it to blinksim simulate with a --chunk"
+        )
+    return schedule
+
+
+def projected(schedule: Schedule, size: int, gamma: float = 0.0) -> Timeline:
+    """The run that a projection reports: the piece size with the least time, among those of at most `MOST_EVENTS`.
+
+    size: bytes. gamma: seconds per byte reduced. Raises as `check_sends` and `blinksim.simulate.simulate` do.
+    """
+    return simulate(check_sends(schedule), size, gamma=gamma, most_events=MOST_EVENTS)
+
+
+def terms(timeline: Timeline) -> tuple[Term, ...]:
+    """What the time consists of, in seconds: per link class, pieces passing one after another, and their latency."""
+    found: dict[tuple[str, str], float] = {}
+
+    def add(name: str, kind: str, time_s: float) -> None:
+        if time_s > 0:
+            found[name, kind] = found.get((name, kind), 0.0) + time_s
+
+    for leg in timeline.critical_path:
+        if not leg.pieces:
+            add(f"further pieces passing {leg.kind}" if leg.place[:1].isdigit() else leg.place, leg.kind, leg.time_s)
+            continue
+        add(f"latency of {leg.kind}", leg.kind, leg.travel_s)
+        add("reductions" if leg.kind == "reduction" else f"pieces passing {leg.kind}", leg.kind,
+            leg.time_s - leg.travel_s)  # fmt: skip
+    return tuple(Term(name, time_s, kind) for (name, kind), time_s in found.items())

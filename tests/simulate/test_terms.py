@@ -1,0 +1,84 @@
+"""Projections by simulation: terms that add up, never below the bound, and refusals that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import blinksim as bs
+from blinksim.choose import Projection, contest
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.simulate.terms import projected, terms
+from blinksim.study.models import across_models
+from blinksim.study.nccl import predict_with, projections
+
+DGX1 = bs.load("dgx1-v100").selected()
+QUAD = bs.load("dgx1-v100").select(["gpu0", "gpu1", "gpu2", "gpu3"])
+
+
+@settings(max_examples=12, derandomize=True, deadline=None, database=None)
+@given(st.sampled_from(["ring", "double_binary", "binary", "two_shot", "mxnet"]), st.integers(8, 10**8))
+def test_terms_add_up_to_the_simulated_time_and_stay_above_the_bound(name: str, size: int) -> None:
+    found = bs.project(QUAD, "allreduce", size, algorithm=name, model="simulate")
+    schedule = contest(QUAD, Collective("allreduce"), [name]).schedules[name]
+    timeline = projected(schedule, size)
+    assert found.time_s == pytest.approx(timeline.time_s, rel=1e-12)
+    assert all(term.time_s > 0 and term.limit for term in found.terms)
+    assert found.bound is not None
+    assert found.algbw <= float(found.bound.rate) * (1 + 1e-12)
+    assert (found.model, found.algorithm) == ("simulate", name)
+
+
+def test_a_small_message_is_latency_and_overhead_and_a_large_one_bandwidth() -> None:
+    nvlink = next(link for link in QUAD.links if link.kind == "nvlink")
+    ring = contest(QUAD, Collective("allreduce"), ["ring"]).schedules["ring"]
+    doubling = contest(QUAD, Collective("allreduce"), ["recursive_doubling"]).schedules["recursive_doubling"]
+    small = {term.name: term.time_s for term in terms(projected(doubling, 4))}
+    steps = doubling.steps
+    assert small["latency of nvlink"] == pytest.approx(steps * nvlink.latency)
+    assert small["pieces passing nvlink"] == pytest.approx(steps * nvlink.overhead, rel=1e-3)
+    large = {term.name: term.time_s for term in terms(projected(ring, 2**30))}
+    assert large["pieces passing nvlink"] > 0.99 * sum(large.values())
+
+
+def test_the_best_is_the_quickest_simulated() -> None:
+    every = contest(QUAD, Collective("allreduce"), model="simulate").projections(2**24)
+    assert len(every) > 5
+    assert [p.time_s for p in every] == sorted(p.time_s for p in every)
+    best = bs.project(QUAD, "allreduce", "16MiB", model="simulate")
+    assert (best.algorithm, best.time_s) == (every[0].algorithm, every[0].time_s)
+
+
+def test_too_large_a_schedule_is_refused_with_what_to_do() -> None:
+    pod = bs.load("hgx-h100", nodes=32)
+    with pytest.raises(InfeasibleError, match=r"sends.*--model alpha-beta.*--chunk"):
+        bs.project(pod, "allreduce", 2**30, algorithm="halving_doubling", model="simulate")
+    with pytest.raises(InputError, match="model of schedules"):
+        contest(QUAD, Collective("allreduce"), model="simulated")
+
+
+def test_models_side_by_side() -> None:
+    machine = bs.load("dgx1-v100", rates="nccl")
+    prediction = predict_with(machine, machine.selected().members)
+
+    def tuner(size: int) -> Sequence[Projection]:
+        return projections(prediction, machine, Collective("allreduce"), size)
+
+    table = across_models(machine, "allreduce", [2**24, 2**30], ("alpha-beta", "simulate", "nccl-tuner"), tuner=tuner)
+    rows = {(row["size_bytes"], row["algorithm"], row["model"]): row for row in table.rows()}
+    assert len(rows) == 2 * 2 * 3
+    assert not table.refused
+    assert all(row["ratio"] == 1 for key, row in rows.items() if key[2] == "alpha-beta")
+    # Rings keep all links busy: both models come to the same. The trees' shared links need the simulation.
+    assert rows[2**30, "ring", "simulate"]["ratio"] == pytest.approx(1, abs=0.02)
+    assert rows[2**30, "ring", "nccl-tuner"]["time_s"] == min(
+        p.time_s for p in tuner(2**30) if p.algorithm.startswith("ring/")
+    )
+    with pytest.raises(InputError, match="unknown model"):
+        across_models(machine, "allreduce", [1024], ("alpha-beta", "guess"))
+    with pytest.raises(InputError, match="needs what NCCL"):
+        across_models(machine, "allreduce", [1024], ("nccl-tuner",))
