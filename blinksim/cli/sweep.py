@@ -49,7 +49,7 @@ Examples:
     "--algorithms",
     default="best",
     show_default=True,
-    help="Names, separated by commas; best of those that need no solver, or all of them.",
+    help="Names, separated by commas; best of those that need no solver, all of them, or nccl: what NCCL would choose.",
 )
 @click.option(
     "--model", default="alpha-beta", show_default=True, help="alpha-beta, simulate, or a preset such as projection."
@@ -67,7 +67,8 @@ Examples:
 @click.option("--plot", metavar="FILE", help="Draw algbw as PNG, SVG or PDF: a heat map where two things vary.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @output_options(table=True)
-def command(machine: str, collective: str, **options: Any) -> None:
+@click.pass_context
+def command(context: click.Context, /, machine: str, collective: str, **options: Any) -> None:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
     from blinksim.collective import Collective
     from blinksim.study import sweep as study
@@ -77,6 +78,11 @@ def command(machine: str, collective: str, **options: Any) -> None:
     setting = Setting.of(machine, options)
     if options["cluster"] and options["workers"] != 1:
         raise InputError("--cluster and --workers both say where the work is done; give one of them")
+    algorithms = options["algorithms"].split(",")
+    if "nccl" in algorithms:
+        from blinksim.cli.nccl import at_nccl_rates
+
+        setting = at_nccl_rates(setting, context)
     output, quiet = options["output"], options["quiet"]
     if output:
         from blinksim.formats.text_files import check_target
@@ -95,7 +101,7 @@ def command(machine: str, collective: str, **options: Any) -> None:
                 Collective.parse(collective, options["root"]),
                 parse_sizes(options["sizes"]),
                 options["vary"],
-                algorithms=options["algorithms"].split(","),
+                algorithms=algorithms,
                 model=options["model"],
                 bounds=options["bounds"],
                 base=Case(**given),

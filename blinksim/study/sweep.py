@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from blinksim import __version__, machines
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.algorithms.registry import candidates
-from blinksim.choose import contest, project_preset
-from blinksim.collective import Collective, busbw_factor
+from blinksim.choose import SCHEDULE_MODELS, Projection, contest, project_preset
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.study import pool
 from blinksim.study.cases import Axis, Case, axes, expand
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SIZES = (2**20, 2**24, 2**28)
-MODELS = ("alpha-beta", "simulate")
 # Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
 MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck")
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_reason")
 _BOUND_WORK = " bound"
+# What NCCL would choose, by its own model (`blinksim.study.nccl`); load the machine at the rates nccl.
+NCCL = "nccl"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Task:
 
     def row(self, **values: Any) -> dict[str, Any]:
         """A row of the table with what is not given left empty."""
-        return {"asked": self.algorithm, **dict.fromkeys(_MEASURES), **values, "reason": values.get("reason", "")}
+        empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES)}
+        return {**empty, **values, "reason": values.get("reason", "")}
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def sweep(
     machine: anything that `blinksim.load` takes, or one node as a topology. sizes: bytes, or text. vary: axes by name,
     such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"], "edit": ["none", "without gpu0-gpu3"]}``, or as
     text (`blinksim.study.cases.Axis.parse`). algorithms: names of the registry; ``best`` is the quickest that needs no
-    solver, ``all`` all of those. model: ``alpha-beta``, ``simulate`` or the name of a projection preset. bounds: adds
+    solver, ``all`` all of those, ``nccl`` what NCCL would choose by its own model (best asked with a base at the rates
+    ``nccl``). model: ``alpha-beta``, ``simulate`` or the name of a projection preset. bounds: adds
     the best rate that is possible (of allreduce beyond 8,192 ranks: in two phases). base: what all cases have in
     common. workers: processes of this machine (scripts then need an ``if __name__ == "__main__":``); cluster: address
     of a dask scheduler instead. journal: a file that keeps finished work; the same call goes on from it after a kill.
@@ -136,7 +139,7 @@ def sweep(
         if any(axis.name == "rates" for axis in along):
             raise InputError(f"the model {model} pins the rates {preset_rates!r}; they cannot vary")
     cases = expand(start, along)
-    if model not in MODELS and any(c.members or c.links or c.relays != "none" for c in cases):
+    if model not in SCHEDULE_MODELS and any(c.members or c.links or c.relays != "none" for c in cases):
         raise InputError(f"the model {model} takes nodes and ranks-per-node, not members, relays or links")
     nodes = _nodes(machine, {case.rates for case in cases})
     tasks = []
@@ -162,17 +165,17 @@ def sweep(
 
 def _check_model(model: str) -> str | None:
     """The rates that a preset pins; raises `InputError` for a model that there is not."""
-    if model in MODELS:
+    if model in SCHEDULE_MODELS:
         return None
     from blinksim.cost.presets import load_preset, preset_names
 
     if model.removeprefix("projection:") not in preset_names():
-        raise unknown("model", model, (*MODELS, *preset_names()))
+        raise unknown("model", model, (*SCHEDULE_MODELS, *preset_names()))
     return load_preset(model).rates
 
 
 def _algorithms(names: Sequence[str], collective: Collective, model: str) -> list[str]:
-    if model not in MODELS:
+    if model not in SCHEDULE_MODELS:
         if list(names) != ["best"]:
             raise InputError(f"the model {model} has an algorithm of its own; leave {', '.join(names)} out")
         return ["best"]
@@ -181,7 +184,7 @@ def _algorithms(names: Sequence[str], collective: Collective, model: str) -> lis
         if name == "all":
             found += [entry.name for entry in candidates(collective.name)]
         else:
-            found.append("best" if name == "best" else registered(name).name)
+            found.append(name if name in ("best", NCCL) else registered(name).name)
     if not found:
         raise InputError("no algorithms to sweep over")
     return list(dict.fromkeys(found))
@@ -233,23 +236,22 @@ def _failed(task: Task, reason: str) -> Rows:
 
 
 def _timed(task: Task) -> Rows:
-    if task.model not in MODELS:
+    if task.model not in SCHEDULE_MODELS:
         return [_projected(task, size) for size in task.sizes]
+    if task.algorithm == NCCL:
+        return _chosen_by_nccl(task)
     topology = task.case.select(task.node)
-    # A form such as best stands for many; of those that cannot run, the others do.
-    found = contest(topology, task.collective, None if task.algorithm == "best" else [task.algorithm])
-    rows = []
-    for size in task.sizes:
-        best = found.projections(size)[0]
-        values = {"algorithm": best.algorithm, "time_s": best.time_s, "bottleneck": best.bottleneck}
-        if task.model == "simulate":
-            from blinksim.simulate import simulate
+    names = None if task.algorithm == "best" else [task.algorithm]
+    found = contest(topology, task.collective, names, model=task.model)
+    return [_answer(task, found.projections(size)[0]) for size in task.sizes]
 
-            timeline = simulate(found.schedules[best.algorithm], size)
-            busiest = max(timeline.utilisation.items(), key=lambda entry: entry[1])[0]
-            values |= {"time_s": timeline.time_s, "bottleneck": busiest}
-        rows.append(_answer(task, topology.ranks, size, values))
-    return rows
+
+def _chosen_by_nccl(task: Task) -> Rows:
+    from blinksim.study.nccl import choice, predict_with
+
+    whole = task.case.whole(task.node)
+    prediction = predict_with(whole, task.case.select(task.node).members)
+    return [_answer(task, choice(prediction, whole, task.collective, size)) for size in task.sizes]
 
 
 def _projected(task: Task, size: int) -> dict[str, Any]:
@@ -259,15 +261,22 @@ def _projected(task: Task, size: int) -> dict[str, Any]:
         node = replace(case, nodes=1).whole(task.node)
     except InputError:
         node = case.whole(task.node)
-    found = project_preset(node, task.collective, size, case.nodes, case.ranks_per_node, task.model)
-    values = {"algorithm": found.algorithm, "time_s": found.time_s, "bottleneck": found.bottleneck}
-    return _answer(task, len(found.members), size, values)
+    return _answer(
+        task, project_preset(node, task.collective, size, case.nodes, case.ranks_per_node, task.model)
+    )
 
 
-def _answer(task: Task, ranks: int, size: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    algbw = size / values["time_s"] / 1e9
-    busbw = algbw * float(busbw_factor(task.collective.name, ranks))
-    return task.row(ranks=ranks, size_bytes=size, algbw_GBps=algbw, busbw_GBps=busbw, **values)
+def _answer(task: Task, found: Projection) -> dict[str, Any]:
+    return task.row(
+        model=found.model,
+        ranks=len(found.members),
+        algorithm=found.algorithm,
+        size_bytes=found.size,
+        time_s=found.time_s,
+        algbw_GBps=found.algbw / 1e9,
+        busbw_GBps=found.busbw / 1e9,
+        bottleneck=found.bottleneck,
+    )
 
 
 def _bounded(task: Task) -> Rows:
@@ -289,7 +298,7 @@ def _table(tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, bound
         if task.algorithm == _BOUND_WORK:
             continue
         for answer in answers[task.key]:
-            row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": task.model}
+            row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
             row |= dict(task.case.labels) | {key: value for key, value in answer.items() if key != "reason"}
             if bounds:
                 row |= limits[task.case]

@@ -147,10 +147,10 @@ def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
 def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatch) -> None:
     true = sys.modules["blinksim.study.sweep"].contest
 
-    def breaks_at_two(topology, *rest):  # type: ignore[no-untyped-def]
+    def breaks_at_two(topology, *rest, **options):  # type: ignore[no-untyped-def]
         if topology.ranks == 2:
             raise ZeroDivisionError("made up")
-        return true(topology, *rest)
+        return true(topology, *rest, **options)
 
     monkeypatch.setattr(sys.modules["blinksim.study.sweep"], "contest", breaks_at_two)
     found = sys.modules["blinksim.study.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
@@ -173,6 +173,19 @@ def test_the_simulated_time_is_the_simulators() -> None:
     machine = bs.load(RING4)
     assert found.rows[0]["time_s"] > 64 * MIB / float(bs.bound(machine, "allreduce").rate)
     assert found.rows[0]["time_s"] == pytest.approx(bs.project(machine, "allreduce", 64 * MIB).time_s, rel=0.2)
+
+
+def test_what_nccl_would_choose_is_its_own_answer() -> None:
+    arguments = {"algorithms": ["nccl", "packed"], "base": Case(rates="nccl"), "bounds": True}
+    found = sweep("dgx1-v100", "allreduce", ["256MiB"], ["members=0-7;0,1,2,3,4,7"], **arguments)
+    assert [row["model"] for row in found.rows] == ["nccl-tuner", "alpha-beta"] * 2
+    whole = bs.load("dgx1-v100", rates="nccl")
+    from blinksim.study.nccl import choice, predict_with
+
+    alone = choice(predict_with(whole), whole, bs.Collective("allreduce"), 256 * MIB)
+    assert found.rows[0]["time_s"] == alone.time_s
+    # Six GPUs have one ring only, and NCCL makes nothing better of them.
+    assert found.rows[2]["algbw_GBps"] < 0.6 * found.rows[3]["algbw_GBps"]
 
 
 def test_large_machines_by_closed_form_and_bound() -> None:
