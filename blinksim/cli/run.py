@@ -17,6 +17,7 @@ from blinksim.units import format_rate, format_size, format_time, parse_size
 Examples:
   blinksim run schedule.json 1000003 --executor numpy --op prod --dtype int32 --check
   blinksim run schedule.json 1GiB --executor cupy
+  blinksim run schedule.json 256MiB --executor cupy --lane-blocks 1
   blinksim run --pairs""",
 )
 @click.argument("schedule", required=False)
@@ -29,7 +30,13 @@ Examples:
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")
 @click.option("--seed", type=int, help="Order in which NumPy runs the blocks.  [default: in turn]")
-@click.option("--pairs", is_flag=True, help="Measure every pair of GPUs instead of running a schedule.")
+@click.option(
+    "--lane-blocks",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Emulate the schedule's machine: N thread blocks for every lane of a link, and no other way out of a GPU.",
+)
+@click.option("--pairs", is_flag=True, help="Measure every pair of GPUs, way by way, instead of running a schedule.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, **options: Any) -> None:
     """Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
@@ -76,10 +83,12 @@ def _pairs(schedule: str | None, as_json: bool) -> None:
     if schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
     from blinksim.execute.measure import measure_pairs
+    from blinksim.execute.ways import measure_ways
 
+    ways = [way.to_dict() for way in measure_ways()]
     found = measure_pairs()
     if as_json:
-        print_json({"command": "run", **found})
+        print_json({"command": "run", **found, "ways": ways})
         return
     header = ("", *(f"gpu{i}" for i in range(len(found["gpus"]))))
     for title, values in (
@@ -87,7 +96,23 @@ def _pairs(schedule: str | None, as_json: bool) -> None:
         ("small copies, us", _cells(found["latency_s"], 1e6)),
     ):
         click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(values)])}\n")
+    click.echo(f"{_ways(ways)}\n")
     click.echo(f"on {', '.join(dict.fromkeys(found['gpus']))}")
+
+
+def _ways(ways: list[dict[str, Any]]) -> str:
+    """One row for each way and number of blocks, over all GPUs: the slowest and the fastest."""
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for way in ways:
+        groups.setdefault((way["way"], way["blocks"]), []).append(way)
+    rows = []
+    for (name, blocks), group in groups.items():
+        rates = [way["GBps"] for way in group]
+        alphas = [way["alpha_s"] * 1e6 for way in group]
+        spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
+        rows.append((name, str(blocks or "-"), str(len(group)), *spread))
+    header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
+    return "\n".join(("way by way (time = alpha + bytes / rate)", table(header, rows)))
 
 
 def _cells(rows: list[list[float | None]], scale: float) -> list[list[str]]:

@@ -8,6 +8,7 @@ from blinksim.callable import make_callable
 from blinksim.errors import InputError, unknown
 from blinksim.execute.compile import compile_schedule
 from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
+from blinksim.execute.emulate import WIRE_PIECE, emulate
 from blinksim.execute.fit import fit
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
@@ -31,6 +32,7 @@ def execute(
     check: bool = True,
     slices: int | None = None,
     piece_bytes: int | None = None,
+    lane_blocks: int | None = None,
     seed: int | None = None,
     gpus: Sequence[int] | None = None,
     warmup: int = 5,
@@ -41,7 +43,9 @@ def execute(
 
     size_bytes: rounded down to whole elements; `Execution.rounding` says so. executor: "numpy" runs the program once
     on the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of `ELEMENT_TYPES`. slices, piece_bytes:
-    how the program is cut (default: chosen by `blinksim.execute.fit`). seed: for NumPy, a random order of the blocks.
+    how the program is cut (default: chosen by `blinksim.execute.fit`). lane_blocks: emulate the schedule's machine
+    with so many thread blocks for every lane of a link (`blinksim.execute.emulate`; out of place, without slices).
+    seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. timeout_s: how long a GPU waits for another before the run ends with an error.
 
     Raises `InputError` for bad arguments, `ExecutionError` if the program gets stuck, and for "cupy" `MissingError`
@@ -56,7 +60,12 @@ def execute(
         raise InputError(f"{size_bytes} bytes hold no element of {kind.name}, which has {kind.itemsize}")
     if warmup < 0 or iterations < 1:
         raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
-    program = compile_schedule(schedule, count, kind, in_place=in_place)
+    if lane_blocks is not None:
+        if in_place or slices is not None:
+            raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
+        program, _ = emulate(schedule, count, kind, lane_blocks, piece_bytes or WIRE_PIECE)
+    else:
+        program = compile_schedule(schedule, count, kind, in_place=in_place)
     reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
     times: tuple[float, ...] = ()
     hardware: tuple[str, ...] = ()

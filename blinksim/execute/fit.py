@@ -7,15 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.execute.program import BY_KEY, Longs, Program
+from blinksim.execute.program import BY_KEY, READY, WAVES, Longs, Program
 
-# Chosen from a scan on four H200 (validate/results/tuning-4gpu.json).
-MOST_SLICES = 64
-# Below this a further block costs more in flags than it gains in bandwidth.
-SLICE_BYTES = 16 << 10
+# Chosen from scans on two and four H200 (validate/results/tuning-4gpu.json and full-speed-*-tuning.json).
+MOST_SLICES = 128
+# Below this a further block costs more in flags than it gains in bandwidth; beyond MANY of them, more is asked of each.
+SLICE_BYTES, LONG_SLICE_BYTES, MANY = 16 << 10, 64 << 10, 64
 # One block moves a small piece in 3 us, a large one in 12; smaller ones spend their time on flags, and in pipelines
 # larger ones make the next device wait.
 SMALL_PIECE, LARGE_PIECE = 128 << 10, 512 << 10
+# With very many blocks in a pipeline, half of that: the others work while one raises its flags.
+LEAST_PIECE = 64 << 10
 
 
 def merge_queues(program: Program, most: int) -> Program:
@@ -57,14 +59,19 @@ def merge_queues(program: Program, most: int) -> Program:
 def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: int | None = None) -> Program:
     """The program cut for devices that hold `blocks` thread blocks at once.
 
-    slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 64, as long as
-    each still gets 16 KiB of the longest chunk; pieces of 128 KiB, and where nothing is pipelined an eighth of a slice
-    up to 512 KiB. Raises `InputError` if the slices asked for do not fit.
+    slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 128, as long as
+    each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB, in a pipeline of more than
+    64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined an eighth of a slice up to 512 KiB. A
+    program whose queues stand for wires (`blinksim.execute.emulate`) is cut already and stays as it is. Raises
+    `InputError` if the slices asked for do not fit.
     """
+    if program.order == READY:
+        return program
     longest = int(program.length.max(initial=0)) * program.kind.itemsize
     queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
     if slices is None:
-        room = max(1, min(MOST_SLICES, blocks // max(1, queues), longest // SLICE_BYTES))
+        worth = min(MANY, longest // SLICE_BYTES)
+        room = max(1, min(MOST_SLICES, blocks // max(1, queues), max(worth, longest // LONG_SLICE_BYTES)))
         slices = 1 << room.bit_length() - 1
     elif slices < 1:
         raise InputError("slices must be at least 1")
@@ -73,5 +80,6 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     program = merge_queues(program, max(1, blocks // slices))
     if piece_bytes is None:
         largest = LARGE_PIECE if program.order == BY_KEY else SMALL_PIECE
-        piece_bytes = min(max(SMALL_PIECE, longest // slices // 8), largest)
+        least = LEAST_PIECE if program.order == WAVES and slices > MANY else SMALL_PIECE
+        piece_bytes = min(max(least, longest // slices // 8), largest)
     return program.cut(slices, piece_bytes)

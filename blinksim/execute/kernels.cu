@@ -9,6 +9,7 @@ typedef long long i64;
 
 #ifndef BLINKSIM_HOST  // a host build brings these along, with threads for blocks
 #define DEVICE static __device__ __forceinline__
+#define APART static __device__ __noinline__  // inlined where it is called, it would be compiled four times
 #define SHARED __shared__
 #define KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
 
@@ -176,6 +177,13 @@ DEVICE void move(char* const* source, int sources, char* const* target, int targ
   }
 }
 
+// Leaves behind, for the message, what this GPU was waiting for when it gave up; the first block to do so speaks.
+DEVICE void report(u64* error, i64 op, i64 piece, u64 least, u64 seen) {
+  if (atomicCAS(error, 0ULL, 1ULL) == 0) {
+    error[1] = op, error[2] = piece, error[3] = blockIdx.x, error[4] = least, error[5] = seen;
+  }
+}
+
 // Waits until *flag reaches `least`. False once this GPU has given up; `op` and `piece` say where, for the message.
 DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op, i64 piece) {
   u64 begin = 0, seen;
@@ -185,9 +193,7 @@ DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op
     if (!begin) begin = now;
     if (*(volatile u64*)error) return false;
     if (now - begin > timeout) {
-      if (atomicCAS(error, 0ULL, 1ULL) == 0) {
-        error[1] = op, error[2] = piece, error[3] = blockIdx.x, error[4] = least, error[5] = seen;
-      }
+      report(error, op, piece, least, seen);
       return false;
     }
   }
@@ -214,8 +220,8 @@ DEVICE Part part_of(const i64* op, i64 unit, i64 slice, i64 slices) {
 DEVICE i64 pieces_of(Part part, i64 piece_units) { return (part.last - part.first + piece_units - 1) / piece_units; }
 DEVICE bool stores(const i64* op) { return op[OP_WORDS + TARGETS_AT] > op[TARGETS_AT]; }
 
-// One piece of one op, by the whole block. False if the block must leave.
-DEVICE bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part part) {
+// One piece of one op, by the whole block. False if the block must leave. ready: its flags have been seen already.
+APART bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part part, bool ready = false) {
   SHARED char* source[MOST_SOURCES];
   SHARED char* target[MOST_TARGETS];
   const i64 *queue = run.queue, *next = op + OP_WORDS;
@@ -226,7 +232,7 @@ DEVICE bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part 
   const i64 begin = low * run.unit, end = high * run.unit < op[LENGTH] ? high * run.unit : op[LENGTH];
   const u64 count = run.base + (u64)piece + 1;
   int fine = 1;
-  for (int i = threadIdx.x; i < waits; i += blockDim.x)
+  for (int i = ready ? waits : threadIdx.x; i < waits; i += blockDim.x)
     fine &= wait_for((const u64*)queue[op[WAITS_AT] + i] + slice, count, run.timeout, run.error, op[NUMBER], piece);
   for (int i = threadIdx.x; i < sources; i += blockDim.x)
     source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
@@ -238,6 +244,81 @@ DEVICE bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part 
   for (int i = threadIdx.x; i < signals; i += blockDim.x)
     store_release((u64*)queue[op[SIGNALS_AT] + i] + slice, count);
   return true;
+}
+
+// A queue up to this many ops can take whichever is ready; fit.py checks it.
+constexpr int MOST_READY = 512;
+
+// The first wait of an op that does not hold yet for one piece, or null.
+DEVICE const u64* missing(const Run& run, const i64* op, i64 slice, u64 count) {
+  for (i64 i = op[WAITS_AT]; i < op[OP_WORDS + WAITS_AT]; ++i) {
+    const u64* flag = (const u64*)run.queue[i] + slice;
+    if (load_acquire(flag) < count) return flag;
+  }
+  return nullptr;
+}
+
+// Runs the ops of a queue, always the ready one with the smallest share of its pieces done: nobody waits for what is
+// late while there is something else to do, and ops of different length finish together. False if the block must leave.
+DEVICE bool run_ready(const Run& run, const i64* first_op, int ops, i64 slice, i64 slices) {
+  SHARED int done[MOST_READY], count[MOST_READY];
+  SHARED u64 best, idle_since;
+  for (int i = threadIdx.x; i < ops; i += blockDim.x) {
+    const i64* op = first_op + OP_WORDS * i;
+    done[i] = 0, count[i] = (int)pieces_of(part_of(op, run.unit, slice, slices), run.piece_units);
+  }
+  if (threadIdx.x == 0) idle_since = 0;
+  for (;;) {
+    if (threadIdx.x == 0) best = ~0ULL;
+    __syncthreads();
+    int left = 0;
+    for (int i = threadIdx.x; i < ops; i += blockDim.x) {
+      if (done[i] >= count[i]) continue;
+      left = 1;
+      if (!missing(run, first_op + OP_WORDS * i, slice, run.base + (u64)done[i] + 1))
+        atomicMin(&best, ((u64)done[i] << 20) / (u64)count[i] << 10 | (u64)i);
+    }
+    if (!__syncthreads_or(left)) return true;
+    const u64 chosen = best;
+    if (chosen != ~0ULL) {
+      const int i = (int)(chosen & 1023);
+      const i64* op = first_op + OP_WORDS * i;
+      if (!run_piece(run, op, slice, done[i], part_of(op, run.unit, slice, slices), true)) return false;
+      if (threadIdx.x == 0) ++done[i], idle_since = 0;
+      continue;
+    }
+    int fine = 1;
+    if (threadIdx.x == 0) {
+      const u64 now = nanoseconds();
+      if (!idle_since) idle_since = now;
+      if (*(volatile u64*)run.error) fine = 0;
+      else if (now - idle_since > run.timeout) {
+        int i = 0;
+        while (done[i] >= count[i]) ++i;  // ops stand by key: the first is what the others wait for
+        const i64* op = first_op + OP_WORDS * i;
+        const u64 wanted = run.base + (u64)done[i] + 1;
+        const u64* flag = missing(run, op, slice, wanted);
+        report(run.error, op[NUMBER], done[i], wanted, flag ? load_acquire(flag) : wanted);
+        fine = 0;
+      }
+    }
+    if (!__syncthreads_and(fine)) return false;
+  }
+}
+
+// Moves `count` elements once, every block a part of its own: sources and targets are addresses in any GPU's memory.
+KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
+  SHARED char* source[MOST_SOURCES];
+  SHARED char* target[MOST_TARGETS];
+  const i64 units = (count + PER_LINE - 1) / PER_LINE;
+  const i64 begin = units * blockIdx.x / gridDim.x * PER_LINE;
+  i64 end = units * (blockIdx.x + 1) / gridDim.x * PER_LINE;
+  if (end > count) end = count;
+  for (int i = threadIdx.x; i < sources; i += blockDim.x) source[i] = (char*)addresses[i] + begin * (i64)sizeof(ELEMENT);
+  for (int i = threadIdx.x; i < targets; i += blockDim.x)
+    target[i] = (char*)addresses[sources + i] + begin * (i64)sizeof(ELEMENT);
+  __syncthreads();
+  if (begin < end) move(source, (int)sources, target, (int)targets, end - begin);
 }
 
 // epoch: 1 for the first launch over these tables, one more for each further one. timeout: nanoseconds.
@@ -262,6 +343,10 @@ KERNEL run_program(const i64* table, u64 epoch, u64 timeout, u64* error) {
   const Run run = {cached ? cache : table + begin, unit, piece_units, epoch << 32, timeout, error};
   // The first word is the number of ops.
   const i64 *first_op = run.queue + 1, *end = first_op + OP_WORDS * run.queue[0];
+  if (table[ORDER] == 2) {
+    run_ready(run, first_op, (int)run.queue[0], slice, slices);
+    return;
+  }
   // By key: one wave in which every op runs all its pieces. In waves: piece `wave - key` of every op.
   for (i64 wave = 0, more = 1; more; ++wave) {
     more = 0;

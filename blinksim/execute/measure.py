@@ -2,7 +2,8 @@
 
 Before the timed launches every stream is kept busy for a while, so that all of them are queued when the first one
 starts and the host's launch overhead stays out of the figures; iteration i lasts from the end of iteration i - 1 to its
-own end, averaged over the GPUs (nccl-tests' default). NCCL is timed by the same function.
+own end, averaged over the GPUs (nccl-tests' default). NCCL (`blinksim.execute.nccl_calls`) is timed by the same
+function.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.errors import MissingError
 from blinksim.execute.cupy_p2p import enable_peer, load_kernel, require_cupy
-from blinksim.execute.dtypes import ElementType
 
 WARMUP, ITERATIONS = 5, 20
 _HOLD = """
@@ -28,9 +27,6 @@ extern "C" __global__ void hold(unsigned long long duration) {
   } while (now - begin < duration);
 }
 """
-_NCCL_TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6}
-_NCCL_TYPES |= {"float32": 7, "float64": 8, "bfloat16": 9}
-_NCCL_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
 
 
 class Stopwatch:
@@ -81,50 +77,6 @@ class Stopwatch:
         elapsed = self.cupy.cuda.get_elapsed_time
         table = [[elapsed(a, b) for a, b in zip(before, after, strict=True)] for before, after in pairwise(marks)]
         return [float(sum(row) / len(row)) * 1e-3 for row in table]
-
-
-class NcclAllreduce:
-    """NCCL's allreduce on the same GPUs from the same process, for comparison.
-
-    Set NCCL_NVLS_ENABLE and the like before the first one is made. Raises `MissingError` without NCCL in CuPy.
-    """
-
-    def __init__(self, gpus: Sequence[int]) -> None:
-        self.cupy = require_cupy()
-        from cupy.cuda import nccl
-
-        if not hasattr(nccl, "NcclCommunicator"):
-            raise MissingError("CuPy found no NCCL library: pip install nvidia-nccl-cu12 (or -cu13 for CUDA 13)")
-        self.nccl, self.gpus = nccl, list(gpus)
-        self.communicators = nccl.NcclCommunicator.initAll(self.gpus)
-        self.streams = []
-        for gpu in self.gpus:
-            with self.cupy.cuda.Device(gpu):
-                self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
-
-    @property
-    def version(self) -> str:
-        """Such as 2.28.9."""
-        number = int(self.nccl.get_version())
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-
-    def launch(self, inputs: Sequence[Any], outputs: Sequence[Any], count: int, kind: ElementType, op: str) -> None:
-        """Queues one allreduce of `count` elements on every GPU."""
-        self.nccl.groupStart()
-        for gpu, comm, stream, sent, got in zip(
-            self.gpus, self.communicators, self.streams, inputs, outputs, strict=True
-        ):
-            with self.cupy.cuda.Device(gpu):
-                comm.allReduce(sent.data.ptr, got.data.ptr, count, _NCCL_TYPES[kind.name], _NCCL_OPS[op], stream.ptr)
-        self.nccl.groupEnd()
-
-    def finish(self) -> None:
-        for stream in self.streams:
-            stream.synchronize()
-
-    def close(self) -> None:
-        for communicator in self.communicators:
-            communicator.destroy()
 
 
 def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from blinksim.execute.dtypes import Array, fold, poison
-from blinksim.execute.program import ExecutionError, Program
+from blinksim.execute.program import READY, ExecutionError, Program
 
-# (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, or None after a finished piece.
+# (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, several where any of them will do,
+# or None after a finished piece.
 Flag = tuple[int, int, int]
-Block = Generator[tuple[int, int, Flag] | None]
+Wait = tuple[int, int, Flag]
+Block = Generator[list[Wait] | None]
 
 
 def allocate(program: Program) -> list[list[Array]]:
@@ -44,50 +46,76 @@ class _Machine:
         self.random = None if seed is None else np.random.default_rng(seed)
         self.flags: dict[Flag, int] = defaultdict(int)
         self.asleep: dict[Flag, list[Block]] = defaultdict(list)
+        self.waits: dict[Block, list[Wait]] = {}
         self.ready: list[Block] = []
 
     def run(self) -> None:
         program = self.program
         self.ready = [self._block(queue, part) for queue in range(program.queues) for part in range(program.slices)]
-        waiting: tuple[int, int, Flag] | None = None
         while self.ready:
             if self.random is not None:
                 pick = int(self.random.integers(len(self.ready)))
                 self.ready[pick], self.ready[-1] = self.ready[-1], self.ready[pick]
             block = self.ready.pop()
-            for event in block:
-                if event is not None:
-                    self.asleep[event[2]].append(block)
-                    waiting = event
+            for waits in block:
+                if waits is not None:
+                    self.waits[block] = waits
+                    for _, _, awaited in waits:
+                        self.asleep[awaited].append(block)
                     break
                 if self.random is not None:
                     self.ready.append(block)
                     break
-        stuck = sum(len(blocks) for blocks in self.asleep.values())
-        if stuck and waiting is not None:
-            op, piece, (_, flag, part) = self._first_stuck()
+        if self.waits:
+            # The op with the smallest key among those that wait: what it waits for is what is wrong.
+            events = (event for events in self.waits.values() for event in events)
+            op, piece, (_, flag, part) = min(events, key=lambda event: (int(program.key[event[0]]), event[1]))
             raise ExecutionError(
-                f"the program is stuck: {stuck} of {program.queues * program.slices} blocks wait for ever; the "
-                f"first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
+                f"the program is stuck: {len(self.waits)} of {program.queues * program.slices} blocks wait for ever; "
+                f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
             )
-
-    def _first_stuck(self) -> tuple[int, int, Flag]:
-        """The op with the smallest key among those that wait: what it waits for is what is wrong."""
-        events = [event for blocks in self.asleep.values() for block in blocks if (event := next(block)) is not None]
-        return min(events, key=lambda event: (int(self.program.key[event[0]]), event[1]))
 
     def _block(self, queue: int, part: int) -> Block:
         program = self.program
         device = int(program.queue_device[queue])
+        if program.order == READY:
+            yield from self._ready_block(queue, part, device)
+            return
         for op, piece in program.turns(queue, part):
             for (flag,) in program.rows("waits", op):
                 name = (device, flag, part)
                 while self.flags[name] <= piece:
-                    yield op, piece, name
+                    yield [(op, piece, name)]
             self._move(device, op, piece, part)
             for target, flag in program.rows("signals", op):
                 self._signal((target, flag, part), piece)
             yield None
+
+    def _ready_block(self, queue: int, part: int, device: int) -> Block:
+        """As kernels.cu does it: the ready op with the smallest share of its pieces done."""
+        program = self.program
+        ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
+        count = {op: program.pieces(int(program.length[op]), part) for op in ops}
+        done = dict.fromkeys(ops, 0)
+        while left := [op for op in ops if done[op] < count[op]]:
+            missing = [wait for op in left if (wait := self._missing(op, done[op], device, part)) is not None]
+            late = {op for op, _, _ in missing}
+            ready = [op for op in left if op not in late]
+            if not ready:
+                yield missing
+                continue
+            op = min(ready, key=lambda op: ((done[op] << 20) // count[op], op))
+            self._move(device, op, done[op], part)
+            for target, flag in program.rows("signals", op):
+                self._signal((target, flag, part), done[op])
+            done[op] += 1
+            yield None
+
+    def _missing(self, op: int, piece: int, device: int, part: int) -> Wait | None:
+        for (flag,) in self.program.rows("waits", op):
+            if self.flags[device, flag, part] <= piece:
+                return op, piece, (device, flag, part)
+        return None
 
     def _move(self, device: int, op: int, piece: int, part: int) -> None:
         program = self.program
@@ -102,4 +130,6 @@ class _Machine:
 
     def _signal(self, name: Flag, piece: int) -> None:
         self.flags[name] = piece + 1
-        self.ready.extend(self.asleep.pop(name, ()))
+        for block in self.asleep.pop(name, ()):
+            if self.waits.pop(block, None) is not None:
+                self.ready.append(block)

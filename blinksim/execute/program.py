@@ -12,10 +12,11 @@ destinations, and an op with neither only waits. An op with destinations and no 
 sends what the device does not have.
 
 Ops of one queue run one after another, queues run concurrently. A queue stands for one connection and channel: the ops
-of a device, of one channel, that store to the same devices. Two orders are used, both along dependencies (an op
+of a device, of one channel, that store to the same devices. Two orders follow dependencies (an op
 depends only on ops with a smaller key, and each piece only on the same piece): by key, all pieces of an op together;
 or in waves, key + piece = 0, 1, 2, …, so that the pieces of a tree follow each other. Ops that only wait come last in
-their queue, and only for the last piece: flags rise piece by piece.
+their queue, and only for the last piece: flags rise piece by piece. A third order takes what is ready, first the op
+with the smallest share of its pieces done; its queues stand for wires (`blinksim.execute.emulate`).
 
 Slices multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
 meets another slice. Parts are counted in units of 16 bytes (or one element, when larger).
@@ -36,7 +37,7 @@ from blinksim.execute.dtypes import ElementType
 from blinksim.execute.layout import Layout
 
 Longs = npt.NDArray[np.int64]
-BY_KEY, WAVES = 0, 1
+BY_KEY, WAVES, READY = 0, 1, 2
 
 
 class ExecutionError(BlinksimError):
@@ -120,7 +121,7 @@ class Program:
         return begin * self.unit, min(end * self.unit, length)
 
     def turns(self, queue: int, part: int) -> Iterator[tuple[int, int]]:
-        """(op, piece) in the order in which slice `part` of a queue runs them."""
+        """(op, piece) in the order in which slice `part` of a queue runs them; READY has no fixed order."""
         ops = range(int(self.queue_start[queue]), int(self.queue_start[queue + 1]))
         count = {op: self.pieces(int(self.length[op]), part) for op in ops}
         moving = [op for op in ops if self.destination_start[op] < self.destination_start[op + 1]]
@@ -166,7 +167,7 @@ class Program:
         )
 
     def __repr__(self) -> str:
-        order = "in waves" if self.order == WAVES else "by key"
+        order = ("by key", "in waves", "what is ready first")[self.order]
         scratch = int(self.sizes[:, 2].max(initial=0)) * self.kind.itemsize
         return (
             f"<Program: {self.ops} ops in {self.queues} queues on {len(self.devices)} devices, {self.slices} slices\n"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.execute import measure
+from blinksim.execute import measure, ways
+from blinksim.execute.ways import Way
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = str(ROOT / "schedules" / "dgx1-v100-4-allreduce.json")
@@ -21,8 +23,18 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
         "latency_s": [[None, 1.96e-6], [1.9e-6, None]],
     }
     monkeypatch.setattr(measure, "measure_pairs", lambda: measured)
+    pairs = [Way("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
+    engine = Way("copy engine", 0, (1,), 0, 5e-6, 390e9, 0.01, ())
+    monkeypatch.setattr(ways, "measure_ways", lambda: [engine, *pairs])
     assert run(["run", "--pairs"]) == 0
     text = capsys.readouterr().out
+    lines = [line.split() for line in text.splitlines()]
+    assert ["copy", "engine", "-", "1", "390", "390", "5", "5"] in lines
+    assert ["push", "4", "2", "160", "168", "6", "7"] in lines
+    assert run(["run", "--pairs", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["GBps"] == measured["GBps"]
+    assert [way["way"] for way in found["ways"]] == ["copy engine", "push", "push"]
     assert "copies of 256 MiB, GB/s\n         gpu0   gpu1\n  gpu0      -  393.4\n  gpu1  393.6      -\n" in text
     assert "on NVIDIA H200\n" in text
 
@@ -46,3 +58,12 @@ def test_what_is_missing_is_asked_for(capsys: pytest.CaptureFixture[str]) -> Non
 def test_types(capsys: pytest.CaptureFixture[str], dtype: str) -> None:
     assert run(["run", SCHEDULE, "65536", "--dtype", dtype, "--op", "max"]) == 0
     assert f"numpy, {dtype} max: correct" in capsys.readouterr().out
+
+
+def test_an_emulated_machine_runs_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", SCHEDULE, "256KiB", "--lane-blocks", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["wrong"] == 0
+    assert found["slices"] == 2
+    assert run(["run", SCHEDULE, "256KiB", "--lane-blocks", "1", "--in-place"]) == 2
+    assert "runs out of place" in capsys.readouterr().err

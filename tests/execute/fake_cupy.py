@@ -56,10 +56,11 @@ class Memory:
 
 class Device:
     current: ClassVar[list[int]] = [0]
+    blocks: ClassVar[int] = 6
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.attributes = {"MultiProcessorCount": 6}
+        self.attributes = {"MultiProcessorCount": self.blocks}
 
     def __enter__(self) -> Device:
         Device.current.append(self.number)
@@ -84,6 +85,10 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         Stream.current.pop()
+
+    @property
+    def ptr(self) -> Stream:
+        return self
 
     def queue(self, work: Any) -> None:
         before = self.last
@@ -119,12 +124,19 @@ class Function:
     def __init__(self, code: str, name: str, folder: Path) -> None:
         self.name = name
         self.kernel = SimpleNamespace(ptr=1)
-        self.library = build(code, folder) if name == "run_program" else None
+        self.library = build(code, folder) if name.startswith("run_") else None
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any]) -> None:
         library = self.library
         if library is None:
             Stream.current[-1].queue(lambda: time.sleep(int(arguments[0]) * 1e-9))
+            return
+        if self.name == "run_stream":
+            addresses, sources, targets, count = (
+                x if isinstance(x, np.ndarray) else ctypes.c_int64(int(x)) for x in arguments
+            )
+            at = ctypes.c_void_p(addresses.ctypes.data)
+            Stream.current[-1].queue(lambda: library.stream(grid[0], at, sources, targets, count))
             return
         table, epoch, timeout, error = arguments
         assert grid[0] == max(1, int(table[0]) * int(table[1]))
@@ -152,7 +164,12 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         offset = memory.ptr - memory.raw.ctypes.data
         return np.ndarray(shape, dtype, buffer=memory.raw, offset=offset).view(Array)
 
+    def copy(target: int, peer: int, source: int, gpu: int, size: int, stream: Stream) -> None:
+        assert peer != gpu
+        stream.queue(lambda: ctypes.memmove(target, source, size))
+
     runtime = SimpleNamespace(
+        memcpyPeerAsync=copy,
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: gpus,
         deviceCanAccessPeer=lambda a, b: int(peers),

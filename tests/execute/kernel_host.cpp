@@ -6,13 +6,16 @@
 #include <vector>
 #define BLINKSIM_HOST
 #define DEVICE static inline
+#define APART static inline
 #define SHARED static thread_local
 #define KERNEL extern "C" void
 struct Dim { unsigned x; };
-static thread_local Dim blockIdx, threadIdx = {0};
+static thread_local Dim blockIdx, gridDim = {1}, threadIdx = {0};
 static const Dim blockDim = {1};
 static inline void __syncthreads() {}
 static inline int __syncthreads_and(int v) { return v; }
+static inline int __syncthreads_or(int v) { return v; }
+static inline void atomicMin(unsigned long long* p, unsigned long long v) { if (v < *p) *p = v; }
 struct alignas(16) Line { unsigned int w[4]; };
 static inline Line load_line(const void* p) { Line v; std::memcpy(&v, p, 16); return v; }
 static inline void store_line(void* p, Line v) { std::memcpy(p, &v, 16); }
@@ -41,4 +44,7 @@ extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 tim
     for (unsigned b = 0; b == 0 || b < tables[d][0] * tables[d][1]; ++b)
       blocks.emplace_back([=] { blockIdx.x = b; run_program(tables[d], epoch, timeout, errors[d]); });
   for (auto& t : blocks) t.join();
+}
+extern "C" void stream(unsigned blocks, const i64* addresses, i64 sources, i64 targets, i64 count) {
+  for (unsigned b = 0; b < blocks; ++b) blockIdx.x = b, gridDim.x = blocks, run_stream(addresses, sources, targets, count);
 }

@@ -29,7 +29,8 @@ from blinksim.errors import BlinksimError
 from blinksim.execute import ELEMENT_TYPES, ExecutionError, compile_schedule, execute
 from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices, require_cupy
 from blinksim.execute.fit import fit
-from blinksim.execute.measure import NcclAllreduce, Stopwatch, measure_pairs
+from blinksim.execute.measure import Stopwatch, measure_pairs
+from blinksim.execute.nccl_calls import Nccl
 from blinksim.execute.reference import Reference
 from blinksim.execute.results import nccl_tests_row, nccl_tests_table
 from blinksim.schedule.model import Schedule
@@ -132,7 +133,7 @@ def check_all(notes: Notebook, gpus: int) -> None:
 def time_nccl(notes: Notebook, gpus: int, sizes: tuple[int, ...]) -> None:
     cupy = require_cupy()
     kind = ELEMENT_TYPES["float32"]
-    nccl = NcclAllreduce(range(gpus))
+    nccl = Nccl(range(gpus))
     watch = Stopwatch(nccl.gpus, nccl.streams)
     for size in sizes:
         sent, got = [], []

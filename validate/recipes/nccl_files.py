@@ -75,11 +75,12 @@ def work(gpus: int) -> None:
 
     from blinksim.execute import ELEMENT_TYPES
     from blinksim.execute.cupy_p2p import require_cupy
-    from blinksim.execute.measure import NcclAllreduce, Stopwatch
+    from blinksim.execute.measure import Stopwatch
+    from blinksim.execute.nccl_calls import Nccl
 
     cupy = require_cupy()
     kind = ELEMENT_TYPES["float32"]
-    nccl = NcclAllreduce(range(gpus))
+    nccl = Nccl(range(gpus))
     watch = Stopwatch(nccl.gpus, nccl.streams)
     rows = []
     for size in SIZES:

@@ -21,11 +21,24 @@ CONSTANT = ("machine", "members", "relays", "links", "rates", "root", "executor"
 
 
 class Notebook:
-    """A JSON file that is rewritten after every entry."""
+    """A JSON file that is rewritten after every entry.
 
-    def __init__(self, path: Path, provenance: dict[str, Any]) -> None:
+    resume: go on with what the file holds, if it is from the same GPUs, driver and versions.
+    """
+
+    def __init__(self, path: Path, provenance: dict[str, Any], resume: bool = False) -> None:
         self.path, self.content = path, {"provenance": provenance}
         self.deadline = float("inf")
+        if resume and path.exists():
+            old = json.loads(path.read_text())
+            if all(
+                old["provenance"].get(key) == provenance[key] for key in provenance if key not in ("date", "command")
+            ):
+                self.content = old
+
+    def has(self, part: str, **keys: Any) -> bool:
+        """Whether an entry with these values is there already."""
+        return any(all(entry.get(key) == keys[key] for key in keys) for entry in self.content.get(part, []))
 
     def add(self, part: str, entry: Any) -> None:
         self.content.setdefault(part, []).append(entry)

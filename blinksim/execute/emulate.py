@@ -1,0 +1,147 @@
+"""Another machine's links on the GPUs at hand: every link is a wire of its own, a fixed number of thread blocks.
+
+What a thread block can copy to another GPU is limited, and blocks add up (`blinksim run --pairs` measures it), so a
+block in charge of one link makes a machine of slow links out of a fast switch: all sends over the link, of any tree and
+channel, are its work, and nothing else ever stores to another GPU. Wires only copy. What a GPU computes (sums, results
+in its own memory) is the work of further blocks, of which a GPU has plenty, so that a wire is as fast for what was
+reduced as for what is passed on. A wire takes what is ready, first what is least far along.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.execute.compile import compile_schedule
+from blinksim.execute.dtypes import ElementType
+from blinksim.execute.layout import SCRATCH
+from blinksim.execute.program import READY, Longs, Program
+from blinksim.schedule.lanes import lanes_apart
+from blinksim.schedule.model import Schedule
+
+# Ops of one wire; kernels.cu keeps count of so many.
+MOST_OPS = 512
+# Blocks of a GPU that compute; chunks share them in turn. One block adds up three vectors hardly faster than a wire
+# sends one, so chunks are cut until there are this many: a wire must never wait for sums. With many more, the pieces of
+# a wire lie so far apart that finding their memory costs more than a microsecond each (seen with 24 on H200).
+COMPUTING = 48
+PARTS = 8
+# What a wire sends at once, in bytes.
+WIRE_PIECE = 128 << 10
+_Rows = list[list[int]]
+
+
+def emulate(
+    schedule: Schedule, count: int, kind: ElementType, blocks: int = 1, piece_bytes: int = WIRE_PIECE
+) -> tuple[Program, Schedule]:
+    """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
+
+    schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends at once,
+    at most. The schedule returned has a link for every lane (`blinksim.schedule.lanes.lanes_apart`); queues of the
+    program that stand for a wire are called like its link. Raises `InfeasibleError` for sends over several links and
+    `InputError` for too many sends on one lane.
+    """
+    if blocks < 1:
+        raise InputError("a lane needs at least one thread block")
+    apart = lanes_apart(schedule, PARTS)
+    program = _Wires(compile_schedule(apart, count, kind), apart).program()
+    # Equal pieces: a short one at the end of every chunk would cost as much overhead as a whole one.
+    longest = -(-int(program.length.max(initial=0)) * kind.itemsize // blocks)
+    pieces = max(1, -(-longest // max(1, piece_bytes)))
+    line = program.unit * kind.itemsize
+    return program.cut(blocks, max(line, -(-longest // pieces // line) * line)), apart
+
+
+class _Wires:
+    """Splits every op into what its GPU computes and one copy for every device that it sends to."""
+
+    def __init__(self, program: Program, schedule: Schedule) -> None:
+        self.old, self.schedule = program, schedule
+        links = schedule.route_links[schedule.route_start[schedule.route]].tolist()
+        number = {schedule.topology.index[name]: i for i, name in enumerate(program.devices)}
+        sends = zip(schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True)
+        self.link = {(c, number[a], number[b]): link for (c, a, b), link in zip(sends, links, strict=True)}
+        self.scratch = program.sizes[:, 2].tolist()
+        self.flags = program.flags.tolist()
+        # Of each new op: the queue, key, chunk, length, and rows of sources, destinations, waits and signals.
+        self.ops: list[tuple[tuple[int, int, int], int, int, int, _Rows, _Rows, _Rows, _Rows]] = []
+
+    def program(self) -> Program:
+        for op in range(self.old.ops):
+            self._split(op)
+        order = sorted(range(len(self.ops)), key=lambda i: (self.ops[i][0], self.ops[i][1], i))
+        ops = [self.ops[i] for i in order]
+        queues: dict[tuple[int, int, int], int] = defaultdict(int)
+        for entry in ops:
+            queues[entry[0]] += 1
+        crowded = max(queues, key=lambda name: queues[name], default=None)
+        if crowded is not None and queues[crowded] > MOST_OPS:
+            raise InputError(
+                f"{self._name(crowded)} would carry {queues[crowded]} sends, more than the {MOST_OPS} that a wire "
+                "keeps track of; take a schedule with fewer chunks or steps"
+            )
+        sizes = self.old.sizes.copy()
+        sizes[:, 2] = self.scratch
+        tables: dict[str, Longs] = {}
+        widths = {"source": 2, "destination": 3, "wait": 1, "signal": 2}
+        for column, (name, width) in enumerate(widths.items(), start=4):
+            groups: list[_Rows] = [entry[column] for entry in ops]  # type: ignore[misc]
+            tables[f"{name}_start"] = np.cumsum([0, *map(len, groups)]).astype(np.int64)
+            rows = [row for group in groups for row in group]
+            tables[f"{name}s"] = np.array(rows, dtype=np.int64).reshape(-1, width)
+        return self.old.replace(
+            sizes=sizes,
+            flags=np.array(self.flags, dtype=np.int64),
+            order=READY,
+            queue_device=np.array([name[0] for name in queues], dtype=np.int64),
+            queue_start=np.cumsum([0, *queues.values()]).astype(np.int64),
+            queue_name=tuple(map(self._name, queues)),
+            key=np.array([entry[1] for entry in ops], dtype=np.int64),
+            chunk=np.array([entry[2] for entry in ops], dtype=np.int64),
+            length=np.array([entry[3] for entry in ops], dtype=np.int64),
+            **tables,
+        )
+
+    def _name(self, queue: tuple[int, int, int]) -> str:
+        device, link, turn = queue
+        return self.schedule.topology.links[link].name if link >= 0 else f"{self.old.devices[device]} itself, {turn}"
+
+    def _split(self, op: int) -> None:
+        old = self.old
+        here, chunk, length, key = (int(x[op]) for x in (old.op_device, old.chunk, old.length, old.key))
+        sources, waits = old.rows("sources", op), old.rows("waits", op)
+        targets, signals = old.rows("destinations", op), old.rows("signals", op)
+        own = [row for row in targets if row[0] == here]
+        away = [row for row in targets if row[0] != here]
+        inside = [row for row in signals if row[0] == here]
+        computes = len(sources) > 1 or bool(own) or not away
+        if away and inside and not own:
+            raise InfeasibleError("a GPU waits for its own sends before it overwrites their data: run out of place")
+        reads, after = sources, waits
+        if computes:
+            if len(sources) > 1 and away:
+                if not own:
+                    own = [[here, SCRATCH, self._slot(here, away[0][2], length)]]
+                reads, after = [own[0][1:]], [[self._flag(here)]]
+                inside = [*inside, [here, *after[0]]]
+            self.ops.append(((here, -1, chunk % COMPUTING), 2 * key, chunk, length, sources, own, waits, inside))
+        for row in away:
+            wire = (here, self.link[chunk, here, row[0]], 0)
+            told = [signal for signal in signals if signal[0] == row[0]]
+            self.ops.append((wire, 2 * key + 1, chunk, length, reads, [row], after, told))
+        known = {here, *(row[0] for row in away)}
+        if any(signal[0] not in known for signal in signals):
+            raise InfeasibleError("a device waits for data that go to another one: run out of place")
+
+    def _slot(self, device: int, alike: int, length: int) -> int:
+        """A new place in scratch, at the same distance from a 16-byte boundary as the place `alike`."""
+        unit = self.old.unit
+        begin = -(-self.scratch[device] // unit) * unit + alike % unit
+        self.scratch[device] = begin + length
+        return int(begin)
+
+    def _flag(self, device: int) -> int:
+        self.flags[device] += 1
+        return int(self.flags[device]) - 1

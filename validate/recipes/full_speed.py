@@ -1,0 +1,179 @@
+"""Our schedules at full speed beside NCCL: same GPUs, same process, both timed by the same events, in turn.
+
+    PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
+
+For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.execute.fit` takes.
+With --tune, a scan of slices and pieces instead. Trees of two levels for broadcast and reduce are packed, which needs
+OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+# Before CuPy loads NCCL: in-switch reduction is another machine than the one that is measured here.
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+
+from notes import Notebook, provenance
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective, busbw_factor
+from blinksim.errors import BlinksimError
+from blinksim.execute import ELEMENT_TYPES, execute
+from blinksim.execute.cupy_p2p import require_cupy
+from blinksim.execute.measure import Stopwatch
+from blinksim.execute.nccl_calls import Nccl
+from blinksim.formats.schedule_json import read_schedule, write_schedule
+from blinksim.schedule.model import Schedule
+from blinksim.topology.generators import fully_connected, one_switch
+
+SIZES = tuple(1 << power for power in range(20, 31, 2))
+CANDIDATES = {
+    "allreduce": ("ring", "two_shot", "direct"),
+    "allgather": ("ring", "direct"),
+    "reducescatter": ("ring", "direct"),
+    "broadcast": ("chain", "double_binary", "packed"),
+    "reduce": ("chain", "double_binary", "packed"),
+}
+
+
+def schedule_of(name: str, collective: str, gpus: int, folder: Path | None) -> Schedule | None:
+    if name == "packed":
+        path = None if folder is None else folder / f"packed-{collective}-{gpus}.json"
+        return read_schedule(path) if path is not None and path.exists() else None
+    machine = one_switch(gpus, bandwidth=Fraction(450 * 10**9)).select()
+    return REGISTRY[name].build(machine, Collective(collective))
+
+
+def make(folder: Path, gpus: int) -> None:
+    """Writes the packed trees: on direct links, where they have two levels; a switch carries them just as well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = fully_connected(gpus, bandwidth=Fraction(450 * 10**9)).select()
+    for collective in ("broadcast", "reduce"):
+        schedule = REGISTRY["packed"].build(machine, Collective(collective))
+        write_schedule(schedule, folder / f"packed-{collective}-{gpus}.json", force=True)
+
+
+def time_nccl(notes: Notebook, nccl: Nccl, collective: str, size: int) -> None:
+    cupy, gpus = require_cupy(), len(nccl.gpus)
+    sent, got = [], []
+    for gpu in nccl.gpus:
+        with cupy.cuda.Device(gpu):
+            sent.append(cupy.full(size // 4, gpu + 1, dtype=cupy.float32))
+            got.append(cupy.zeros(size // 4, dtype=cupy.float32))
+            cupy.cuda.Device(gpu).synchronize()
+    launch = partial(nccl.launch, sent, got, size // 4, ELEMENT_TYPES["float32"], "sum", collective)
+    samples = Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish)
+    wrong = 0
+    for gpu, want in expected(collective, gpus):
+        with cupy.cuda.Device(gpu):
+            wrong += int((got[gpu][: size // 4] != want).sum())
+    busbw = size / median(samples) * float(busbw_factor(collective, gpus)) / 1e9
+    entry = {"collective": collective, "size_bytes": size, "nccl": nccl.version, "wrong": wrong}
+    notes.add("nccl", {**entry, "time_s": median(samples), "busbw_GBps": busbw, "times_s": samples})
+    print(f"{collective:<14} {size:>11} nccl {'':>20} {median(samples) * 1e6:>10.1f} us {busbw:>7.1f} GB/s busbw")
+
+
+def expected(collective: str, gpus: int) -> list[tuple[int, float]]:
+    """(GPU, value everywhere in its output) where every rank sent its number plus one; whole vectors only."""
+    total = gpus * (gpus + 1) / 2
+    if collective == "allreduce":
+        return [(gpu, total) for gpu in range(gpus)]
+    if collective == "broadcast":
+        return [(gpu, 1) for gpu in range(gpus)]
+    return [(0, total)] if collective == "reduce" else []
+
+
+def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Path | None) -> None:
+    for name in CANDIDATES[collective]:
+        schedule = schedule_of(name, collective, gpus, folder)
+        if schedule is None:
+            continue
+        run = execute(schedule, size, executor="cupy", check=size <= 1 << 28)
+        keys = ("algorithm", "size_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps", "times_s")
+        whole = run.to_dict()
+        notes.add("ours", {"collective": collective, **{key: whole[key] for key in keys}})
+        note = "" if run.ok else f" WRONG: {run.wrong}"
+        print(
+            f"{collective:<14} {size:>11} {name:<13} {run.slices:>3} x {run.piece_bytes >> 10:>4} KiB "
+            f"{run.time_s * 1e6:>10.1f} us {run.busbw / 1e9:>7.1f} GB/s busbw{note}"
+        )
+
+
+def tune(notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: Path | None) -> None:
+    """How slices and pieces change the rate."""
+    for collective, names in CANDIDATES.items():
+        for name in names:
+            if only not in f"{collective}-{name}":
+                continue
+            schedule = schedule_of(name, collective, gpus, folder)
+            for size in sizes if schedule is not None else ():
+                tried = []
+                for slices in (32, 64, 128):
+                    for piece in (1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20):
+                        keys = {"collective": collective, "algorithm": name, "size_bytes": size}
+                        keys |= {"slices": slices, "piece_bytes": piece}
+                        if notes.out_of_time or slices * piece > size or notes.has("tuning", **keys):
+                            continue
+                        try:
+                            run = execute(
+                                schedule,
+                                size,
+                                executor="cupy",
+                                slices=slices,
+                                piece_bytes=piece,
+                                check=False,
+                                warmup=2,
+                                iterations=6,
+                            )
+                        except BlinksimError:
+                            continue
+                        notes.add("tuning", {**keys, "time_s": run.time_s, "busbw_GBps": run.busbw / 1e9})
+                        tried.append((round(run.busbw / 1e9, 1), slices, piece >> 10))
+                print(collective, name, size, "GB/s busbw, slices, KiB:", sorted(tried, reverse=True)[:6])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=200, help="seconds after which no further run begins")
+    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--tune", metavar="PART", help="scan slices and pieces of COLLECTIVE-ALGORITHM with PART in it")
+    parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the packed trees there and stop")
+    parser.add_argument("--schedules", type=Path, metavar="FOLDER", help="where they are")
+    options = parser.parse_args()
+    if options.make:
+        make(options.make, options.gpus)
+        return
+    command = f"python3 validate/recipes/full_speed.py --gpus {options.gpus} --budget {options.budget:g}"
+    command += f" --sizes {options.sizes}"
+    name = f"full-speed-{options.gpus}gpu" + ("-tuning" if options.tune is not None else "")
+    notes = Notebook(options.out / f"{name}.json", provenance(options.gpus, command), resume=True)
+    notes.deadline = time.monotonic() + options.budget
+    sizes = tuple(int(size) for size in options.sizes.split(","))
+    if options.tune is not None:
+        tune(notes, options.gpus, sizes, options.tune, options.schedules)
+        return
+    nccl = Nccl(range(options.gpus))
+    for collective in CANDIDATES:
+        for size in sizes:
+            if not notes.out_of_time and not notes.has("ours", collective=collective, size_bytes=size):
+                time_nccl(notes, nccl, collective, size)
+                time_ours(notes, options.gpus, collective, size, options.schedules)
+    nccl.close()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BlinksimError as error:
+        print(f"full_speed.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,35 @@
+"""Measures what one GPU moves to another in every way, against the number of thread blocks.
+
+PYTHONPATH=. python3 validate/recipes/ways.py --gpus 4 --out results
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from notes import Notebook, provenance
+
+from blinksim.execute.measure import measure_pairs
+from blinksim.execute.ways import measure_ways
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("."))
+    options = parser.parse_args()
+    gpus = range(options.gpus)
+    notes = Notebook(
+        options.out / f"ways-{options.gpus}gpu.json",
+        provenance(options.gpus, f"python3 validate/recipes/ways.py --gpus {options.gpus}"),
+    )
+    notes.add("pairs", measure_pairs(gpus))
+    for way in measure_ways(gpus):
+        notes.add("ways", way.to_dict())
+        if way.gpu == 0 and way.peers[0] == 1:
+            print(f"{way.way:<12} {way.blocks:>3} blocks {way.alpha_s * 1e6:>7.2f} us {way.rate / 1e9:>7.1f} GB/s")
+
+
+if __name__ == "__main__":
+    main()
