@@ -16,7 +16,7 @@ from blinksim.bounds.network import Network
 from blinksim.bounds.partition import undirected
 from blinksim.packing.arborescences import Tree
 from blinksim.packing.paths import Routes
-from blinksim.packing.spanning import pack_spanning
+from blinksim.packing.spanning import pack_low
 from blinksim.topology.graph import Topology
 
 
@@ -42,7 +42,7 @@ def undirected_trees(
     net: the network of `topology`, in which every device is a vertex of the trees. pairs: what `pairs_of_links` gives.
     """
     a, b, capacity, unit = undirected(topology)
-    strength, trees = pack_spanning(net.vertices, a, b, capacity, progress)
+    strength, trees = pack_low(net.vertices, a, b, capacity, progress)
     scale = lcm(*(tree.weight.denominator for tree in trees))
     # One arc per pair of links, from the lower to the higher device; a bus counts once for both directions.
     tail, head = net.tail.tolist(), net.head.tolist()

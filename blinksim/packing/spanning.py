@@ -9,11 +9,12 @@ known. Used up for a reduction and down for a broadcast, such trees are an optim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 from math import gcd
+from random import Random
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
 
 Edge = tuple[int, int]
+
+
+# Vertices up to which several orders of them are tried, and how many: a few milliseconds each.
+_SMALL, _ORDERS = 16, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,53 @@ def pack_spanning(
             done = rate * state.scale - state.left
             progress(int(done / rate / state.scale * 1000), 1000)
     return rate, trees
+
+
+def pack_low(
+    count: int, a: Array, b: Array, capacity: Array, progress: Callable[[int, int], None] | None = None, seed: int = 0
+) -> tuple[Fraction, list[SpanningTree]]:
+    """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
+
+    Best is what loses least to overheads and to filling when every tree's share is cut into equally many pieces: few
+    trees over one edge, low ones, and no large share. Every piece costs the edge an overhead, so the best number of
+    pieces, and what is lost with it, goes with the root of their product.
+    """
+    rate, best = pack_spanning(count, a, b, capacity, progress)
+    if count > _SMALL:
+        return rate, best
+    random = Random(seed)
+    for _ in range(_ORDERS):
+        label, order = list(range(count)), list(range(len(a)))
+        random.shuffle(label)
+        random.shuffle(order)
+        new, back = np.array(label), np.argsort(label).tolist()
+        x, y = new[a][order], new[b][order]
+        _, found = pack_spanning(count, np.minimum(x, y), np.maximum(x, y), capacity[order])
+        trees = [
+            SpanningTree(
+                back[tree.root],
+                tree.weight,
+                tuple((back[parent], back[child]) for parent, child in tree.edges),
+                tuple(order[number] for number in tree.numbers),
+            )
+            for tree in found
+        ]
+        best = min(best, trees, key=_lost)
+    return rate, best
+
+
+def _lost(trees: Sequence[SpanningTree]) -> tuple[Fraction, int]:
+    """What `pack_low` makes small; equal ones by their number."""
+    passing: dict[int, int] = {}
+    longest = Fraction(0)
+    for tree in trees:
+        depth = {tree.root: 0}
+        for parent, child in tree.edges:
+            depth[child] = depth[parent] + 1
+        longest = max(longest, tree.weight * max(depth.values()))
+        for number in tree.numbers:
+            passing[number] = passing.get(number, 0) + 1
+    return longest * max(passing.values()), len(trees)
 
 
 def _most(state: _State, chosen: list[int]) -> int | None:

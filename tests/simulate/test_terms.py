@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from blinksim.choose import Projection, contest
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.simulate.terms import projected, terms
+from blinksim.simulate.timeline import exact_time
 from blinksim.study.models import across_models
 from blinksim.study.nccl import predict_with, projections
 
@@ -82,3 +84,14 @@ def test_models_side_by_side() -> None:
         across_models(machine, "allreduce", [1024], ("alpha-beta", "guess"))
     with pytest.raises(InputError, match="needs what NCCL"):
         across_models(machine, "allreduce", [1024], ("nccl-tuner",))
+
+
+def test_packed_trees_come_within_three_percent_of_their_bound() -> None:
+    machine = bs.load("p3.16xlarge").select(links=["nvlink"])
+    schedule = bs.synthesize(machine, "allreduce").schedule
+    bound = Fraction(600, 7) * 10**9
+    assert schedule.bound["rate_exact"] == "600/7"
+    assert 0.97 * bound < bs.simulate(schedule, 4 * 2**30).algbw < bound
+    for power in range(12, 32):
+        timeline = bs.simulate(schedule, 2**power, most_events=100_000)
+        assert timeline.size <= exact_time(timeline) * bound
