@@ -40,6 +40,7 @@ Examples:
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=int, help="Seed of a solver, for repeatable answers.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the schedule (.json, .json.gz).")
+@click.option("--plot", metavar="FILE", help="Draw the trees, the largest first, as PNG, SVG or PDF.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options()
 def command(machine: str | None, collective: str | None, listed: bool, **options: Any) -> None:
@@ -61,6 +62,10 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         if not options["output"].endswith((".json", ".json.gz")):
             raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
         check_target(options["output"], options["force"])
+    if options["plot"]:
+        from blinksim.study import plots
+
+        plots.check(options["plot"], force=options["force"])
     extra = {
         key: options[key] for key in ("time_limit", "seed", "trees", "channels", "alike") if options[key] is not None
     }
@@ -74,6 +79,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         print_json({"command": "synth", **setting.described(topology), **found.to_dict()})
     else:
         _show(found, options, setting)
+    if options["plot"]:
+        path = plots.save(plots.trees(found.schedule), options["plot"], force=options["force"])
+        click.echo(f"drawn: {path}", err=options["as_json"])
     if not found.verdict.ok:
         click.get_current_context().exit(1)
     if found.interrupted:

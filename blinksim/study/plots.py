@@ -63,18 +63,19 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
     axes.set_xticks(ticks, [format_size(size) for size in ticks])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    for crossing in comparison.crossovers:
-        if crossing.faster in shown:
-            axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
-            axes.annotate(
-                f"{crossing.faster.replace('_', ' ')}\nfrom {format_size_about(crossing.size)}",
-                (crossing.size, 0.02),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, 0),
-                textcoords="offset points",
-                fontsize=7,
-                color="#555555",
-            )
+    marked = [crossing for crossing in comparison.crossovers if crossing.faster in shown]
+    for number, crossing in enumerate(marked):
+        # Neighbours may be closer than their words are wide, so they stand on different lines.
+        axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"{crossing.faster.replace('_', ' ')}\nfrom {format_size_about(crossing.size)}",
+            (crossing.size, 0.02 + 0.085 * (number % 3)),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize=7,
+            color="#555555",
+        )
     topology = comparison.topology
     axes.set_title(
         f"{comparison.collective} on {topology.name}: {topology.ranks} ranks, {', '.join(topology.link_classes)}, "

@@ -96,7 +96,9 @@ def test_what_a_picture_cannot_hold_is_refused() -> None:
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_commands_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str) -> None:
-    shown, swept = tmp_path / f"machine.{ending}", tmp_path / f"sweep.{ending}"
+    shown, swept, trees = (tmp_path / f"{name}.{ending}" for name in ("machine", "sweep", "trees"))
+    assert run(["synth", "full:4@20GB/s", "broadcast", "--plot", str(trees)]) == 0
+    assert f"drawn: {trees}" in capsys.readouterr().out
     assert run(["topo", "show", "dgx1-v100", "--plot", str(shown), "--bottleneck", "allgather"]) == 0
     assert run(["topo", "show", "dgx1-v100", "--plot", str(shown)]) == 2
     assert "add --force" in capsys.readouterr().err
@@ -104,4 +106,4 @@ def test_the_commands_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str], e
     sizes = ["--sizes", "1MiB,16MiB"]
     assert run(["sweep", "ring:4@25GB/s", "allreduce", *sizes, "--plot", str(swept), "--algorithms", "ring,chain"]) == 0
     start = b"\x89PNG" if ending == "png" else b"<?xml"
-    assert all(path.read_bytes().startswith(start) for path in (shown, swept))
+    assert all(path.read_bytes().startswith(start) for path in (shown, swept, trees))
