@@ -65,9 +65,14 @@ def tight_limits(topology: Topology, links: Sequence[Link], part: Mapping[str, i
             continue
         for way in ("out", "in"):
             own = [x for x in rest if (x.src if way == "out" else x.dst) == device.name]
-            if own and capacity(topology, own) > device.capacity:
+            if not own or capacity(topology, own) <= device.capacity:
+                continue
+            others = [x for x in rest if x not in own]
+            # A bus that other links cross as well is paid for anyway: it is not what the limit saves.
+            paid = {x.bus for x in others}
+            if capacity(topology, [x for x in own if x.bus is None or x.bus not in paid]) > device.capacity:
                 chosen.append(f"{device.name} {way}")
-                rest = [x for x in rest if x not in own]
+                rest = others
     return tuple(chosen)
 
 

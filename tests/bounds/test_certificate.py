@@ -19,7 +19,7 @@ from blinksim.bounds.lengths import arborescence
 from blinksim.bounds.words import listed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Device, Link, Topology
 
 Case = tuple[str, Topology, Collective, Bound]
 
@@ -222,3 +222,14 @@ def test_json_keys_of_the_result() -> None:
     assert json.loads(json.dumps(answer)) == answer
     assert bound(machine, Collective("broadcast", 3)).to_dict()["root"] == 3
     assert bound(machine, Collective("allgather")).time(1200 * GB) == pytest.approx(7.0)
+
+
+def test_a_device_limit_does_not_stand_in_for_half_a_bus() -> None:
+    # One bus of 8 GB/s between two GPUs that 5 GB/s enter and 5 GB/s leave: 8 is less than 5 + 5.
+    bus = [Link(a, b, "link", Fraction(8 * 10**9), bus="shared") for a, b in (("gpu0", "gpu1"), ("gpu1", "gpu0"))]
+    pair = Topology("pair", tuple(Device(f"gpu{i}", "gpu", capacity=Fraction(5 * 10**9)) for i in range(2)), tuple(bus))
+    for name, best in (("allreduce", 4), ("allgather", 8)):
+        partition = Partition.of(pair, Collective(name), [["gpu0"], ["gpu1"]])
+        assert partition.rate == best * 10**9
+        assert bound(pair, Collective(name)).rate == best * 10**9
+        assert not partition.limits
