@@ -27,6 +27,7 @@ from blinksim.packing.forest import Forest, pack_forest, pack_shares
 from blinksim.packing.scaling import Arcs
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
+from blinksim.topology.connectivity import in_reach
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -140,12 +141,13 @@ class _Builder:
         self.shared: list[Resource] = resources(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
         self.plan = ForestPlan(topology, collective, "packed")
+        # Devices without a rank that can do all that a member can may be vertices of the trees, dead ends excepted.
+        reached = in_reach(topology) - set(topology.members)
         capable = [
             topology.index[d.name]
             for d in topology.devices
-            if "reduce" in d.can and "multicast" in d.can and d.name not in set(topology.members)
+            if "reduce" in d.can and "multicast" in d.can and d.name in reached
         ]
-        # Devices without a rank that can do all that a member can may be vertices of the trees.
         self.vertex_sets = [tuple(self.net.members.tolist())]
         if capable:
             self.vertex_sets.append((*self.vertex_sets[0], *capable))

@@ -15,6 +15,22 @@ from blinksim.topology.graph import Topology
 
 def components(topology: Topology) -> list[list[str]]:
     """The members grouped by what can reach each other both ways, groups and members in rank order."""
+    index, label = topology.index, _components(topology)
+    groups: dict[int, list[str]] = {}
+    for name in topology.members:
+        groups.setdefault(label[index[name]], []).append(name)
+    return list(groups.values())
+
+
+def in_reach(topology: Topology) -> frozenset[str]:
+    """The devices that can reach some member, and it them."""
+    index, label = topology.index, _components(topology)
+    reached = {label[index[name]] for name in topology.members}
+    return frozenset(name for name, place in index.items() if label[place] in reached)
+
+
+def _components(topology: Topology) -> list[int]:
+    """For each device a number that it shares with its strongly connected component."""
     index = topology.index
     ahead: list[list[int]] = [[] for _ in topology.devices]
     back: list[list[int]] = [[] for _ in topology.devices]
@@ -22,11 +38,7 @@ def components(topology: Topology) -> list[list[str]]:
         a, b = index[link.src], index[link.dst]
         ahead[a].append(b)
         back[b].append(a)
-    label = _labels(back, _finishing_order(ahead))
-    groups: dict[int, list[str]] = {}
-    for name in topology.members:
-        groups.setdefault(label[index[name]], []).append(name)
-    return list(groups.values())
+    return _labels(back, _finishing_order(ahead))
 
 
 def _finishing_order(ahead: list[list[int]]) -> list[int]:

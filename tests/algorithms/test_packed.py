@@ -250,3 +250,18 @@ def test_known_bound_is_used() -> None:
     known = bound(topology, collective)
     schedule = algorithm("packed").build(topology, collective, bound=known)
     assert schedule.bound["rate_exact"] == known.headline.to_dict(topology, collective)["rate_exact"]
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_helper_that_is_a_dead_end_is_left_aside(way: str) -> None:
+    # A bus keeps the fast exact engine away; the relay gpu2 can be entered, or left, only.
+    lanes = [Link(a, b, "link", Fraction(8 * GB), bus="shared") for a, b in (("gpu0", "gpu1"), ("gpu1", "gpu0"))]
+    lanes.append(Link(*(("gpu1", "gpu2") if way == "in" else ("gpu2", "gpu1")), "link", Fraction(GB)))
+    machine = Topology(
+        "dead-end", tuple(Device(f"gpu{i}", "gpu", capacity=Fraction(5 * GB)) for i in range(3)), tuple(lanes)
+    )
+    part = machine.select(["gpu0", "gpu1"], ["gpu2"], relays_reduce=True)
+    for name, best in (("broadcast", 5), ("reduce", 5), ("allreduce", 4)):
+        schedule = packed(part, name)
+        assert verify(schedule).ok
+        assert rate(schedule) == best * GB == bound(part, Collective(name)).rate
