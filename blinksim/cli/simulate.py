@@ -53,6 +53,11 @@ Examples:
     help="Whether switches and hosts pass a piece on while it arrives.",
 )
 @click.option("--launch", metavar="TIME", default="0us", show_default=True, help="Time before anything starts.")
+@click.option(
+    "--channels-together",
+    metavar="RATE",
+    help="What a GPU's kernels drive in all, such as 62GB/s.  [default: what the machine's GPUs state, else no limit]",
+)
 @click.option("--trace", metavar="FILE", help="Write every transfer in Chrome's trace format.")
 @click.option("--plot", metavar="FILE", help="Draw what links do over time (.png, .svg, .pdf).")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -67,7 +72,8 @@ def command(schedule: str, size: str, **options: Any) -> None:
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.formats.text_files import check_target
     from blinksim.simulate import simulate
-    from blinksim.units import parse_size, parse_time
+    from blinksim.simulate.contention import with_cap
+    from blinksim.units import parse_rate, parse_size, parse_time
 
     chunk = None if options["chunk"] is None else parse_size(options["chunk"])
     amount, launch = parse_size(size), parse_time(options["launch"])
@@ -76,7 +82,8 @@ def command(schedule: str, size: str, **options: Any) -> None:
             # Before the work, not after it.
             check_target(options[key], options["force"])
     given = {key: options[key] for key in ("service", "offer", "slots", "protocol", "switching")}
-    timeline = simulate(read_schedule(schedule), amount, chunk=chunk, launch=launch, **given)
+    cap = None if options["channels_together"] is None else parse_rate(options["channels_together"])
+    timeline = simulate(with_cap(read_schedule(schedule), cap), amount, chunk=chunk, launch=launch, **given)
     if options["trace"]:
         from blinksim.formats.chrome_trace import write_trace
 
