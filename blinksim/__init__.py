@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
     from blinksim.execute import execute as execute
+    from blinksim.formats.files import write as write
     from blinksim.formats.schedule_json import read_schedule as read_schedule
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import load as load
@@ -61,6 +62,7 @@ _HOME = {
     "simulate": "simulate",
     "synthesize": "synthesis",
     "verify": "schedule.verify",
+    "write": "formats.files",
     "write_schedule": "formats.schedule_json",
 }
 __all__ = sorted(_HOME)

@@ -15,6 +15,7 @@ from blinksim.choose import build
 from blinksim.collective import Collective, busbw_factor
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import Verdict, verify
+from blinksim.shown import Shown
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
-@dataclass(frozen=True)
-class Synthesis:
+@dataclass(frozen=True, repr=False)
+class Synthesis(Shown):
     """A schedule, its proof, and the bounds beside it.
 
     seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between
@@ -80,6 +81,10 @@ class Synthesis:
             "verified": self.verdict.ok,
             **({"front": [_point(point) for point in self.front]} if self.front else {}),
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row: the figures of `to_dict`."""
+        return [{key: value for key, value in self.to_dict().items() if not isinstance(value, list)}]
 
     def __repr__(self) -> str:
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +47,34 @@ def test_results_show_themselves() -> None:
     assert "<table" in compared._repr_html_()
     assert "gap 0" in repr(bs.synthesize(topology, "allreduce", "ring"))
     assert "8 members" in repr(topology)
+
+
+def test_results_are_tables() -> None:
+    topology = bs.load("dgx1-v100").subset([f"gpu{i}" for i in range(4)])
+    made = bs.synthesize(topology, "allreduce", "ring")
+    shown = {
+        "bound": (bs.bound(topology, "allreduce"), "scope"),
+        "topology": (topology, "bandwidth_GBps"),
+        "schedule": (made.schedule, "step"),
+        "synthesis": (made, "gap_exact"),
+    }
+    for name, (result, column) in shown.items():
+        assert column in result.to_frame().columns, name
+        assert "<table" in result._repr_html_()
+    verdict = bs.verify(made.schedule)
+    assert verdict.to_frame().empty
+    assert "ok" in verdict._repr_html_()
+
+
+def test_write_reads_back(tmp_path: Path) -> None:
+    topology = bs.load("dgx1-v100")
+    schedule = bs.synthesize(topology, "allgather", "ring").schedule
+    bs.write(schedule, tmp_path / "s.json.gz")
+    assert bs.verify(bs.read_schedule(tmp_path / "s.json.gz"))
+    bs.write(topology, tmp_path / "m.yaml")
+    assert bs.load(tmp_path / "m.yaml") == topology
+    for thing, name in ((schedule, "s.yaml"), (topology, "m.json"), (7, "x.json")):
+        with pytest.raises(bs.BlinksimError):
+            bs.write(thing, tmp_path / name)  # type: ignore[arg-type]
+    with pytest.raises(bs.BlinksimError, match="--force"):
+        bs.write(topology, tmp_path / "m.yaml")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A part imports parts of earlier rows and itself; parts that share a row do not know each other,
 # except in the first row, which is the common ground.
 ROWS = (
-    ("units", "errors", "collective", "data_files", "callable"),
+    ("units", "errors", "collective", "data_files", "callable", "shown"),
     ("topology",),
     ("schedule",),
     ("bounds",),

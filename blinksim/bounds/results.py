@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective, busbw_factor
+from blinksim.shown import Shown
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Bound:
         }
 
 
-@dataclass(frozen=True)
-class BoundResult:
+@dataclass(frozen=True, repr=False)
+class BoundResult(Shown):
     """All bounds of one collective on one (selected) topology, the best that is claimed first."""
 
     topology: Topology
@@ -64,6 +65,20 @@ class BoundResult:
         listed = ", ".join(f"{entry.scope} {exact_GBps(entry.rate)}" for entry in self.bounds)
         words = self.headline.certificate.words(self.topology)
         return f"<BoundResult {self.collective} on {self.topology.name}, GB/s: {listed}\n  {words}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per bound."""
+        return [
+            {
+                "scope": entry.scope,
+                "rate_exact": exact_GBps(entry.rate),
+                "algbw_GBps": float(entry.rate) / 1e9,
+                "kind": entry.kind,
+                "assumes": entry.assumes,
+                "words": entry.certificate.words(self.topology),
+            }
+            for entry in self.bounds
+        ]
 
     @property
     def headline(self) -> Bound:

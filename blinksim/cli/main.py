@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -95,10 +96,10 @@ def run(arguments: list[str] | None = None) -> int:
         print("blinksim: not enough memory for this; take a smaller size or fewer ranks", file=sys.stderr)
         return 2
     except (BrokenPipeError, SystemExit):
-        # The reader (head, say) has what it wanted. click ends such a run by itself, with a status that here says "no";
-        # and Python must not complain at exit that it could not flush.
+        # The reader (head, say) has left, perhaps before the answer was known: neither "ok" nor "no" would be true.
+        # click ends such a run by itself; and Python must not complain at exit that it could not flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 128 + signal.SIGPIPE
     except OSError as error:
         # A full disk behind standard output, say. Python must not try to flush it again at exit.
         print(f"blinksim: cannot write the answer: {error.strerror or error}", file=sys.stderr)

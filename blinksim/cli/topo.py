@@ -111,20 +111,7 @@ def _facts(topology: Any) -> dict[str, Any]:
             | ({"capacity_GBps": float(d.capacity) / 1e9} if d.capacity is not None else {})
             for d in topology.devices
         ],
-        "rows": [
-            {
-                "src": x.src,
-                "dst": x.dst,
-                "class": x.kind,
-                "lanes": x.lanes,
-                "bandwidth_GBps": float(x.bandwidth) / 1e9,
-                "bandwidth_exact": str(x.bandwidth / 10**9),
-                "latency_s": x.latency,
-                "overhead_s": x.overhead,
-                "bus": x.bus,
-            }
-            for x in topology.links
-        ],
+        "rows": topology.rows(),
     }
 
 

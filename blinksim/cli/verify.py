@@ -75,6 +75,17 @@ def command(
     _print(file, answer, as_json)
 
 
+def _about(topology: Any, collective: Any) -> dict[str, Any]:
+    return {
+        "machine": topology.name,
+        "collective": collective.name,
+        "members": list(topology.members),
+        "relays": list(topology.relays),
+        "links": list(topology.default_links()),
+        "rates": topology.rates,
+    }
+
+
 def _print(file: str, answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json({"command": "verify", "file": file, **answer})
@@ -104,7 +115,9 @@ def _schedule(
             target = target.edit(edit)
         moved = rebase(schedule, target)
         if isinstance(moved, tuple):
-            return {"ok": False, "summary": "does not run on this machine", "reasons": list(moved), "facts": []}
+            about = _about(schedule.topology, schedule.collective)
+            reasons = list(moved)
+            return {**about, "ok": False, "summary": "does not run on this machine", "reasons": reasons, "facts": []}
         schedule = moved
     verdict = verify(schedule, slots=slots, in_place=in_place)
     facts = verdict.facts
@@ -125,6 +138,7 @@ def _schedule(
         lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{alike}")
     lines.append(f"in place: {'possible' if facts.in_place else 'not possible'}")
     return {
+        **_about(schedule.topology, schedule.collective),
         "ok": not reasons,
         "summary": f"{'wrong' if reasons else 'right'}: {promise}",
         "reasons": reasons,
@@ -176,6 +190,7 @@ def _bounds(file: str, document: Any, machine: str | None, rates: str, edits: tu
         )
     ok = not reasons
     return {
+        **_about(topology, wanted),
         "ok": ok,
         "summary": f"{'right' if ok else 'wrong'}: {len(document['bounds'])} bounds of {wanted} on {topology.name}",
         "reasons": reasons,

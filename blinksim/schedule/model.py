@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.shown import Shown
 from blinksim.topology.graph import Topology
 
 COPY, REDUCE = 0, 1
@@ -30,8 +31,8 @@ FORMS = ("forest", "steps")
 Ints = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule(Shown):
     """A collective on a machine, as a list of sends.
 
     topology: the selected part of the machine (`Topology.select`); its members are the ranks. Arrays, with C chunks,
@@ -125,6 +126,23 @@ class Schedule:
     def links_of(self, route: int) -> list[int]:
         """The links of a route, as indices into topology.links."""
         return [int(x) for x in self.route_links[self.route_start[route] : self.route_start[route + 1]]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per send."""
+        names = [device.name for device in self.topology.devices]
+        return [
+            {
+                "step": int(self.step[i]),
+                "src": names[self.src[i]],
+                "dst": names[self.dst[i]],
+                "op": "reduce" if self.op[i] == REDUCE else "copy",
+                "chunk": int(self.chunk[i]),
+                "share": str(self.share(int(self.chunk[i]))),
+                "channel": int(self.channel[i]),
+                "links": ", ".join(self.topology.links[x].name for x in self.links_of(int(self.route[i]))),
+            }
+            for i in range(self.sends)
+        ]
 
     def with_bound(self, bound: Mapping[str, Any]) -> Schedule:
         """The same schedule, carrying a bound and its certificate."""

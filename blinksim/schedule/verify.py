@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.waits import crowd, deadlock
+from blinksim.shown import Shown
 from blinksim.units import format_rate
 
 MOST_REASONS = 20
@@ -57,8 +59,8 @@ class Facts:
     gap: Fraction | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
     """Whether a schedule is right; if not, why, most important first (at most `MOST_REASONS` sentences)."""
 
     ok: bool
@@ -67,6 +69,10 @@ class Verdict:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per reason; none for a schedule that is right."""
+        return [{"reason": reason} for reason in self.reasons]
 
     def __repr__(self) -> str:
         rate = "nothing is sent" if self.facts.rate is None else f"{format_rate(self.facts.rate)} by its loads"

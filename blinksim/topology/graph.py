@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
+from blinksim.shown import Shown
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -113,8 +114,8 @@ class Link:
         return (self.src, self.dst, self.kind)
 
 
-@dataclass(frozen=True)
-class Topology:
+@dataclass(frozen=True, repr=False)
+class Topology(Shown):
     """A machine, or the part of one that a collective runs on.
 
     members: the devices that hold ranks, in rank order (by default every GPU or tile, in file order). relays: devices
@@ -210,6 +211,23 @@ class Topology:
     def with_links(self, links: Iterable[Link]) -> Topology:
         """The same devices with other links."""
         return replace(self, links=tuple(links))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per directed link."""
+        return [
+            {
+                "src": x.src,
+                "dst": x.dst,
+                "class": x.kind,
+                "lanes": x.lanes,
+                "bandwidth_GBps": float(x.bandwidth) / 1e9,
+                "bandwidth_exact": str(x.bandwidth / 10**9),
+                "latency_s": x.latency,
+                "overhead_s": x.overhead,
+                "bus": x.bus,
+            }
+            for x in self.links
+        ]
 
     def __repr__(self) -> str:
         counts = [f"{sum(d.kind == kind for d in self.devices)} {kind}" for kind in DEVICE_KINDS]

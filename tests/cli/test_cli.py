@@ -236,4 +236,5 @@ def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert done.stderr == ""
-    assert done.returncode == 0
+    # As other programs end whose reader leaves: 128 + SIGPIPE, which is no answer of ours.
+    assert done.returncode == 141
