@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3.13 python3.12 python3.11 python3
 JOBS ?= 2
 RUNS ?= 10
+BUDGET ?= 540
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -77,6 +78,10 @@ test-gpu: $(STAMP)  ## the tests that need GPUs and CuPy (pip install 'blinksim[
 .PHONY: bench
 bench: $(STAMP)  ## time whole commands; RUNS=20 runs each more often
 	@for file in benchmarks/bench_*.py; do $(BIN)/python "$$file" --runs $(RUNS); done
+
+.PHONY: validate
+validate: $(STAMP)  ## predictions against measurements on this machine's GPUs; again to go on (BUDGET=540 seconds)
+	@$(BIN)/python validate/validate.py --budget $(BUDGET)
 
 .PHONY: schedules
 schedules: $(STAMP)  ## make the ready schedules in schedules/ anew

@@ -152,6 +152,15 @@ def piece_for(schedule: Schedule, size: int) -> int:
     return min(MIB, max(16 << 10, 1 << round(math.log2(best))))
 
 
+def aligned(schedule: Schedule, size: int, piece: int) -> bool:
+    """Whether every piece that a wire sends begins on a multiple of 128 bytes."""
+    from blinksim.execute import ELEMENT_TYPES
+    from blinksim.execute.emulate import emulate
+
+    program, _ = emulate(schedule, size // 4, ELEMENT_TYPES["float32"], 1, piece)
+    return not (4 * program.destinations[:, 2] % 128).any() and program.piece_units * program.unit * 4 % 128 == 0
+
+
 def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations: int) -> None:
     from notes import Notebook, provenance
 
@@ -169,7 +178,8 @@ def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations
         done = execute(
             schedule, size, executor="cupy", lane_blocks=1, piece_bytes=piece, warmup=2, iterations=iterations
         )
-        notes.add(part, {**keys, "wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)})
+        found = {"wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)}
+        notes.add(part, {**keys, "aligned": aligned(schedule, size, piece), **found})
         print(f"{name:<52} {size:>11} {piece >> 10:>5} KiB {done.time_s * 1e6:>10.1f} us {done.algbw / 1e9:>7.1f} GB/s")
         if done.wrong:
             print("WRONG", name, size, done.wrong)

@@ -1,0 +1,183 @@
+"""The report is what the results give, its exact ratios are the published ones, and predictions can be made again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VALIDATE = ROOT / "validate"
+RESULTS = VALIDATE / "results"
+
+
+def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for folder in (VALIDATE, VALIDATE / "recipes"):
+        monkeypatch.syspath_prepend(str(folder))
+    return __import__(name)
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    yield module("report", monkeypatch)
+    sys.modules.pop("report", None)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / "emulated-4gpu.json").read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def predicted() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / "emulated-4gpu-predicted.json").read_text())
+    return content
+
+
+def test_the_report_is_what_the_results_give(report: ModuleType) -> None:
+    text = (VALIDATE / "report.md").read_text(encoding="utf-8")
+    assert text == report.text(RESULTS)
+    for name in ("emulated-4gpu-predicted", *(f"full-speed-{gpus}gpu" for gpus in (2, 3, 4))):
+        assert f"(pictures/{name}.png)" in text
+        assert (VALIDATE / "pictures" / f"{name}.png").stat().st_size > 10_000
+
+
+def test_errors_are_those_of_the_raw_samples(report: ModuleType, measured: Any, predicted: Any) -> None:
+    raw = {(row["case"], row["size_bytes"]): median(row["times_s"]) for row in measured["cases"]}
+    assert len(raw) == len(measured["cases"]) == len(predicted["rows"])
+    for row in predicted["rows"]:
+        assert row["measured_s"] == pytest.approx(raw[row["case"], row["size_bytes"]], rel=1e-12)
+    large = [row for row in predicted["rows"] if row["size_bytes"] >= 1 << 24]
+    off = np.abs([row["predicted_s"] / raw[row["case"], row["size_bytes"]] - 1 for row in large])
+    assert report.verdict(predicted["rows"]) == pytest.approx((np.median(off), off.max()))
+    text = report.text(RESULTS)
+    assert (
+        f"median error at most 5 % | {100 * np.median(off):.1f} % | {'met' if np.median(off) <= 0.05 else 'missed'}"
+        in text
+    )
+    assert f"worst error at most 15 % | {100 * off.max():.1f} % | {'met' if off.max() <= 0.15 else 'missed'}" in text
+
+
+def test_ratios_of_trees_to_rings_are_the_published_ones(report: ModuleType, predicted: Any) -> None:
+    published = {}
+    with (ROOT / "tests" / "golden" / "blink_subsets.csv").open() as file:
+        for row in csv.DictReader(file):
+            for members in (row["subset"].replace("-", ""), *row["members"].split()):
+                published[row["machine"], members] = row
+    found = report.speedups(predicted["rows"])
+    assert len(found) >= 14
+    for line in found:
+        machine = {"dgx1-p100": "DGX-1P", "dgx1-v100": "DGX-1V"}[line["machine"]]
+        row = published[machine, line["members"]]
+        wanted = float(row[f"tree_over_ring_{line['collective']}"])
+        if len(line["members"]) > 2:  # a ring of two is defined in more than one way
+            assert float(line["exact"]) == pytest.approx(wanted, abs=5e-4), line
+
+
+@pytest.mark.parametrize("case", ["dgx1-v100_0123_allreduce_packed", "dgx1-p100_0145_broadcast_rings"])
+def test_predictions_can_be_made_again(
+    case: str, monkeypatch: pytest.MonkeyPatch, measured: Any, predicted: Any
+) -> None:
+    """From the machine, not from a stored schedule: built, cut into lanes and simulated anew."""
+    calibration, emulated = module("calibration", monkeypatch), module("emulated", monkeypatch)
+    question = next(known for known, _ in emulated.cases(4) if known.name == case)
+    schedule = emulated.build(question)
+    lane = calibration.fit_lane(measured["lines"])
+    assert lane.rate == pytest.approx(predicted["lane"]["rate"], rel=1e-6)
+    for row in predicted["rows"]:
+        if row["case"] == case and row["aligned"]:
+            assert emulated.piece_for(schedule, row["size_bytes"]) == row["piece_bytes"]
+            time = calibration.predict(schedule, row["size_bytes"], row["piece_bytes"], lane)
+            assert time == pytest.approx(row["predicted_s"], rel=1e-6)
+
+
+def test_a_lane_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines made from a known lane give it back; what cannot be below 0 does not come out below 0."""
+    calibration = module("calibration", monkeypatch)
+    rate, overhead, latency, extra, launch = 40e9, 4e-6, 2e-6, 9e-6, 5e-6
+    lines = []
+    for length in (2, 3, 4):
+        for collective in ("broadcast", "reduce"):
+            for size in (1 << 24, 1 << 28):
+                for piece in (1 << 17, 1 << 19):
+                    hops, pieces = length - 2, calibration.pieces_of(size, piece)
+                    time = launch + (pieces + hops) * (overhead + size / pieces / rate) + hops * latency
+                    time += (hops + 1) * extra * (collective == "reduce")
+                    case = f"line-{length}-{collective}"
+                    lines.append({"case": case, "size_bytes": size, "piece_bytes": piece, "time_s": time})
+    lane = calibration.fit_lane(lines)
+    found = (lane.rate, lane.overhead_s, lane.latency_s, lane.sum_s, lane.launch_s)
+    assert found == pytest.approx((rate, overhead, latency, extra, launch), rel=1e-6)
+    assert lane.worst < 1e-9
+    table = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    assert calibration.at_least_zero(table, np.array([3.0, 2.0, 1.0]))[1] == 0
+
+
+def test_everything_that_ran_was_right(measured: Any) -> None:
+    needed = {"date", "command", "gpus", "driver", "cuda_runtime", "cupy", "numpy", "python", "blinksim", "environment"}
+    for path in RESULTS.glob("*.json"):
+        content = json.loads(path.read_text())
+        if path.stem.endswith("-predicted"):
+            continue
+        assert needed <= content["provenance"].keys(), path.stem
+        assert "/work" not in path.read_text()
+        rows = [row for part in ("lines", "cases", "ours", "nccl", "checks") for row in content.get(part, [])]
+        assert {row.get("wrong") or 0 for row in rows} <= {0}, path.stem
+    assert {row["wrong"] for row in measured["lines"] + measured["cases"]} == {0}
+
+
+def test_the_controls_are_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulated = module("emulated", monkeypatch)
+    plain, skewed, degraded = (
+        emulated.build(emulated.Case("dgx1-v100", "0123", "allreduce", "packed", change=change))
+        for change in ("", "skewed", "degraded")
+    )
+    assert skewed.share(0) == Fraction(2, 4)
+    assert plain.share(0) == Fraction(1, 3)
+    lanes = [sum(link.lanes for link in schedule.topology.links) for schedule in (plain, degraded)]
+    assert lanes[1] == lanes[0] - 1
+
+
+def test_validating_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = module("validate", monkeypatch)
+    ran: list[str] = []
+    slow = {"full_speed"}
+
+    def call(recipe: str, arguments: list[str], log: list[str] | None) -> int:
+        ran.append(recipe)
+        if log is not None and recipe in slow:
+            log.append("out of time; run again to go on\n")
+        return 0
+
+    monkeypatch.setattr(driver, "call", call)
+    assert not driver.run(4, tmp_path / "out", tmp_path, 1000.0, False)
+    assert ran == [
+        "ways",
+        "emulated",
+        "full_speed",
+        "full_speed",
+        "full_speed",
+        "elementary",
+        "elementary",
+        "synthesised",
+    ]
+    ran.clear()
+    slow.clear()
+    assert driver.run(4, tmp_path / "out", tmp_path, 1000.0, False)
+    assert ran == ["full_speed"] * 3
+    ran.clear()
+    assert driver.run(4, tmp_path / "out", tmp_path, 1000.0, False)
+    assert ran == []
+    assert not driver.run(2, tmp_path / "out", tmp_path, 30.0, True)
+    assert ran == ["ways", "emulated", "full_speed"]
+    assert [step.recipe for step in driver.steps(2, tmp_path)] == ["ways", "emulated", "full_speed", "elementary"]
