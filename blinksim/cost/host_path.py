@@ -8,26 +8,17 @@ added, at the memories of both hosts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
+from blinksim.cost.host_constants import HostConstants, host_constants
 from blinksim.cost.protocols import protocol
 from blinksim.errors import InputError, unknown
 
-# GT/s of a lane, and the share of it that is data: 8b/10b code up to generation 2, then 128b/130b; generation 6 sends
-# flits of 256 bytes with 242 of payload.
-_PCIE = {
-    1: (Fraction(5, 2), Fraction(8, 10)),
-    2: (Fraction(5), Fraction(8, 10)),
-    3: (Fraction(8), Fraction(128, 130)),
-    4: (Fraction(16), Fraction(128, 130)),
-    5: (Fraction(32), Fraction(128, 130)),
-    6: (Fraction(64), Fraction(242, 256)),
-}
 PCIE_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
-# Segments per communicator of the SISCI plugin, and so channels of a connection (thesis, section 4.2.3, listing 4.8).
-MOST_CHANNELS = 256
+# Bytes up to which crossovers are looked for.
+_MOST_BYTES = 2**40
 
 
 def pcie_bandwidth(generation: int, lanes: int, *, exact: bool = True) -> Fraction:
@@ -36,14 +27,14 @@ def pcie_bandwidth(generation: int, lanes: int, *, exact: bool = True) -> Fracti
     exact: after the line code (7.877 GB/s for generation 3 x8); otherwise the thesis's table 2.1, which rounds a lane
     of generation 3, 4 and 5 up to 1, 2 and 4 GB/s. Raises `InputError` for another generation or width.
     """
-    if generation not in _PCIE:
-        raise InputError(f"PCIe generation {generation}: known are {', '.join(map(str, _PCIE))}")
+    known = host_constants().lanes
+    if generation not in known:
+        raise InputError(f"PCIe generation {generation}: known are {', '.join(map(str, known))}")
     if lanes not in PCIE_WIDTHS:
         raise InputError(f"PCIe x{lanes}: links have {', '.join(map(str, PCIE_WIDTHS))} lanes")
-    transfers, code = _PCIE[generation]
-    if not exact:
-        code = code if generation <= 2 else Fraction(1)
-    return transfers * 10**9 * code / 8 * lanes
+    lane = known[generation]
+    code = lane.code if exact or generation <= 2 else Fraction(1)
+    return lane.transfers * code / 8 * lanes
 
 
 # --- one way to move bytes ----------------------------------------------------------------------------------------
@@ -145,7 +136,68 @@ def between_hosts(gpu: Hop, wire: Hop, *, gpudirect: bool) -> HostPath:
                      Hop("host memory to GPU", gpu.bandwidth, gpu.latency_s, gpu.overhead_s)))  # fmt: skip
 
 
+# --- two transports between hosts -----------------------------------------------------------------------------------
+
+
+def transport(name: str, *, gpudirect: bool = False, constants: HostConstants | None = None) -> HostPath:
+    """The path of one message between GPUs of two hosts of the thesis by ``socket`` or ``ntb``.
+
+    Every message pays the start of its transport: TCP's, or the plugin's handshake (two PIO messages and the start of
+    the DMA engine) and its threads. constants: in place of `models/host-path.yaml`. Raises `InputError` for another
+    name.
+    """
+    data = constants or host_constants()
+    gpu = Hop("GPU", float(data.value("gpu_bandwidth")))
+    if name == "socket":
+        over = replace(wire("ethernet"), overhead_s=data.seconds("socket_message"))
+        # TCP copies through host memory, whatever the devices can.
+        return between_hosts(gpu, over, gpudirect=False)
+    if name == "ntb":
+        start = 2 * data.seconds("pio_message") + data.seconds("dma_start") + data.seconds("plugin_message")
+        return between_hosts(gpu, replace(wire("ntb"), overhead_s=start), gpudirect=gpudirect)
+    raise unknown("transport", name, ("socket", "ntb"))
+
+
+def paths_cross(low: HostPath, high: HostPath, chunk: float = _MOST_BYTES) -> int | None:
+    """The least size in bytes at which `high` is quicker than `low`, by bisection; None if it never is.
+
+    chunk: bytes of a chunk at most. `high` must be the one that gains with size.
+    """
+
+    def gains(size: int) -> bool:
+        return high.time(size, chunk) < low.time(size, chunk)
+
+    small, large = 0, _MOST_BYTES
+    if not gains(large):
+        return None
+    while large - small > 1:
+        middle = (small + large) // 2
+        small, large = (small, middle) if gains(middle) else (middle, large)
+    return large
+
+
+def bootstrap_time(ranks: int, constants: HostConstants | None = None) -> float:
+    """Seconds until all ranks know each other's addresses, over sockets (thesis, listings 3.1 and 3.2).
+
+    Every rank tells the root its address and gets its successor's, one after another at the root; then an allgather
+    of the addresses around the ring takes n - 1 messages in a row over connections that are made once. Raises
+    `InputError` for less than one rank.
+    """
+    if ranks < 1:
+        raise InputError(f"{ranks} ranks cannot start; give at least 1")
+    if ranks == 1:
+        return 0.0
+    data = constants or host_constants()
+    connect, message = data.seconds("bootstrap_connect"), data.seconds("socket_message")
+    return 2 * ranks * connect + connect + (ranks - 1) * message
+
+
 # --- the mailbox protocol -----------------------------------------------------------------------------------------
+
+
+def most_channels() -> int:
+    """Segments per communicator of the SISCI plugin, and so channels of a connection."""
+    return int(host_constants().value("most_channels"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +220,10 @@ class Mailbox:
         """Seconds for `size` bytes in chunks of `chunk` bytes at most, chunk i on channel i mod `channels`.
 
         Each channel has a DMA queue of its own and does one chunk after another; the link serves what is ready first.
-        Raises `InputError` for channels outside 1 to `MOST_CHANNELS`.
+        Raises `InputError` for channels outside 1 to what a connection has (256).
         """
-        if not 1 <= channels <= MOST_CHANNELS:
-            raise InputError(f"{channels} channels: a connection has 1 to {MOST_CHANNELS}")
+        if not 1 <= channels <= most_channels():
+            raise InputError(f"{channels} channels: a connection has 1 to {most_channels()}")
         if size <= 0 or chunk <= 0:
             raise InputError("a mailbox moves at least a byte, in chunks of at least a byte")
         count = ceil(size / chunk)
@@ -186,7 +238,7 @@ class Mailbox:
 
     def channels_needed(self, chunk: float) -> int:
         """The least number of channels with which the link never waits for a handshake."""
-        return min(MOST_CHANNELS, ceil(self.cycle(chunk) * self.bandwidth / chunk - 1e-9))
+        return min(most_channels(), ceil(self.cycle(chunk) * self.bandwidth / chunk - 1e-9))
 
 
 def wire(name: str, *, exact: bool = True) -> Hop:
@@ -194,8 +246,10 @@ def wire(name: str, *, exact: bool = True) -> Hop:
 
     Without latency: the thesis prints none. Raises `InputError` for another name.
     """
+    data = host_constants()
     if name == "ethernet":
-        return Hop("Ethernet", 125e6)
+        return Hop("Ethernet", float(data.value("ethernet_bandwidth")))
     if name == "ntb":
-        return Hop("NTB", float(pcie_bandwidth(3, 8, exact=exact)))
+        generation, lanes = (int(data.value(key)) for key in ("ntb_generation", "ntb_lanes"))
+        return Hop("NTB", float(pcie_bandwidth(generation, lanes, exact=exact)))
     raise unknown("wire", name, ("ethernet", "ntb"))
