@@ -20,7 +20,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import SCRATCH, Layout, Place, lay_out
+from blinksim.execute.layout import LINE_BYTES, SCRATCH, Layout, Place, lay_out
 from blinksim.execute.program import BY_KEY, WAVES, Longs, Program
 from blinksim.schedule.model import COPY, Schedule
 
@@ -78,7 +78,7 @@ class _Compiler:
         self.ranks = schedule.topology.ranks
         self.ops: list[_Op] = []
         self.scratch = [0] * len(self.order)
-        self.unit = max(1, 16 // kind.itemsize)
+        self.unit = max(1, LINE_BYTES // kind.itemsize)
 
     def program(self) -> Program:
         schedule = self.schedule
@@ -100,7 +100,7 @@ class _Compiler:
         return self._flatten()
 
     def slot(self, device: int, chunk: int) -> Place:
-        """A new place in a device's scratch buffer, at the same distance from a 16-byte boundary as the chunk."""
+        """A new place in a device's scratch buffer, at the same distance from a 128-byte boundary as the chunk."""
         length = self.layout.length[chunk]
         phase = 0
         if self.schedule.collective.name != "alltoall":

@@ -136,7 +136,7 @@ class _Wires:
             raise InfeasibleError("a device waits for data that go to another one: run out of place")
 
     def _slot(self, device: int, alike: int, length: int) -> int:
-        """A new place in scratch, at the same distance from a 16-byte boundary as the place `alike`."""
+        """A new place in scratch, at the same distance from a 128-byte boundary as the place `alike`."""
         unit = self.old.unit
         begin = -(-self.scratch[device] // unit) * unit + alike % unit
         self.scratch[device] = begin + length

@@ -14,7 +14,9 @@ from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
 
 INPUT, OUTPUT, SCRATCH = 0, 1, 2
-# Boundaries between chunks fall on multiples of 16 bytes once chunks have this many of them on average.
+# Memory moves in lines of this many bytes; on H200, stores to a peer that straddle them took up to 16 % longer.
+LINE_BYTES = 128
+# Boundaries between chunks fall on multiples of a line, or else of 16 bytes, once chunks have this many on average.
 _ALIGNED_FROM = 32
 Place = tuple[int, int]
 
@@ -133,9 +135,8 @@ def _cut_span(
     if Fraction(total, schedule.share_den) != whole:
         raise InputError(f"the chunks {what}hold {Fraction(total, schedule.share_den)} of the vector, not {whole}")
     start, stop = span
-    unit = max(1, 16 // itemsize)
-    if stop - start < _ALIGNED_FROM * unit * len(chunks):
-        unit = 1
+    units = (max(1, bytes_ // itemsize) for bytes_ in (LINE_BYTES, 16))
+    unit = next((unit for unit in units if stop - start >= _ALIGNED_FROM * unit * len(chunks)), 1)
     before, at = 0, start
     for position, (chunk, share) in enumerate(zip(chunks, shares, strict=True)):
         before += share

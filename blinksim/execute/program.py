@@ -19,7 +19,7 @@ their queue, and only for the last piece: flags rise piece by piece. A third ord
 with the smallest share of its pieces done; its queues stand for wires (`blinksim.execute.emulate`).
 
 Slices multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
-meets another slice. Parts are counted in units of 16 bytes (or one element, when larger).
+meets another slice. Parts are counted in units of 128 bytes, the lines in which memory moves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import Layout
+from blinksim.execute.layout import LINE_BYTES, Layout
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2
@@ -92,7 +92,7 @@ class Program:
     @property
     def unit(self) -> int:
         """Elements of one unit."""
-        return max(1, 16 // self.kind.itemsize)
+        return max(1, LINE_BYTES // self.kind.itemsize)
 
     @cached_property
     def op_device(self) -> Longs:

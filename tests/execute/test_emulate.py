@@ -64,7 +64,7 @@ def test_programs_are_sound_and_right_in_every_order(algorithm: str, collective:
 @pytest.mark.parametrize(("algorithm", "collective"), CASES)
 def test_a_wire_carries_what_its_lane_carries_and_only_copies(algorithm: str, collective: str) -> None:
     """Counted from the arrays: bytes that leave a GPU, by wire, against the loads of the schedule."""
-    count = 96 * 840
+    count = 96 * 1024
     program, apart = emulate(quad(algorithm, collective), count, INT32, 1, 4096)
     carried: Counter[str] = Counter()
     ends: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -84,6 +84,17 @@ def test_a_wire_carries_what_its_lane_carries_and_only_copies(algorithm: str, co
         if link.name in ends:
             number = tuple(program.devices.index(end) for end in (link.src, link.dst))
             assert ends[link.name] == {number}
+
+
+@pytest.mark.parametrize(("algorithm", "members"), [("packed", "0123"), ("packed", "023"), ("chains", "0123")])
+def test_wires_send_whole_lines(algorithm: str, members: str) -> None:
+    """Thirds and fifths of a vector too: every piece begins on a multiple of 128 bytes in the receiver's memory."""
+    program, _ = emulate(quad(algorithm, "allreduce", members), 1 << 20, INT32, 1, 50_000)
+    for op in range(program.ops):
+        for _, _, offset in program.rows("destinations", op):
+            for piece in range(program.pieces(int(program.length[op]), 0)):
+                begin, _ = program.span(int(program.length[op]), 0, piece)
+                assert (offset + begin) * 4 % 128 == 0
 
 
 def test_a_helper_without_data_passes_them_on() -> None:

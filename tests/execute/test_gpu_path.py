@@ -51,7 +51,7 @@ def test_tables_say_what_the_program_says(name: str, collective: str) -> None:
     tables = pack(program, buffers, flags, heralds)
     for device, table in enumerate(tables):
         queues = program.queues_of(device)
-        assert table[:5].tolist() == [len(queues), 2, program.order, 4, program.piece_units]
+        assert table[:5].tolist() == [len(queues), 2, program.order, 128 // 4, program.piece_units]
         positions = table[HEAD_WORDS : HEAD_WORDS + len(queues) + 1]
         told, awaited, herald_at = table[5:8].tolist()
         assert herald_at == positions[-1]

@@ -61,8 +61,14 @@ def make(folder: Path, gpus: int) -> None:
         write_schedule(schedule, folder / f"packed-{collective}-{gpus}.json", force=True)
 
 
-def time_nccl(notes: Notebook, nccl: Nccl, collective: str, size: int) -> None:
+def whole_lines(size: int, gpus: int) -> int:
+    """The size rounded down so that every rank's slice has whole lines of memory, as nccl-tests does it."""
+    return size - size % (128 * gpus)
+
+
+def time_nccl(notes: Notebook, nccl: Nccl, collective: str, nominal: int) -> None:
     cupy, gpus = require_cupy(), len(nccl.gpus)
+    size = whole_lines(nominal, gpus)
     sent, got = [], []
     for gpu in nccl.gpus:
         with cupy.cuda.Device(gpu):
@@ -76,7 +82,7 @@ def time_nccl(notes: Notebook, nccl: Nccl, collective: str, size: int) -> None:
         with cupy.cuda.Device(gpu):
             wrong += int((got[gpu][: size // 4] != want).sum())
     busbw = size / median(samples) * float(busbw_factor(collective, gpus)) / 1e9
-    entry = {"collective": collective, "size_bytes": size, "nccl": nccl.version, "wrong": wrong}
+    entry = {"collective": collective, "size_bytes": nominal, "used_bytes": size, "nccl": nccl.version, "wrong": wrong}
     notes.add("nccl", {**entry, "time_s": median(samples), "busbw_GBps": busbw, "times_s": samples})
     print(f"{collective:<14} {size:>11} nccl {'':>20} {median(samples) * 1e6:>10.1f} us {busbw:>7.1f} GB/s busbw")
 
@@ -96,10 +102,10 @@ def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Pa
         schedule = schedule_of(name, collective, gpus, folder)
         if schedule is None:
             continue
-        run = execute(schedule, size, executor="cupy", check=size <= 1 << 28)
-        keys = ("algorithm", "size_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps", "times_s")
+        run = execute(schedule, whole_lines(size, gpus), executor="cupy", check=size <= 1 << 28)
+        keys = ("algorithm", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps", "times_s")
         whole = run.to_dict()
-        notes.add("ours", {"collective": collective, **{key: whole[key] for key in keys}})
+        notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in keys}})
         note = "" if run.ok else f" WRONG: {run.wrong}"
         print(
             f"{collective:<14} {size:>11} {name:<13} {run.slices:>3} x {run.piece_bytes >> 10:>4} KiB "

@@ -319,9 +319,11 @@ _LIMITS = """\
 - Adding up is a fixed delay per piece in the model; on the GPU it depends on the piece and on the number of sources.
 - Cases whose chunks do not begin on multiples of 128 bytes (thirds of the vector) ran up to 16 % slower than the first
   lane says. The second lane covers that on average only: it was measured with 24 chunks that lie far apart in memory.
+  Chunks are cut at such multiples by now; results made before say `"aligned": false`.
 - Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
 - On three GPUs, the slices of a reducescatter of a power of two begin at different distances from a 16-byte boundary,
-  and our kernel then moves single elements. NCCL's own tests round sizes so that this does not happen.
+  and our kernel then moves single elements. NCCL's own tests round sizes so that this does not happen, and so does
+  `full_speed.py` by now; results with a `used_bytes` were made so.
 - Broadcast and reduce from 1 to 64 MiB: every hop of ours costs a system-wide fence and a flag; NCCL's protocols for
   small data pack flags with the data."""
 
