@@ -120,12 +120,18 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
 
 
 def push_pulls(
-    schedules: Schedule | Sequence[Schedule], sizes: Sequence[int], *, before_wait: int = 1, launch: float = 0.0
+    schedules: Schedule | Sequence[Schedule],
+    sizes: Sequence[int],
+    *,
+    before_wait: int = 1,
+    launch: float = 0.0,
+    pieces: int | None = None,
 ) -> float:
     """Seconds for one allreduce per key of `sizes` bytes, with so many issued before the program waits for them.
 
     schedules: what runs; several take turns (parameter servers on different ranks). launch: seconds that issuing one
-    takes; they are issued one after another. Raises `InputError` for no keys or less than one before a wait.
+    takes; they are issued one after another. pieces: into which every chunk is cut, as in `Job`. Raises `InputError`
+    for no keys or less than one before a wait.
     """
     if not sizes or before_wait < 1:
         raise InputError("give at least one key, and at least one push-pull before a wait")
@@ -134,7 +140,7 @@ def push_pulls(
     known: dict[tuple[int, int], float] = {}
     for first in range(0, len(sizes), before_wait):
         batch = range(first, min(first + before_wait, len(sizes)))
-        jobs = [Job(turns[k % len(turns)], sizes[k], start_s=(k - first + 1) * launch) for k in batch]
+        jobs = [Job(turns[k % len(turns)], sizes[k], pieces, start_s=(k - first + 1) * launch) for k in batch]
         key = (first % len(turns), sizes[first])
         if before_wait == 1 and key in known:
             total += known[key]
