@@ -181,3 +181,41 @@ def test_validating_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest
     assert not driver.run(2, tmp_path / "out", tmp_path, 30.0, True)
     assert ran == ["ways", "emulated", "full_speed"]
     assert [step.recipe for step in driver.steps(2, tmp_path)] == ["ways", "emulated", "full_speed", "elementary"]
+
+
+def test_the_catalogue_says_what_was_measured() -> None:
+    """The measured rate of hgx-h200 (8 GPUs) is what kernels push out of one of these four, within 1 %."""
+    from blinksim import machines
+
+    content = json.loads((RESULTS / "ways-4gpu.json").read_text())
+    pushed = [way["GBps"] for way in content["ways"] if (way["way"], way["blocks"]) == ("push", 64)]
+    machine = machines.load("hgx-h200", rates="measured")
+    out = next(link for link in machine.links if link.src == "gpu0" and link.kind == "nvlink")
+    assert len(pushed) == 12
+    assert float(out.bandwidth) / 1e9 == pytest.approx(median(pushed), rel=0.01)
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
+    """What `fit` takes on a GPU with 132 blocks is among what was scanned, and within 6 % of the best of it."""
+    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.collective import Collective
+    from blinksim.execute import ELEMENT_TYPES, compile_schedule
+    from blinksim.execute.fit import fit
+    from blinksim.topology.generators import one_switch
+
+    scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]
+    seen: dict[tuple[str, str, int], dict[tuple[int, int], float]] = {}
+    for row in scan:
+        key = (row["collective"], row["algorithm"], row["size_bytes"])
+        seen.setdefault(key, {})[row["slices"], row["piece_bytes"]] = row["busbw_GBps"]
+    checked = 0
+    for (collective, name, size), rates in seen.items():
+        if name not in ("ring", "chain", "two_shot"):
+            continue
+        schedule = REGISTRY[name].build(one_switch(gpus, bandwidth=Fraction(10**9)).select(), Collective(collective))
+        program = fit(compile_schedule(schedule, size // 4, ELEMENT_TYPES["float32"]), 132)
+        chosen = (program.slices, program.piece_units * program.unit * 4)
+        assert rates[chosen] >= 0.94 * max(rates.values()), (collective, name, size, chosen)
+        checked += 1
+    assert checked == 24

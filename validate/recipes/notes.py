@@ -65,6 +65,9 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         text=True,
         check=False,
     ).stdout.split()
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -77,6 +80,7 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "blinksim": blinksim.__version__,
+        "commit": commit.stdout.strip() or "unknown",
         "environment": {
             key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
         },
