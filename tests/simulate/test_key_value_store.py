@@ -1,4 +1,4 @@
-"""MXNet's ways to add up gradients: where multi-tree overtakes, and who wins for which keys (its wiki page, figures)."""
+"""MXNet's ways to add up gradients: where multi-tree overtakes, and who wins for which keys (wiki page)."""
 
 from __future__ import annotations
 
