@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.choose import Projection, contest
+from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.simulate.terms import projected, terms
@@ -95,3 +97,33 @@ def test_packed_trees_come_within_three_percent_of_their_bound() -> None:
     for power in range(12, 32):
         timeline = bs.simulate(schedule, 2**power, most_events=100_000)
         assert timeline.size <= exact_time(timeline) * bound
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(*arguments: str) -> str:
+        assert run([*arguments]) == 0
+        return capsys.readouterr().out
+
+    found = json.loads(answer("project", "dgx1-v100", "allreduce", "16MiB", "--model", "simulate", "--json"))
+    assert found["model"] == "simulate"
+    assert sum(term["time_s"] for term in found["terms"]) == pytest.approx(found["time_s"])
+    assert "simulate" in answer(
+        "project", "dgx1-v100", "allreduce", "16MiB", "--model", "simulate", "--algorithm", "all"
+    )
+    sizes = ("--sizes", "1MiB,64MiB")
+    ranked = json.loads(answer("compare", "dgx1-v100", "allreduce", "--model", "simulate", *sizes, "--json"))
+    at_16 = [row for row in ranked["rows"] if row["size_bytes"] == 2**26]
+    assert min(at_16, key=lambda row: row["time_s"])["best"]
+    beside = ("compare", "dgx1-v100", "allreduce", "--model", "alpha-beta,simulate,nccl-tuner", *sizes)
+    rows = json.loads(answer(*beside, "--json"))["rows"]
+    assert {row["model"] for row in rows} == {"alpha-beta", "simulate", "nccl-tuner"}
+    assert len(answer(*beside, "--csv").splitlines()) == 1 + len(rows) == 13
+    table = answer(*beside)
+    assert "double_binary" in table
+    assert "nccl rates" in table
+    for wrong in (["--plot", "x.png"], ["--algorithms", "nccl,ring"], ["--model", "alpha-beta,guess"]):
+        assert run([*beside, *wrong]) == 2
+        capsys.readouterr()
+    assert run(["project", "hgx-h100", "allreduce", "1GiB", "--nodes", "32", "--model", "simulate",
+                "--algorithm", "halving_doubling"]) == 3  # fmt: skip
+    assert "--model alpha-beta" in capsys.readouterr().err
