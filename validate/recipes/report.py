@@ -2,7 +2,7 @@
 
     python3 validate/recipes/report.py
 
-Every figure of the report is computed here from the result files; nothing is typed in.
+Every table is computed here from the result files; the text around them holds the published figures and the limits.
 """
 
 from __future__ import annotations
@@ -314,8 +314,8 @@ _FULL = """\
 Out of place, float32, busbw in GB/s; NCCL without NVLS, same process and same events, one after the other. "By" is the
 algorithm with its slices and pieces. Spread: slowest minus fastest of 20 iterations, to the median."""
 _LIMITS = """\
-- A wire serves its trees evenly; the simulation serves pieces in the order in which they arrive. Where the ways up and
-  down share a lane, the way up is held up more than simulated, and short pipelines (16 MiB) come out too fast.
+- Allreduces of 16 MiB come out too fast in the simulation, by some tens of microseconds. The cause is not known. The order of service is not it: a wire serves its trees evenly and the simulation serves pieces as they arrive,
+  but a replay of the programs in the wires' own order comes out too fast by as much.
 - Adding up is a fixed delay per piece in the model; on the GPU it depends on the piece and on the number of sources.
 - Cases whose chunks do not begin on multiples of 128 bytes (thirds of the vector) ran up to 16 % slower than the first
   lane says. The second lane covers that on average only: it was measured with 24 chunks that lie far apart in memory.
