@@ -314,8 +314,9 @@ _FULL = """\
 Out of place, float32, busbw in GB/s; NCCL without NVLS, same process and same events, one after the other. "By" is the
 algorithm with its slices and pieces. Spread: slowest minus fastest of 20 iterations, to the median."""
 _LIMITS = """\
-- Allreduces of 16 MiB come out too fast in the simulation, by some tens of microseconds. The cause is not known. The order of service is not it: a wire serves its trees evenly and the simulation serves pieces as they arrive,
-  but a replay of the programs in the wires' own order comes out too fast by as much.
+- Allreduces of 16 MiB come out too fast in the simulation, by some tens of microseconds. The cause is not known. The
+  order of service is not it: a wire serves its trees evenly and the simulation serves pieces as they arrive, but a
+  replay of the programs in the wires' own order comes out too fast by as much.
 - Adding up is a fixed delay per piece in the model; on the GPU it depends on the piece and on the number of sources.
 - Cases whose chunks do not begin on multiples of 128 bytes (thirds of the vector) ran up to 16 % slower than the first
   lane says. The second lane covers that on average only: it was measured with 24 chunks that lie far apart in memory.
@@ -328,60 +329,11 @@ _LIMITS = """\
   small data pack flags with the data."""
 
 
-def pictures(results: Path, folder: Path) -> None:
-    """Draws the report's pictures."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in load(results).items():
-        if name.startswith("emulated-") and name.endswith("-predicted"):
-            figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-            groups: dict[int, list[Row]] = defaultdict(list)
-            for row in content["rows"]:
-                groups[row["size_bytes"]].append(row)
-            for size, rows in sorted(groups.items()):
-                x, y = [1e3 * row["measured_s"] for row in rows], [100 * error(row) for row in rows]
-                axes.scatter(x, y, s=12, label=size_text(size))
-            for bound in (-15, 0, 15):
-                axes.axhline(bound, color="grey", linewidth=0.8, linestyle="-" if bound == 0 else "--")
-            axes.set(
-                xscale="log",
-                xlabel="measured, ms",
-                ylabel="prediction off by, %",
-                title="Emulated machines: simulated against measured",
-            )
-            axes.legend(title="size", ncols=2, fontsize=8)
-            figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": ""})
-            plt.close(figure)
-        elif name.startswith("full-speed-") and "ours" in content:
-            figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-            curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
-            for point in full_speed(content):
-                curves[point["nccl"]["collective"]].append((point["nccl"]["size_bytes"] / MIB, 100 * point["ratio"]))
-            for collective, points in curves.items():
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=collective)
-            axes.axhline(100, color="grey", linewidth=0.8)
-            axes.axhline(90, color="grey", linewidth=0.8, linestyle="--")
-            gpus = len(content["provenance"]["gpus"])
-            axes.set_xscale("log", base=2)
-            axes.set_xticks([1, 4, 16, 64, 256, 1024], labels=["1", "4", "16", "64", "256", "1024"])
-            axes.set(
-                xlabel="size, MiB",
-                ylabel="busbw of ours to NCCL's, %",
-                title=f"Full speed on {gpus} GPUs",
-                ylim=(0, None),
-            )
-            axes.legend(fontsize=8)
-            figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": ""})
-            plt.close(figure)
-
-
 def main() -> None:
+    from pictures import draw
+
     results = HERE / "results"
-    pictures(results, HERE / "pictures")
+    draw(results, HERE / "pictures")
     temporary = HERE / "report.tmp"
     temporary.write_text(text(results), encoding="utf-8")
     temporary.replace(HERE / "report.md")

@@ -1,0 +1,58 @@
+"""The pictures of validate/report.md: how far predictions are off, and our schedules beside NCCL."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib as mpl
+from report import MIB, Row, error, full_speed, load, size_text
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+
+def draw(results: Path, folder: Path) -> None:
+    """Writes a PNG for every result that has a picture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in load(results).items():
+        if name.startswith("emulated-") and name.endswith("-predicted"):
+            figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+            groups: dict[int, list[Row]] = defaultdict(list)
+            for row in content["rows"]:
+                groups[row["size_bytes"]].append(row)
+            for size, rows in sorted(groups.items()):
+                x, y = [1e3 * row["measured_s"] for row in rows], [100 * error(row) for row in rows]
+                axes.scatter(x, y, s=12, label=size_text(size))
+            for bound in (-15, 0, 15):
+                axes.axhline(bound, color="grey", linewidth=0.8, linestyle="-" if bound == 0 else "--")
+            axes.set(
+                xscale="log",
+                xlabel="measured, ms",
+                ylabel="prediction off by, %",
+                title="Emulated machines: simulated against measured",
+            )
+            axes.legend(title="size", ncols=2, fontsize=8)
+            figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": ""})
+            plt.close(figure)
+        elif name.startswith("full-speed-") and "ours" in content:
+            figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+            curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+            for point in full_speed(content):
+                curves[point["nccl"]["collective"]].append((point["nccl"]["size_bytes"] / MIB, 100 * point["ratio"]))
+            for collective, points in curves.items():
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=collective)
+            axes.axhline(100, color="grey", linewidth=0.8)
+            axes.axhline(90, color="grey", linewidth=0.8, linestyle="--")
+            gpus = len(content["provenance"]["gpus"])
+            axes.set_xscale("log", base=2)
+            axes.set_xticks([1, 4, 16, 64, 256, 1024], labels=["1", "4", "16", "64", "256", "1024"])
+            axes.set(
+                xlabel="size, MiB",
+                ylabel="busbw of ours to NCCL's, %",
+                title=f"Full speed on {gpus} GPUs",
+                ylim=(0, None),
+            )
+            axes.legend(fontsize=8)
+            figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": ""})
+            plt.close(figure)
