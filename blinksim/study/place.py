@@ -92,8 +92,15 @@ def place(
     for subset in combinations(range(len(candidates)), count):
         if subset not in answers:
             orbit = _orbit(subset, maps)
-            first = _answer(topology, tuple(candidates[i] for i in subset), helpers, relays == "idle", wanted,
-                            chosen_links, len(orbit))
+            first = _answer(
+                topology,
+                tuple(candidates[i] for i in subset),
+                helpers,
+                relays == "idle",
+                wanted,
+                chosen_links,
+                len(orbit),
+            )
             answers |= dict.fromkeys(orbit, first)
         rows.append((subset, answers[subset]))
     if maps:
@@ -123,8 +130,13 @@ def _orbit(subset: tuple[int, ...], maps: list[list[int]]) -> set[tuple[int, ...
 
 
 def _answer(
-    topology: Topology, members: tuple[str, ...], helpers: tuple[str, ...], idle: bool, collective: Collective,
-    links: tuple[str, ...] | None, alike: int,
+    topology: Topology,
+    members: tuple[str, ...],
+    helpers: tuple[str, ...],
+    idle: bool,
+    collective: Collective,
+    links: tuple[str, ...] | None,
+    alike: int,
 ) -> Placement:
     rest = tuple(name for name in topology.members if name not in members) if idle else helpers
     part = topology.select(members, rest, links, connected=False)
