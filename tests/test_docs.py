@@ -45,6 +45,16 @@ def test_every_public_name_is_in_the_reference() -> None:
         assert not names or value.__name__ in names, f"{value.__name__} of {value.__module__}"
 
 
+def test_every_statement_of_the_sources_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "features.md").read_text()
+    rows = re.findall(r"^\| F(\d\d) \|", text, re.MULTILINE)
+    assert [int(row) for row in rows] == list(range(1, 68))
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) >= 67 - 10
+    for file, test in named:
+        assert re.search(rf"^def {test}\b", (ROOT / "tests" / file).read_text(), re.MULTILINE), f"{file}::{test}"
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
