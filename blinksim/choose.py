@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.algorithms.registry import Algorithm, algorithm, candidates
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import ROOTED, Collective, busbw_factor
-from blinksim.cost.alpha_beta import Cost, cost
+from blinksim.cost.alpha_beta import cost
 from blinksim.cost.terms import Term
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, unknown
 from blinksim.topology.cluster import nodes_of, place
@@ -127,8 +127,9 @@ def sends_needed(name: str, collective: str, ranks: int) -> int:
 def build(topology: Topology, collective: Collective, entry: Algorithm, **options: Any) -> Schedule:
     """The schedule of an algorithm; raises `InfeasibleError` if it would be too large to hold."""
     needed = sends_needed(entry.name, collective.name, topology.ranks)
-    if topology.ranks > _MOST_SEARCHED.get(entry.name, topology.ranks):
-        raise InfeasibleError(f"{entry.name} searches too long on {topology.ranks} ranks (at most 32)")
+    most = _MOST_SEARCHED.get(entry.name, topology.ranks)
+    if topology.ranks > most:
+        raise InfeasibleError(f"{entry.name} searches too long on {topology.ranks} ranks (at most {most})")
     if not entry.solver and needed > MOST_SENDS:
         raise InfeasibleError(
             f"{entry.name} on {topology.ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; "
@@ -137,55 +138,30 @@ def build(topology: Topology, collective: Collective, entry: Algorithm, **option
     return entry.build(topology, collective, **options)
 
 
-def _projection(
-    topology: Topology, collective: Collective, size: int, name: str, found: Cost, bound: Ceiling | None
-) -> Projection:
-    return Projection(
-        machine=topology.name,
-        collective=collective,
-        members=topology.members,
-        relays=topology.relays,
-        links=topology.link_classes,
-        rates=topology.rates,
-        size=size,
-        model="alpha-beta",
-        algorithm=name,
-        terms=found.terms,
-        bottleneck=found.bottleneck,
-        details={"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces},
-        bound=bound,
-    )
+def _summed(schedule: Schedule, size: int, gamma: float) -> dict[str, Any]:
+    """What a projection says of a schedule by alpha-beta."""
+    found = cost(schedule, size, gamma)
+    return {
+        "terms": found.terms,
+        "bottleneck": found.bottleneck,
+        "details": {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces},
+    }
 
 
-def _simulated(
-    topology: Topology, collective: Collective, size: int, name: str, schedule: Schedule, gamma: float,
-    bound: Ceiling | None,
-) -> Projection:  # fmt: skip
+def _simulated(schedule: Schedule, size: int, gamma: float) -> dict[str, Any]:
+    """What a projection says of a schedule that was simulated."""
     from blinksim.simulate.terms import projected, terms
 
     timeline = projected(schedule, size, gamma)
     busiest = timeline.uses[0]
-    return Projection(
-        machine=topology.name,
-        collective=collective,
-        members=topology.members,
-        relays=topology.relays,
-        links=topology.link_classes,
-        rates=topology.rates,
-        size=size,
-        model="simulate",
-        algorithm=name,
-        terms=terms(timeline),
-        bottleneck=busiest.resource,
-        details={
-            "bottleneck_busy": busiest.busy,
-            "steps": schedule.steps,
-            "pieces": timeline.pieces,
-            "engine": timeline.engine,
-            "loads_s": timeline.bound_s,
-        },
-        bound=bound,
-    )
+    details = {
+        "bottleneck_busy": busiest.busy,
+        "steps": schedule.steps,
+        "pieces": timeline.pieces,
+        "engine": timeline.engine,
+        "loads_s": timeline.bound_s,
+    }
+    return {"terms": terms(timeline), "bottleneck": busiest.resource, "details": details}
 
 
 @dataclass
@@ -217,16 +193,23 @@ class Contest:
 
     def projections(self, size: int, gamma: float = 0.0) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first."""
-        if self.model == "simulate":
-            timed = [
-                _simulated(self.topology, self.collective, size, name, schedule, gamma, self.bound)
-                for name, schedule in self.schedules.items()
-            ]
-        else:
-            timed = [
-                _projection(self.topology, self.collective, size, name, cost(schedule, size, gamma), self.bound)
-                for name, schedule in self.schedules.items()
-            ]
+        timing = _simulated if self.model == "simulate" else _summed
+        timed = [
+            Projection(
+                machine=self.topology.name,
+                collective=self.collective,
+                members=self.topology.members,
+                relays=self.topology.relays,
+                links=self.topology.link_classes,
+                rates=self.topology.rates,
+                size=size,
+                model=self.model,
+                algorithm=name,
+                bound=self.bound,
+                **timing(schedule, size, gamma),
+            )
+            for name, schedule in self.schedules.items()
+        ]
         timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda p: p.time_s)
 
