@@ -11,6 +11,9 @@ from typing import Any
 
 import click
 
+# Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
+SCHEMA_VERSION = 1
+
 
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), indent: str = "  "
@@ -26,8 +29,8 @@ def table(
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """One JSON object on stdout, as ``docs/answer.schema.json`` describes it."""
+    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,87 @@
+"""What ``--json`` prints is what docs/answer.schema.json says, for every command; jsonschema is the judge."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from blinksim.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "answer.schema.json").read_text())
+LOG = str(ROOT / "tests" / "data" / "nccl_tests" / "h200x8-allreduce.txt")
+
+LINES = {
+    "project": "project dgx1-v100 allreduce 1MiB",
+    "project, a preset": "project aurora allreduce 2GB --nodes 4 --model aurora-projection",
+    "project, NCCL": "project dgx1-v100 allreduce 1MiB --algorithm nccl",
+    "project, simulated": "project dgx1-v100 allreduce 1MiB --algorithm ring --model simulate",
+    "compare": "compare dgx1-v100 allreduce --sizes 1MiB,4MiB --algorithms ring,direct",
+    "bound": "bound dgx1-v100 broadcast --members 0,1 --relays idle",
+    "place": "place dgx1-v100 2",
+    "synth": "synth dgx1-v100 allreduce --members 0-3",
+    "synth, an elementary one": "synth dgx1-v100 reduce --members 0-3 --algorithm chain --root 1",
+    "verify": "verify {folder}/s.json",
+    "verify a bound": "verify {folder}/b.json",
+    "run": "run {folder}/s.json 1000 --check",
+    "simulate": "simulate {folder}/s.json 1MiB",
+    "export": "export {folder}/s.json --format mscclpp-json",
+    "sweep": "sweep dgx1-v100 allreduce --sizes 1MiB --vary rates=nominal,seed",
+    "diagnose": f"diagnose {LOG} --machine hgx-h200",
+    "calibrate": f"calibrate {LOG} --machine hgx-h200",
+    "advise": "advise dgx1-v100 --members 0-3",
+    "topo list": "topo list",
+    "topo show": "topo show dgx1-v100",
+    "topo check": "topo check dgx1-v100",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("answers")
+
+
+def answer(capsys: pytest.CaptureFixture[str], line: str) -> Any:
+    status = run([*line.split(), "--json"])
+    captured = capsys.readouterr()
+    assert status in (0, 1), captured.err
+    return json.loads(captured.out)
+
+
+@pytest.fixture
+def answers(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    if not (folder / "s.json").exists():
+        assert run(["synth", "dgx1-v100", "allreduce", "--members", "0-3", "-o", str(folder / "s.json"), "-q"]) == 0
+        capsys.readouterr()
+        (folder / "b.json").write_text(json.dumps(answer(capsys, "bound dgx1-v100 allreduce")))
+    return folder
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_every_command_keeps_to_it(answers: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    found = answer(capsys, LINES[name].format(folder=answers))
+    jsonschema.validate(found, SCHEMA, jsonschema.Draft202012Validator)
+    assert found["command"] == name.partition(",")[0].removesuffix(" a bound")
+
+
+def test_every_command_of_the_schema_is_run() -> None:
+    assert set(SCHEMA["properties"]["command"]["enum"]) == {
+        name.partition(",")[0].removesuffix(" a bound") for name in LINES
+    }
+
+
+def test_a_key_that_is_gone_or_another_type_is_noticed(answers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, LINES["bound"])
+    for key, value in (("rate_exact", "0.5"), ("bounds", []), ("schema_version", 2), ("command", "bounds")):
+        for broken in ({k: v for k, v in found.items() if k != key}, {**copy.deepcopy(found), key: value}):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(broken, SCHEMA, jsonschema.Draft202012Validator)
