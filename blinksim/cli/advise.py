@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options, root_option
 from blinksim.cli.output import names, print_json
 from blinksim.errors import InputError, MissingError
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
@@ -31,7 +31,7 @@ Examples:
 @machine_options
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
 @click.option("--size", default="256MiB", show_default=True, help="How large it is.")
-@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@root_option
 @click.option("--no-nvls", is_flag=True, help="NCCL will run with NCCL_NVLS_ENABLE=0.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write what is worth loading, if anything is.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")

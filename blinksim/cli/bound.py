@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options, root_option
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.units import exact_GBps, format_rate
@@ -23,7 +23,7 @@ Examples:
 @click.argument("machine")
 @click.argument("collective")
 @machine_options
-@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@root_option
 @click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
 @click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
 @output_options(table=True)

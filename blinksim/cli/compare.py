@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options, root_option, sizes_option
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
@@ -28,13 +28,8 @@ Examples:
 @click.argument("machine")
 @click.argument("collective")
 @machine_options
-@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
-@click.option(
-    "--sizes",
-    default="1KiB:1GiB",
-    show_default=True,
-    help="Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB.",
-)
+@root_option
+@sizes_option("1KiB:1GiB")
 @click.option(
     "--algorithms",
     help="Names, separated by commas; nccl is what NCCL would choose.  [default: all that need no solver]",

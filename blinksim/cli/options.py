@@ -66,6 +66,18 @@ _OPTIONS = (
 )
 
 
+def root_option(command: F) -> F:
+    """Adds --root, which is None where it is not given: only some collectives take one."""
+    text = "Root rank of broadcast, reduce, gather, scatter.  [default: 0]"
+    return click.option("--root", type=int, help=text)(command)
+
+
+def sizes_option(default: str) -> Callable[[F], F]:
+    """Adds --sizes, as `blinksim.study.compare.parse_sizes` reads them."""
+    text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
+    return click.option("--sizes", default=default, show_default=True, help=text)
+
+
 def machine_options(command: F) -> F:
     """Adds the options that `Setting.of` understands, and what MACHINE may be to the help text."""
     command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"

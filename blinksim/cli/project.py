@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options, root_option
 from blinksim.cli.output import count, csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError, unknown
@@ -26,7 +26,7 @@ Examples:
 @click.argument("collective")
 @click.argument("size")
 @machine_options
-@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@root_option
 @click.option(
     "--algorithm",
     default="best",

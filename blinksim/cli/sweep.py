@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options, root_option, sizes_option
 from blinksim.cli.output import csv_text, note, print_json, table
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.units import format_size, format_time
@@ -30,13 +30,8 @@ Examples:
 @click.argument("machine")
 @click.argument("collective")
 @machine_options
-@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
-@click.option(
-    "--sizes",
-    default="1MiB:256MiB:x16",
-    show_default=True,
-    help="Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB.",
-)
+@root_option
+@sizes_option("1MiB:256MiB:x16")
 @click.option(
     "--vary",
     multiple=True,

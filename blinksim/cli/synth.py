@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import Setting, machine_options, output_options, root_option
 from blinksim.cli.output import count, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
@@ -23,7 +23,7 @@ Examples:
 @click.argument("machine", required=False)
 @click.argument("collective", required=False)
 @machine_options
-@click.option("--root", type=int, help="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+@root_option
 @click.option("--algorithm", default="packed", show_default=True, help="What to build; packed attains the bound.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds for a solver.")
 @click.option(
