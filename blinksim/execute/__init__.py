@@ -33,6 +33,7 @@ def execute(
     slices: int | None = None,
     piece_bytes: int | None = None,
     lane_blocks: int | None = None,
+    threads: int | None = None,
     seed: int | None = None,
     gpus: Sequence[int] | None = None,
     warmup: int = 5,
@@ -45,6 +46,7 @@ def execute(
     on the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of `ELEMENT_TYPES`. slices, piece_bytes:
     how the program is cut (default: chosen by `blinksim.execute.fit`). lane_blocks: emulate the schedule's machine
     with so many thread blocks for every lane of a link (`blinksim.execute.emulate`; out of place, without slices).
+    threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
     seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. timeout_s: how long a GPU waits for another before the run ends with an error.
 
@@ -91,6 +93,7 @@ def execute(
             gpus=gpus,
             slices=slices,
             piece_bytes=piece_bytes,
+            threads=threads,
             warmup=warmup,
             iterations=iterations,
             timeout_s=timeout_s,

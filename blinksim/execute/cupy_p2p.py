@@ -19,7 +19,8 @@ from blinksim.execute.reference import Reference
 from blinksim.execute.tables import ERROR_WORDS, kernel_source, pack, receivers
 from blinksim.topology.graph import Topology
 
-THREADS = 512
+# The most threads of a block (kernels.cu is compiled for so many), and what comes in one instruction.
+THREADS, WARP = 512, 32
 _ALREADY_ENABLED = 704
 
 
@@ -88,10 +89,10 @@ def enable_peer(cupy: Any, gpu: int, peer: int) -> None:
                 raise MissingError(f"GPU {gpu} cannot access the memory of GPU {peer}: {error}") from None
 
 
-def resident_blocks(cupy: Any, gpu: int, function: Any) -> int:
+def resident_blocks(cupy: Any, gpu: int, function: Any, threads: int = THREADS) -> int:
     """How many blocks of a kernel run at once on a GPU: they wait for each other, so no more may be launched."""
     with cupy.cuda.Device(gpu) as device:
-        each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function.kernel.ptr, THREADS, 0)
+        each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function.kernel.ptr, threads, 0)
         return int(each) * int(device.attributes["MultiProcessorCount"])
 
 
@@ -107,14 +108,22 @@ def load_kernel(gpu: int, source: str, name: str) -> Any:
 
 
 class Kernels:
-    """The compiled kernel of one element type and reduction, loaded on each of some GPUs."""
+    """The compiled kernel of one element type and reduction, loaded on each of some GPUs.
 
-    def __init__(self, program: Program, op: str, gpus: Sequence[int]) -> None:
-        self.cupy = require_cupy()
+    threads: of a block. blocks: how many of these run at once for every device of the program. Raises `InputError` for
+    a number of threads that the kernel is not made for.
+    """
+
+    def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = THREADS) -> None:
+        self.cupy, self.threads = require_cupy(), threads
+        if threads % WARP or not WARP <= threads <= THREADS:
+            raise InputError(f"a block has {WARP} to {THREADS} threads, in steps of {WARP}; not {threads}")
         source = kernel_source(program.kind, op)
         self.run = {gpu: load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
         shared = max(list(gpus).count(gpu) for gpu in gpus)
-        self.blocks = min(resident_blocks(self.cupy, gpu, function) for gpu, function in self.run.items()) // shared
+        self.blocks = (
+            min(resident_blocks(self.cupy, gpu, function, threads) for gpu, function in self.run.items()) // shared
+        )
 
 
 class Runner:
@@ -189,7 +198,7 @@ class Runner:
         for device, gpu in enumerate(self.gpus):
             arguments = (self.tables[device], np.uint64(self.epoch), self.timeout, self.errors[device])
             with self.cupy.cuda.Device(gpu), self.streams[device]:
-                self.kernels.run[gpu]((self.grids[device],), (THREADS,), arguments)
+                self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
 
     def synchronize(self) -> None:
         """Waits for all launches; raises `ExecutionError` if a kernel gave up waiting, and clears the flags then."""

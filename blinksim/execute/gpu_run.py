@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices
+from blinksim.execute.cupy_p2p import THREADS, Kernels, Runner, map_devices
 from blinksim.execute.fit import fit
 from blinksim.execute.measure import Stopwatch
 from blinksim.execute.program import Program
@@ -22,6 +22,7 @@ def run_on_gpus(
     gpus: Sequence[int] | None = None,
     slices: int | None = None,
     piece_bytes: int | None = None,
+    threads: int | None = None,
     warmup: int = 5,
     iterations: int = 20,
     timeout_s: float = 5.0,
@@ -33,7 +34,7 @@ def run_on_gpus(
     iteration; in place, where every iteration changes its own input, those of a further one on fresh data.
     """
     chosen = map_devices(program, topology, gpus)
-    kernels = Kernels(program, reference.op, chosen)
+    kernels = Kernels(program, reference.op, chosen, threads or THREADS)
     program = fit(program, kernels.blocks, slices, piece_bytes)
     runner = Runner(program, kernels, chosen, timeout_s)
     runner.load(reference)

@@ -84,49 +84,43 @@ constexpr int MOST_SOURCES = 8, MOST_TARGETS = 32;
 constexpr int PER_LINE = 16 / sizeof(ELEMENT);
 union Pack { Line line; ELEMENT e[PER_LINE]; };
 
+// One round: lines at, at + stride, … of N sources, U of them, all in flight at once. WHOLE: all U are there.
+template <int N, int U, bool WHOLE>
+DEVICE void move_round(char* const* source, char* const* target, int targets, i64 at, int left, i64 stride) {
+  Pack v[N][U];
+#pragma unroll
+  for (int s = 0; s < N; ++s)
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (WHOLE || u < left) v[s][u].line = load_line(source[s] + 16 * (at + u * stride));
+  if (N > 1) {
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+#pragma unroll
+      for (int e = 0; e < PER_LINE; ++e) {
+        WIDE total = widen(v[0][u].e[e]);
+#pragma unroll
+        for (int s = 1; s < N; ++s) total = combine(total, widen(v[s][u].e[e]));
+        v[0][u].e[e] = narrow(total);
+      }
+  }
+  for (int t = 0; t < targets; ++t)
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (WHOLE || u < left) store_line(target[t] + 16 * (at + u * stride), v[0][u].line);
+}
+
 // Reduces `lines` lines of N sources and stores them to every target; U lines of each source are in flight per thread.
+// What is left at the end as well: line by line, it would cost a trip to memory each.
 template <int N, int U>
 DEVICE void move_lines(char* const* source, char* const* target, int targets, i64 lines) {
   const i64 stride = blockDim.x;
   i64 at = threadIdx.x;
-  for (; at + (U - 1) * stride < lines; at += U * stride) {
-    Pack v[N][U];
-#pragma unroll
-    for (int s = 0; s < N; ++s)
-#pragma unroll
-      for (int u = 0; u < U; ++u) v[s][u].line = load_line(source[s] + 16 * (at + u * stride));
-    if (N > 1) {
-#pragma unroll
-      for (int u = 0; u < U; ++u)
-#pragma unroll
-        for (int e = 0; e < PER_LINE; ++e) {
-          WIDE total = widen(v[0][u].e[e]);
-#pragma unroll
-          for (int s = 1; s < N; ++s) total = combine(total, widen(v[s][u].e[e]));
-          v[0][u].e[e] = narrow(total);
-        }
-    }
-    for (int t = 0; t < targets; ++t)
-#pragma unroll
-      for (int u = 0; u < U; ++u) store_line(target[t] + 16 * (at + u * stride), v[0][u].line);
-  }
-  if (U > 1) {
-    for (; at < lines; at += stride) {
-      Pack v[N];
-#pragma unroll
-      for (int s = 0; s < N; ++s) v[s].line = load_line(source[s] + 16 * at);
-      if (N > 1) {
-#pragma unroll
-        for (int e = 0; e < PER_LINE; ++e) {
-          WIDE total = widen(v[0].e[e]);
-#pragma unroll
-          for (int s = 1; s < N; ++s) total = combine(total, widen(v[s].e[e]));
-          v[0].e[e] = narrow(total);
-        }
-      }
-      for (int t = 0; t < targets; ++t) store_line(target[t] + 16 * at, v[0].line);
-    }
-  }
+  for (; at + (U - 1) * stride < lines; at += U * stride)
+    move_round<N, U, true>(source, target, targets, at, U, stride);
+  constexpr int REST = N < 3 ? U / 2 : 1;
+  for (; at < lines; at += REST * stride)
+    move_round<N, REST, REST == 1>(source, target, targets, at, (int)((lines - at + stride - 1) / stride), stride);
 }
 
 // The same, element by element: what is left over, and places that differ in their distance from a 16-byte boundary.

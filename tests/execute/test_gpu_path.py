@@ -274,6 +274,12 @@ def test_too_many_blocks_are_refused(fake: object) -> None:
         Runner(program, kernels, chosen)
 
 
+def test_a_block_has_whole_warps_and_no_more_threads_than_the_kernel_allows(fake: object) -> None:
+    for threads in (16, 48, 1024):
+        with pytest.raises(InputError, match=f"32 to 512 threads, in steps of 32; not {threads}"):
+            execute(build("ring"), 400, executor="cupy", threads=threads)
+
+
 def test_a_switch_cannot_run_ops() -> None:
     from blinksim.schedule.model import COPY, Builder
 

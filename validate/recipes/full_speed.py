@@ -34,6 +34,14 @@ from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.generators import fully_connected, one_switch
 
+# What --tune tries: threads of a block, slices, bytes of a piece. Blocks of fewer threads leave room for more of them.
+SCAN = [
+    (threads, slices, 1 << power)
+    for threads in (512, 256, 128)
+    for slices in (32, 64, 128, 256, 512)
+    for power in range(13, 20)
+    if slices * threads <= 1 << 16
+]
 SIZES = tuple(1 << power for power in range(20, 31, 2))
 CANDIDATES = {
     "allreduce": ("ring", "two_shot", "direct"),
@@ -114,7 +122,7 @@ def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Pa
 
 
 def tune(notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: Path | None) -> None:
-    """How slices and pieces change the rate."""
+    """How threads, slices and pieces change the rate."""
     for collective, names in CANDIDATES.items():
         for name in names:
             if only not in f"{collective}-{name}":
@@ -122,28 +130,19 @@ def tune(notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: 
             schedule = schedule_of(name, collective, gpus, folder)
             for size in sizes if schedule is not None else ():
                 tried = []
-                for slices in (32, 64, 128):
-                    for piece in (1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20):
-                        keys = {"collective": collective, "algorithm": name, "size_bytes": size}
-                        keys |= {"slices": slices, "piece_bytes": piece}
-                        if notes.out_of_time or slices * piece > size or notes.has("tuning", **keys):
-                            continue
-                        try:
-                            run = execute(
-                                schedule,
-                                size,
-                                executor="cupy",
-                                slices=slices,
-                                piece_bytes=piece,
-                                check=False,
-                                warmup=2,
-                                iterations=6,
-                            )
-                        except BlinksimError:
-                            continue
-                        notes.add("tuning", {**keys, "time_s": run.time_s, "busbw_GBps": run.busbw / 1e9})
-                        tried.append((round(run.busbw / 1e9, 1), slices, piece >> 10))
-                print(collective, name, size, "GB/s busbw, slices, KiB:", sorted(tried, reverse=True)[:6])
+                for threads, slices, piece in SCAN:
+                    keys = {"collective": collective, "algorithm": name, "size_bytes": size}
+                    keys |= {"threads": threads, "slices": slices, "piece_bytes": piece}
+                    if notes.out_of_time or slices * piece > size or notes.has("tuning", **keys):
+                        continue
+                    cut = {"threads": threads, "slices": slices, "piece_bytes": piece}
+                    try:
+                        run = execute(schedule, size, executor="cupy", check=False, warmup=2, iterations=6, **cut)
+                    except BlinksimError:
+                        continue
+                    notes.add("tuning", {**keys, "time_s": run.time_s, "busbw_GBps": run.busbw / 1e9})
+                    tried.append((round(run.busbw / 1e9, 1), threads, slices, piece >> 10))
+                print(collective, name, size, "GB/s busbw, threads, slices, KiB:", sorted(tried, reverse=True)[:6])
 
 
 def main() -> None:
