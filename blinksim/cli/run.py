@@ -27,6 +27,13 @@ Examples:
 @click.option("--dtype", default="float32", show_default=True, help="Such as float32, bfloat16, int32.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare every rank's data afterwards.")
 @click.option("--in-place", is_flag=True, help="Use one buffer for input and output.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["simple", "ll128"]),
+    default="simple",
+    show_default=True,
+    help="Flags behind the data, or packets that carry them: quicker up to tens of MiB where data are passed on.",
+)
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")
 @click.option("--seed", type=int, help="Order in which NumPy runs the blocks.  [default: in turn]")

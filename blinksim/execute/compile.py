@@ -5,7 +5,8 @@ has not yet added, or a stored result. Reductions are put off until somebody nee
 that sends it on, to all receivers of that step at once (receive + reduce + send in one pass over the data, as NCCL's
 fused primitives do). A copy lands directly in the receiver's output where nobody can still be reading what it
 overwrites; everything else lands in a place of its own in the receiver's scratch buffer, so that no two writes ever
-meet and no credits are needed. Dependencies go from piece to piece of one chunk only.
+meet and no credits are needed. In a program of packets, everything from elsewhere lands in an inbox. Dependencies go
+from piece to piece of one chunk only.
 
 Folding order: the sources of an op are sorted by the device that wrote them, so that all ranks of a one-step allreduce
 add in the same order.
@@ -20,8 +21,8 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import LINE_BYTES, SCRATCH, Layout, Place, lay_out
-from blinksim.execute.program import BY_KEY, WAVES, Longs, Program
+from blinksim.execute.layout import INBOX, LINE_BYTES, SCRATCH, Layout, Place, lay_out
+from blinksim.execute.program import BY_KEY, WAVES, Longs, Program, unit_of
 from blinksim.schedule.model import COPY, Schedule
 
 # The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
@@ -54,9 +55,15 @@ class _Op:
 
 
 def compile_schedule(
-    schedule: Schedule, count: int, kind: ElementType, *, in_place: bool = False, most_sources: int = MOST_SOURCES
+    schedule: Schedule,
+    count: int,
+    kind: ElementType,
+    *,
+    in_place: bool = False,
+    packets: bool = False,
+    most_sources: int = MOST_SOURCES,
 ) -> Program:
-    """The program of a schedule for a vector of `count` elements.
+    """The program of a schedule for a vector of `count` elements, of packets if so wanted (`blinksim.execute.program`).
 
     It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do not
     fill the vector and for an alltoall in place. A schedule that sends what a device does not have compiles, and
@@ -65,20 +72,20 @@ def compile_schedule(
     if most_sources < 2:
         raise InputError("most_sources must be at least 2")
     layout = lay_out(schedule, count, kind.itemsize, in_place)
-    return _Compiler(schedule, layout, kind, most_sources).program()
+    return _Compiler(schedule, layout, kind, packets, most_sources).program()
 
 
 class _Compiler:
-    def __init__(self, schedule: Schedule, layout: Layout, kind: ElementType, most_sources: int) -> None:
+    def __init__(self, schedule: Schedule, layout: Layout, kind: ElementType, packets: bool, most_sources: int) -> None:
         self.schedule, self.layout, self.kind, self.most_sources = schedule, layout, kind, most_sources
+        self.packets, self.unit = packets, unit_of(kind, packets)
         # Ranks first, then whatever else sends or receives.
         extra = sorted({*schedule.src.tolist(), *schedule.dst.tolist()} - {*schedule.device_of.tolist()})
         self.order = [*schedule.device_of.tolist(), *extra]
         self.number = {device: position for position, device in enumerate(self.order)}
         self.ranks = schedule.topology.ranks
         self.ops: list[_Op] = []
-        self.scratch = [0] * len(self.order)
-        self.unit = max(1, LINE_BYTES // kind.itemsize)
+        self.scratch, self.inbox = [0] * len(self.order), [0] * len(self.order)
 
     def program(self) -> Program:
         schedule = self.schedule
@@ -101,13 +108,19 @@ class _Compiler:
 
     def slot(self, device: int, chunk: int) -> Place:
         """A new place in a device's scratch buffer, at the same distance from a 128-byte boundary as the chunk."""
-        length = self.layout.length[chunk]
+        length, line = self.layout.length[chunk], LINE_BYTES // self.kind.itemsize
         phase = 0
         if self.schedule.collective.name != "alltoall":
             holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
-            phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % self.unit
+            phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
         place = (SCRATCH, self.scratch[device] + phase)
-        self.scratch[device] += -(-(phase + length) // self.unit) * self.unit
+        self.scratch[device] += -(-(phase + length) // line) * line
+        return place
+
+    def packet_slot(self, device: int, chunk: int) -> Place:
+        """A new place in a device's inbox, of whole units."""
+        place = (INBOX, self.inbox[device])
+        self.inbox[device] += -(-self.layout.length[chunk] // self.unit) * self.unit
         return place
 
     def _flatten(self) -> Program:
@@ -138,13 +151,14 @@ class _Compiler:
         waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
         signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
         layout = self.layout
-        sizes = [[*layout.sizes[d], self.scratch[d]] if d < self.ranks else [0, 0, self.scratch[d]] for d in self._all]
+        buffers = [layout.sizes[d] if d < self.ranks else (0, 0) for d in self._all]
+        sizes = [[*buffers[d], self.scratch[d], self.inbox[d]] for d in self._all]
         devices = [self.schedule.topology.devices[device].name for device in self.order]
         return Program(
             devices=tuple(devices),
             kind=self.kind,
             layout=layout,
-            sizes=np.array(sizes, dtype=np.int64).reshape(-1, 3),
+            sizes=np.array(sizes, dtype=np.int64).reshape(-1, 4),
             flags=np.array(flags, dtype=np.int64),
             slices=1,
             piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
@@ -155,6 +169,7 @@ class _Compiler:
                 f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
                 for d, channel, away in names
             ),
+            packets=self.packets,
             key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
             chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
             length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
@@ -299,6 +314,8 @@ class _ChunkCompiler:
         self.done[device] = number
 
     def _landing(self, device: int, sender: int, step: int, only: bool) -> Place:
+        if self.compiler.packets:
+            return self.compiler.packet_slot(device, self.chunk)
         target = self.result.get(device)
         final = only and self.arrives[device] == step and target is not None
         ancestors = self.ops[sender].ancestors

@@ -14,9 +14,10 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.execute.dtypes import POISON_BYTE
+from blinksim.execute.layout import INBOX
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
-from blinksim.execute.tables import ERROR_WORDS, kernel_source, pack, receivers
+from blinksim.execute.tables import ERROR_WORDS, HEAD_WORDS, inbox_bytes, kernel_source, pack, receivers
 from blinksim.topology.graph import Topology
 
 # The most threads of a block (kernels.cu is compiled for so many), and what comes in one instruction.
@@ -147,8 +148,9 @@ class Runner:
         for device, gpu in enumerate(self.gpus):
             with cupy.cuda.Device(gpu):
                 self.streams.append(cupy.cuda.Stream(non_blocking=True))
-                sizes = program.sizes[device].tolist()
-                self.buffers.append([self._allocate(size, program.kind.storage) for size in sizes])
+                sizes = program.sizes[device, :INBOX].tolist()
+                buffers = [self._allocate(size, program.kind.storage) for size in sizes]
+                self.buffers.append([*buffers, self._allocate(2 * inbox_bytes(program), "uint8")])
                 self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
                 self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
                 self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
@@ -161,10 +163,12 @@ class Runner:
             )
         addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
         tables = pack(program, addresses, [x.data.ptr for x in self.flags], [x.data.ptr for x in self.heralds])
-        self.tables = []
+        self.tables, self.heads = [], []
         for gpu, table in zip(self.gpus, tables, strict=True):
             with cupy.cuda.Device(gpu):
                 self.tables.append(cupy.asarray(table))
+                # What the kernel would have to look up before it can look up its queue.
+                self.heads.append((table[0], table[HEAD_WORDS - 1]))
         self._settle()
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
@@ -196,7 +200,8 @@ class Runner:
         """Queues one run of the collective on every GPU and returns at once."""
         self.epoch += 1
         for device, gpu in enumerate(self.gpus):
-            arguments = (self.tables[device], np.uint64(self.epoch), self.timeout, self.errors[device])
+            numbers = (*self.heads[device], np.uint64(self.epoch), self.timeout)
+            arguments = (self.tables[device], *numbers, self.errors[device])
             with self.cupy.cuda.Device(gpu), self.streams[device]:
                 self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
 
@@ -212,6 +217,10 @@ class Runner:
             for gpu, array in zip(self.gpus, arrays, strict=True):
                 with self.cupy.cuda.Device(gpu):
                     array.fill(0)
+        for gpu, buffers in zip(self.gpus, self.buffers, strict=True):
+            with self.cupy.cuda.Device(gpu):
+                # Launches are counted anew, so no packet may say that it belongs to one of them.
+                buffers[INBOX].fill(POISON_BYTE)
         self._settle()
         self.epoch = 0
         raise ExecutionError(explain_timeout(self.program, failed[0], reports[failed[0]], int(self.timeout)))

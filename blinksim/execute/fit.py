@@ -18,6 +18,9 @@ SLICE_BYTES, LONG_SLICE_BYTES, MANY = 16 << 10, 64 << 10, 64
 SMALL_PIECE, LARGE_PIECE = 128 << 10, 512 << 10
 # With very many blocks in a pipeline, half of that: the others work while one raises its flags.
 LEAST_PIECE = 64 << 10
+# Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline is quickest with a
+# block on each of the GPU's processors, exchanges in steps with half as many.
+PACKET_SLICE, PACKET_PIECE = 8 << 10, 1 << 20
 
 
 def merge_queues(program: Program, most: int) -> Program:
@@ -61,15 +64,19 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
 
     slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 128, as long as
     each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB, in a pipeline of more than
-    64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined an eighth of a slice up to 512 KiB. A
-    program whose queues stand for wires (`blinksim.execute.emulate`) is cut already and stays as it is. Raises
-    `InputError` if the slices asked for do not fit.
+    64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined an eighth of a slice up to 512 KiB. Of
+    packets, a slice for every 8 KiB, at most as many as fit, and half of them where nothing is pipelined. A program
+    whose queues stand for wires (`blinksim.execute.emulate`) is cut already and stays as it is. Raises `InputError` if
+    the slices asked for do not fit.
     """
     if program.order == READY:
         return program
     longest = int(program.length.max(initial=0)) * program.kind.itemsize
     queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
-    if slices is None:
+    if slices is None and program.packets:
+        slices = blocks // max(1, queues) // (1 if program.order == WAVES else 2)
+        slices = max(1, min(slices, longest // PACKET_SLICE))
+    elif slices is None:
         worth = min(MANY, longest // SLICE_BYTES)
         room = max(1, min(MOST_SLICES, blocks // max(1, queues), max(worth, longest // LONG_SLICE_BYTES)))
         slices = 1 << room.bit_length() - 1
@@ -78,7 +85,9 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     elif slices > blocks:
         raise InputError(f"{slices} slices need {slices} thread blocks on every GPU, and only {blocks} run at once")
     program = merge_queues(program, max(1, blocks // slices))
-    if piece_bytes is None:
+    if program.packets:
+        piece_bytes = min(piece_bytes or PACKET_PIECE, PACKET_PIECE)
+    elif piece_bytes is None:
         largest = LARGE_PIECE if program.order == BY_KEY else SMALL_PIECE
         least = LEAST_PIECE if program.order == WAVES and slices > MANY else SMALL_PIECE
         piece_bytes = min(max(least, longest // slices // 8), largest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from blinksim.execute.layout import INPUT
+from blinksim.execute.layout import BUFFERS, INPUT, SCRATCH
 from blinksim.execute.program import Program
 
 Region = tuple[int, int, int, int]
@@ -91,7 +91,7 @@ def _region(
     found: list[str],
 ) -> None:
     device, buffer, _, _ = region
-    place = f"{('input', 'output', 'scratch')[buffer]} of {program.devices[device]}"
+    place = f"{BUFFERS[buffer]} of {program.devices[device]}"
     writers = [op for op, write in uses if write]
     for op, write in uses:
         for other in writers:
@@ -101,8 +101,10 @@ def _region(
             found.append(f"reads the {place} before anybody wrote it: {program.describe(op)}")
     if buffer == INPUT and writers and not program.layout.in_place:
         found.append(f"writes to the {place}: {program.describe(writers[0])}")
-    local = {op for op in range(program.ops) if program.op_device[op] == device} if buffer != 2 and writers else set()
+    local = (
+        {op for op in range(program.ops) if program.op_device[op] == device} if buffer < SCRATCH and writers else set()
+    )
     seen = local.union(*(before[op] for op in local)) if local else set()
     for op in writers:
-        if buffer != 2 and op not in seen:
+        if buffer < SCRATCH and op not in seen:
             found.append(f"nobody on {program.devices[device]} waits for {program.describe(op)}")

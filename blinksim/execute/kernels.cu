@@ -6,10 +6,12 @@
 
 typedef unsigned long long u64;
 typedef long long i64;
+struct alignas(16) Cell { u64 w[2]; };  // an eighth of a line
 
 #ifndef BLINKSIM_HOST  // a host build brings these along, with threads for blocks
 #define DEVICE static __device__ __forceinline__
 #define APART static __device__ __noinline__  // inlined where it is called, it would be compiled four times
+#define DEVICE_METHOD __device__ __forceinline__
 #define SHARED __shared__
 #define KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
 
@@ -35,6 +37,18 @@ DEVICE u64 load_acquire(const u64* p) {
 DEVICE void store_release(u64* p, u64 v) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory");
 }
+// A warp moves four lines of an inbox at once: eight threads a cell each, and a line is never seen in parts. Whether
+// the launch that it belongs to is this one, the last of the eight can tell; `all_of` asks for the whole warp.
+constexpr int WARP = 32;
+DEVICE bool load_cell(const char* line, int slot, u64 launch, Cell& v) {
+  asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];" : "=l"(v.w[0]), "=l"(v.w[1]) : "l"(line + 16 * slot));
+  return slot != 7 || v.w[1] == launch;
+}
+DEVICE void store_cell(char* line, int slot, Cell v) {
+  asm volatile("st.volatile.global.v2.u64 [%0], {%1,%2};"
+               :: "l"(line + 16 * slot), "l"(v.w[0]), "l"(v.w[1]) : "memory");
+}
+DEVICE bool all_of(bool mine) { return __all_sync(0xffffffffu, mine); }
 DEVICE u64 nanoseconds() {
   u64 t;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
@@ -178,31 +192,45 @@ DEVICE void report(u64* error, i64 op, i64 piece, u64 least, u64 seen) {
   }
 }
 
-// Waits until *flag reaches `least`. False once this GPU has given up; `op` and `piece` say where, for the message.
-DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op, i64 piece) {
-  u64 begin = 0, seen;
-  for (int turn = 1; (seen = load_acquire(flag)) < least; ++turn) {
-    if (turn % 64) continue;
+// How long somebody has been waiting. `over`, asked in vain again, is true once this GPU has given up.
+struct Patience {
+  u64 begin = 0;
+  int turn = 0;
+  DEVICE_METHOD bool over(u64 timeout, u64* error, i64 op, i64 piece, u64 least, u64 seen) {
+    if (++turn % 64) return false;
     const u64 now = nanoseconds();
     if (!begin) begin = now;
-    if (*(volatile u64*)error) return false;
-    if (now - begin > timeout) {
-      report(error, op, piece, least, seen);
-      return false;
-    }
+    if (*(volatile u64*)error) return true;
+    if (now - begin <= timeout) return false;
+    report(error, op, piece, least, seen);
+    return true;
   }
+};
+
+// Waits until *flag reaches `least`. False once this GPU has given up; `op` and `piece` say where, for the message.
+DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op, i64 piece) {
+  Patience patience;
+  for (u64 seen; (seen = load_acquire(flag)) < least;)
+    if (patience.over(timeout, error, op, piece, least, seen)) return false;
   return true;
 }
 
 // Words of the table's head and of one op; tables.py writes them.
-enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, HERALD_AT, HEAD_WORDS };
+enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, HERALD_AT, INBOX_BYTES, STRIDE, HEAD_WORDS };
 enum { LENGTH, KEY, NUMBER, SOURCES_AT, TARGETS_AT, WAITS_AT, SIGNALS_AT, OP_WORDS };
 
 // A queue up to this size is copied into shared memory: reading it piece by piece would cost a round trip each time.
 constexpr int CACHE_WORDS = 2048;
 
+// Addresses in an inbox have this bit set.
+constexpr i64 IN_INBOX = 1LL << 62;
+
 // queue: the ops of one queue and, behind them, the addresses that they name by position.
-struct Run { const i64* queue; i64 unit, piece_units; u64 base, timeout; u64* error; };
+// inbox: from an address in an inbox to the half of it that this launch uses.
+struct Run { const i64* queue; i64 unit, piece_units, inbox; u64 base, timeout; u64* error; };
+
+// Bytes of data in a packet, and of a cell; cells of a packet.
+constexpr int DATA = 480, CELL = 16, CELLS = 32;
 
 // The units of a chunk that a slice works on.
 struct Part { i64 first, last; };
@@ -213,6 +241,139 @@ DEVICE Part part_of(const i64* op, i64 unit, i64 slice, i64 slices) {
 }
 DEVICE i64 pieces_of(Part part, i64 piece_units) { return (part.last - part.first + piece_units - 1) / piece_units; }
 DEVICE bool stores(const i64* op) { return op[OP_WORDS + TARGETS_AT] > op[TARGETS_AT]; }
+
+// --- packets: four lines, which hold 480 bytes of data and each the number of their launch -----------------------------
+
+// Where a cell's data are in the vector. A packet begins with the cells that are not the last of their line, so
+// that they lie on multiples of 16 bytes in vectors as well; the halves of the last ones follow.
+DEVICE int place_of(int cell) {
+  const int in = cell % CELLS, line = in / 8, slot = in % 8;
+  return cell / CELLS * DATA + (slot < 7 ? CELL * (7 * line + slot) : 7 * 4 * CELL + 8 * line);
+}
+
+union Word { u64 bits; ELEMENT e[8 / sizeof(ELEMENT)]; };
+
+// The first `bytes` of eight bytes of a vector; what is behind them does not matter.
+DEVICE u64 load_word(const char* p, int bytes) {
+  if (bytes >= 8 && (u64)p % 8 == 0) return *(const volatile u64*)p;
+  Word word;
+  word.bits = 0;
+  for (int e = 0; e < (int)(8 / sizeof(ELEMENT)); ++e)
+    if (e * (int)sizeof(ELEMENT) < bytes) word.e[e] = ((const volatile ELEMENT*)p)[e];
+  return word.bits;
+}
+DEVICE void store_word(char* p, u64 v, int bytes) {
+  if (bytes >= 8 && (u64)p % 8 == 0) {
+    *(volatile u64*)p = v;
+    return;
+  }
+  Word word;
+  word.bits = v;
+  for (int e = 0; e < (int)(8 / sizeof(ELEMENT)); ++e)
+    if (e * (int)sizeof(ELEMENT) < bytes) ((volatile ELEMENT*)p)[e] = word.e[e];
+}
+// The data of a cell, of which `bytes` belong to the vector.
+DEVICE Cell load_data(const char* p, int slot, int bytes) {
+  Cell v;
+  if (slot < 7 && bytes >= CELL && (u64)p % CELL == 0) {
+    const Line line = load_line(p);
+    v.w[0] = line.w[1], v.w[0] = v.w[0] << 32 | line.w[0];
+    v.w[1] = line.w[3], v.w[1] = v.w[1] << 32 | line.w[2];
+  } else {
+    v.w[0] = load_word(p, bytes), v.w[1] = slot < 7 ? load_word(p + 8, bytes - 8) : 0;
+  }
+  return v;
+}
+DEVICE void store_data(char* p, int slot, int bytes, Cell v) {
+  if (slot < 7 && bytes >= CELL && (u64)p % CELL == 0) {
+    store_line(p, {(unsigned)v.w[0], (unsigned)(v.w[0] >> 32), (unsigned)v.w[1], (unsigned)(v.w[1] >> 32)});
+  } else {
+    store_word(p, v.w[0], bytes);
+    if (slot < 7) store_word(p + 8, v.w[1], bytes - 8);
+  }
+}
+DEVICE u64 combine_words(u64 a, u64 b) {
+  Word x, y;
+  x.bits = a, y.bits = b;
+#pragma unroll
+  for (int e = 0; e < (int)(8 / sizeof(ELEMENT)); ++e) x.e[e] = narrow(combine(widen(x.e[e]), widen(y.e[e])));
+  return x.bits;
+}
+
+// Reduces a piece of N sources and stores it to every target, U cells of each source in flight per thread. Every warp goes
+// on as soon as its own lines are there. False if it must leave. none: poison.
+template <int N, int U>
+APART bool move_packets(const Run& run, const i64* op, i64 piece, i64 begin, i64 end, bool none) {
+  const i64 *source = run.queue + op[SOURCES_AT], *target = run.queue + op[TARGETS_AT];
+  const int targets = (int)(op[OP_WORDS + TARGETS_AT] - op[TARGETS_AT]), stride = blockDim.x;
+  const u64 launch = run.base;
+  const i64 data = begin * (i64)sizeof(ELEMENT), inbox = begin / run.unit * (CELLS * CELL) + run.inbox;
+  const int size = (int)((end - begin) * (i64)sizeof(ELEMENT)), cells = (size + DATA - 1) / DATA * CELLS;
+  for (int at = threadIdx.x; at - (int)threadIdx.x % WARP < cells; at += U * stride) {
+    Cell v[N][U];
+    bool here[N][U];
+#pragma unroll
+    for (int s = 0; s < N; ++s)
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const int cell = at + u * stride, slot = cell % 8, byte = place_of(cell);
+        here[s][u] = true;
+        v[s][u].w[0] = v[s][u].w[1] = ~0ULL;
+        if (none || cell >= cells) continue;
+        if (source[s] & IN_INBOX)
+          here[s][u] = load_cell((char*)(source[s] + inbox) + CELL * (cell - slot), slot, launch, v[s][u]);
+        else
+          v[s][u] = load_data((char*)source[s] + data + byte, slot, size - byte);
+      }
+#pragma unroll
+    for (int s = 0; s < N; ++s)
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const int cell = at + u * stride, slot = cell % 8;
+        Patience patience;
+        while (!all_of(here[s][u])) {
+          const bool over = patience.over(run.timeout, run.error, op[NUMBER], piece, launch, v[s][u].w[1]);
+          if (!all_of(!over)) return false;
+          if (cell < cells)
+            here[s][u] = load_cell((char*)(source[s] + inbox) + CELL * (cell - slot), slot, launch, v[s][u]);
+        }
+      }
+#pragma unroll
+    for (int s = 1; s < N; ++s)
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+#pragma unroll
+        for (int w = 0; w < 2; ++w) v[0][u].w[w] = combine_words(v[0][u].w[w], v[s][u].w[w]);
+    for (int t = 0; t < targets; ++t)
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const int cell = at + u * stride, slot = cell % 8, byte = place_of(cell);
+        if (cell >= cells) continue;
+        if (target[t] & IN_INBOX) {
+          Cell out = v[0][u];
+          if (slot == 7) out.w[1] = launch;
+          store_cell((char*)(target[t] + inbox) + CELL * (cell - slot), slot, out);
+        } else {
+          store_data((char*)target[t] + data + byte, slot, size - byte, v[0][u]);
+        }
+      }
+  }
+  return true;
+}
+
+DEVICE bool move_packets(const Run& run, const i64* op, int sources, i64 piece, i64 begin, i64 end) {
+  switch (sources) {
+    case 0: return move_packets<1, 1>(run, op, piece, begin, end, true);
+    case 1: return move_packets<1, 2>(run, op, piece, begin, end, false);
+    case 2: return move_packets<2, 2>(run, op, piece, begin, end, false);
+    case 3: return move_packets<3, 2>(run, op, piece, begin, end, false);
+    case 4: return move_packets<4, 2>(run, op, piece, begin, end, false);
+    case 5: return move_packets<5, 1>(run, op, piece, begin, end, false);
+    case 6: return move_packets<6, 1>(run, op, piece, begin, end, false);
+    case 7: return move_packets<7, 1>(run, op, piece, begin, end, false);
+    default: return move_packets<8, 1>(run, op, piece, begin, end, false);
+  }
+}
 
 // One piece of one op, by the whole block. False if the block must leave. ready: its flags have been seen already.
 APART bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part part, bool ready = false) {
@@ -232,9 +393,16 @@ APART bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part p
     source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
   for (int i = threadIdx.x; i < targets; i += blockDim.x)
     target[i] = (char*)queue[op[TARGETS_AT] + i] + begin * (i64)sizeof(ELEMENT);
-  if (!__syncthreads_and(fine)) return false;
-  if (targets) move(source, sources, target, targets, end - begin);
-  __syncthreads();
+  if (run.unit * (i64)sizeof(ELEMENT) == DATA && targets) {
+    // Nobody else of the block need be waited for, unless flags are in play after all.
+    if (waits && !__syncthreads_and(fine)) return false;
+    fine = move_packets(run, op, sources, piece, begin, end);
+    if (signals ? !__syncthreads_and(fine) : !fine) return false;
+  } else {
+    if (!__syncthreads_and(fine)) return false;
+    if (targets) move(source, sources, target, targets, end - begin);
+    __syncthreads();
+  }
   for (int i = threadIdx.x; i < signals; i += blockDim.x)
     store_release((u64*)queue[op[SIGNALS_AT] + i] + slice, count);
   return true;
@@ -315,29 +483,33 @@ KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
   if (begin < end) move(source, (int)sources, target, (int)targets, end - begin);
 }
 
-// epoch: 1 for the first launch over these tables, one more for each further one. timeout: nanoseconds.
-KERNEL run_program(const i64* table, u64 epoch, u64 timeout, u64* error) {
-  const i64 queues = table[QUEUES], slices = table[SLICES], unit = table[UNIT], piece_units = table[PIECE_UNITS];
+// queues, stride: as in the table, so that the queue can be fetched together with the head. epoch: 1 for the first launch
+// over these tables, one more for each further one. timeout: nanoseconds.
+KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 timeout, u64* error) {
+  // This block's queue. A GPU without ops may still be stored to, and only announces itself.
+  SHARED i64 cache[CACHE_WORDS];
+  const i64 number = queues ? blockIdx.x % queues : 0, slice = queues ? blockIdx.x / queues : 0;
+  const i64* const words = table + HEAD_WORDS + stride * number;
+  const bool cached = stride <= CACHE_WORDS;
+  if (cached && queues)
+    for (i64 i = threadIdx.x; i < stride; i += blockDim.x) cache[i] = words[i];
   // Scratch and outputs of the previous launch may be overwritten once their owner has begun this one: every GPU
-  // announces itself to those that store to it, and waits for those that it stores to.
-  const i64 *herald = table + table[HERALD_AT], told = table[TOLD], awaited = table[AWAITED];
+  // announces itself to those that store to it, and waits for those that it stores to. Inboxes have two halves, used in
+  // turn: it is enough that a GPU that gets packets has begun the previous launch, and so is done with the one before.
+  const i64 unit = table[UNIT], *herald = table + table[HERALD_AT], told = table[TOLD], awaited = table[AWAITED];
+  const bool packets = unit * (i64)sizeof(ELEMENT) == DATA;
   if (blockIdx.x == 0)
     for (int i = threadIdx.x; i < told; i += blockDim.x) store_release((u64*)herald[i], epoch);
-  // While the others answer: this block's queue. A GPU without ops may still be stored to, and only announces itself.
-  const i64 number = queues ? blockIdx.x % queues : 0, slice = queues ? blockIdx.x / queues : 0;
-  const i64 begin = queues ? table[HEAD_WORDS + number] : 0, words = queues ? table[HEAD_WORDS + number + 1] - begin : 0;
-  SHARED i64 cache[CACHE_WORDS];
-  const bool cached = words <= CACHE_WORDS;
-  if (cached)
-    for (i64 i = threadIdx.x; i < words; i += blockDim.x) cache[i] = table[begin + i];
   int fine = 1;
   for (int i = threadIdx.x; i < awaited; i += blockDim.x)
-    fine &= wait_for((const u64*)herald[told + i], epoch, timeout, error, -1, 0);
+    fine &= wait_for((const u64*)herald[told + i], epoch - packets, timeout, error, -1, 0);
   if (!__syncthreads_and(fine) || queues == 0) return;
-  const Run run = {cached ? cache : table + begin, unit, piece_units, epoch << 32, timeout, error};
+  const i64 inbox = (i64)(epoch % 2) * table[INBOX_BYTES] - IN_INBOX;
+  const i64 slices = table[SLICES], order = table[ORDER], piece_units = table[PIECE_UNITS];
+  const Run run = {cached ? cache : words, unit, piece_units, inbox, epoch << 32, timeout, error};
   // The first word is the number of ops.
   const i64 *first_op = run.queue + 1, *end = first_op + OP_WORDS * run.queue[0];
-  if (table[ORDER] == 2) {
+  if (order == 2) {
     run_ready(run, first_op, (int)run.queue[0], slice, slices);
     return;
   }
@@ -348,7 +520,7 @@ KERNEL run_program(const i64* table, u64 epoch, u64 timeout, u64* error) {
       if (!stores(op)) continue;
       const Part part = part_of(op, unit, slice, slices);
       const i64 pieces = pieces_of(part, piece_units);
-      if (table[ORDER] == 0) {
+      if (order == 0) {
         for (i64 piece = 0; piece < pieces; ++piece)
           if (!run_piece(run, op, slice, piece, part)) return;
         continue;

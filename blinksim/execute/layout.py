@@ -13,9 +13,13 @@ from fractions import Fraction
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
 
-INPUT, OUTPUT, SCRATCH = 0, 1, 2
+INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
+BUFFERS = ("input", "output", "scratch", "inbox")
 # Memory moves in lines of this many bytes; on H200, stores to a peer that straddle them took up to 16 % longer.
 LINE_BYTES = 128
+# A packet is four such lines, of which the last 8 bytes each say which launch they are from (as in NCCL's LL128).
+PACKET_LINES = 4
+PACKET_BYTES = PACKET_LINES * (LINE_BYTES - 8)
 # Boundaries between chunks fall on multiples of a line, or else of 16 bytes, once chunks have this many on average.
 _ALIGNED_FROM = 32
 Place = tuple[int, int]

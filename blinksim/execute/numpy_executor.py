@@ -22,7 +22,7 @@ Block = Generator[list[Wait] | None]
 
 
 def allocate(program: Program) -> list[list[Array]]:
-    """Poisoned buffers: [device][INPUT, OUTPUT or SCRATCH]."""
+    """Poisoned buffers: [device][INPUT, OUTPUT, SCRATCH or INBOX]."""
     return [[poison(int(size), program.kind) for size in row] for row in program.sizes.tolist()]
 
 

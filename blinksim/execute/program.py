@@ -20,6 +20,11 @@ with the smallest share of its pieces done; its queues stand for wires (`blinksi
 
 Slices multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
 meets another slice. Parts are counted in units of 128 bytes, the lines in which memory moves.
+
+In a program of packets, whatever goes to another device lands in the INBOX there: a unit is 480 bytes of data, which
+a GPU stores as four lines that each hold the number of the launch as well, so that who sees the number has the data
+(NCCL calls this LL128). The flags between devices are then carried by the data; executors without such lines raise
+them all the same, and need to know nothing of packets.
 """
 
 from __future__ import annotations
@@ -34,10 +39,15 @@ import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import LINE_BYTES, Layout
+from blinksim.execute.layout import BUFFERS, LINE_BYTES, PACKET_BYTES, Layout
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2
+
+
+def unit_of(kind: ElementType, packets: bool = False) -> int:
+    """Elements of one unit."""
+    return (PACKET_BYTES if packets else LINE_BYTES) // kind.itemsize
 
 
 class ExecutionError(BlinksimError):
@@ -50,8 +60,8 @@ class ExecutionError(BlinksimError):
 class Program:
     """Arrays of ops, with N ops in Q queues on D devices; all offsets and lengths count elements.
 
-    devices: their names; ranks come first, in rank order. sizes (D, 3): elements of the INPUT, OUTPUT and SCRATCH
-    buffers. flags (D): number of flags. slices, piece_units, order: see the module.
+    devices: their names; ranks come first, in rank order. sizes (D, 4): elements of the INPUT, OUTPUT, SCRATCH
+    and INBOX buffers. flags (D): number of flags. slices, piece_units, order, packets: see the module.
     queue_device (Q), queue_start (Q + 1): queue q holds the ops queue_start[q] to queue_start[q + 1], by key.
     queue_name (Q): for people. key, chunk, length (N). Sources (buffer, offset), destinations (device, buffer,
     offset), waits (flag) and signals (device, flag) are rows of two-dimensional arrays; op i owns the rows
@@ -80,6 +90,7 @@ class Program:
     waits: Longs
     signal_start: Longs
     signals: Longs
+    packets: bool = False
 
     @property
     def ops(self) -> int:
@@ -92,7 +103,7 @@ class Program:
     @property
     def unit(self) -> int:
         """Elements of one unit."""
-        return max(1, LINE_BYTES // self.kind.itemsize)
+        return unit_of(self.kind, self.packets)
 
     @cached_property
     def op_device(self) -> Longs:
@@ -154,10 +165,9 @@ class Program:
 
     def describe(self, op: int) -> str:
         """One line about an op, for people."""
-        buffers = ("input", "output", "scratch")
         at = self.devices[int(self.op_device[op])]
-        sources = " + ".join(f"{buffers[b]}[{o}]" for b, o in self.rows("sources", op))
-        targets = ", ".join(f"{self.devices[d]}.{buffers[b]}[{o}]" for d, b, o in self.rows("destinations", op))
+        sources = " + ".join(f"{BUFFERS[b]}[{o}]" for b, o in self.rows("sources", op))
+        targets = ", ".join(f"{self.devices[d]}.{BUFFERS[b]}[{o}]" for d, b, o in self.rows("destinations", op))
         waits = ", ".join(str(flag) for (flag,) in self.rows("waits", op))
         signals = ", ".join(f"{self.devices[d]}.{flag}" for d, flag in self.rows("signals", op))
         body = f"{sources or 'nothing'} -> {targets}" if targets else "wait"

@@ -41,6 +41,7 @@ class Execution:
     ops: int
     slices: int
     piece_bytes: int
+    protocol: str = "simple"
     wrong: int | None = None
     max_error: float | None = None
     tolerance: str = "exact"
@@ -114,6 +115,7 @@ class Execution:
             "ops": self.ops,
             "slices": self.slices,
             "piece_bytes": self.piece_bytes,
+            "protocol": self.protocol,
             "ok": self.ok,
             "checked": self.wrong is not None,
             "wrong": self.wrong,

@@ -1,9 +1,9 @@
 """Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
 
-The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, and the
-position of the heralds. Behind it, the positions of the queues (queues + 1 words), then the queues themselves, then
-the heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
-listen at.
+The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, the
+position of the heralds, the bytes of half an inbox (the same for all devices), and the words from one queue to the
+next. Behind it, the queues, each filled up to that length, then the heralds: the `told` addresses in other devices'
+memory to announce a new launch to, and the `awaited` ones here to listen at.
 
 A queue is the number of its ops, 7 words for each op, and the addresses: length, key, number, and the positions,
 counted from the beginning of the queue, of the op's source, target, wait and signal addresses, which end where those
@@ -16,13 +16,17 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.execute.dtypes import REDUCTIONS, ElementType
+from blinksim.execute.layout import INBOX, LINE_BYTES, PACKET_LINES
 from blinksim.execute.program import Longs, Program
 
-HEAD_WORDS, OP_WORDS = 8, 7
+HEAD_WORDS, OP_WORDS = 10, 7
 # Words that the kernel leaves behind when a wait takes too long.
 ERROR_WORDS = 6
+# Marks addresses in an inbox.
+IN_INBOX = 1 << 62
 
 
 def receivers(program: Program) -> list[list[int]]:
@@ -40,26 +44,28 @@ def pack(
 ) -> list[Longs]:
     """The table of each device, as int64.
 
-    buffers (device, buffer): addresses of the INPUT, OUTPUT and SCRATCH buffers. flags: addresses of each device's
-    flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds: addresses of one 8-byte word
-    per device.
+    buffers (device, buffer): addresses of the INPUT, OUTPUT, SCRATCH and INBOX buffers. flags: addresses of each
+    device's flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds: addresses of one
+    8-byte word per device. Addresses in an inbox have a bit set that no address has; flags that packets carry are left
+    out.
     """
-    base = np.array(buffers, dtype=np.int64).reshape(-1, 3)
+    base = np.array(buffers, dtype=np.int64).reshape(-1, 4)
     flag_base = np.array(flags, dtype=np.int64)
-    item, stride = program.kind.itemsize, 8 * program.slices
+    each = 8 * program.slices
     op_device = program.op_device
     here = np.repeat(op_device, np.diff(program.source_start))
-    sources = base[here, program.sources[:, 0]] + item * program.sources[:, 1]
+    sources = base[here, program.sources[:, 0]] + _distance(program, program.sources[:, 0], program.sources[:, 1])
     rows = program.destinations
-    targets = base[rows[:, 0], rows[:, 1]] + item * rows[:, 2]
+    targets = base[rows[:, 0], rows[:, 1]] + _distance(program, rows[:, 1], rows[:, 2])
     here = np.repeat(op_device, np.diff(program.wait_start))
-    waits = flag_base[here] + stride * program.waits[:, 0]
-    signals = flag_base[program.signals[:, 0]] + stride * program.signals[:, 1]
+    waits = flag_base[here] + each * program.waits[:, 0]
+    signals = flag_base[program.signals[:, 0]] + each * program.signals[:, 1]
+    waited, signalled = by_flag(program)
     lists = (
         (program.source_start, sources),
         (program.destination_start, targets),
-        (program.wait_start, waits),
-        (program.signal_start, signals),
+        _only(program.wait_start, waits, waited),
+        _only(program.signal_start, signals, signalled),
     )
     sends_to = receivers(program)
     tables = []
@@ -67,13 +73,44 @@ def pack(
         queues = [_pack_queue(program, int(queue), lists) for queue in program.queues_of(device)]
         told = [heralds[other] + 8 * device for other, targets_of in enumerate(sends_to) if device in targets_of]
         awaited = [heralds[device] + 8 * other for other in sends_to[device]]
-        at = HEAD_WORDS + len(queues) + 1
-        positions = at + np.cumsum([0, *(len(queue) for queue in queues)])
-        head = [len(queues), program.slices, program.order, program.unit, program.piece_units]
-        head += [len(told), len(awaited), int(positions[-1])]
-        parts = [np.array(head), positions, *queues, np.array([*told, *awaited], dtype=np.int64)]
+        stride = max((len(queue) for queue in queues), default=0)
+        head = [len(queues), program.slices, program.order, program.unit, program.piece_units, len(told), len(awaited)]
+        head += [HEAD_WORDS + stride * len(queues), inbox_bytes(program), stride]
+        filled = [np.concatenate([queue, np.zeros(stride - len(queue), dtype=np.int64)]) for queue in queues]
+        parts = [np.array(head), *filled, np.array([*told, *awaited], dtype=np.int64)]
         tables.append(np.concatenate(parts).astype(np.int64))
     return tables
+
+
+def inbox_bytes(program: Program) -> int:
+    """Bytes of half an inbox: a packet for every unit of the fullest one. Launches use the halves in turn."""
+    return int(program.sizes[:, INBOX].max(initial=0)) // program.unit * PACKET_LINES * LINE_BYTES
+
+
+def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which rows of `waits` and of `signals` a GPU needs: all, or those within a device where packets tell the rest."""
+    waited, signalled = np.ones(len(program.waits), dtype=bool), np.ones(len(program.signals), dtype=bool)
+    if program.packets:
+        most = int(program.flags.max(initial=0)) + 1
+        signalled = program.signals[:, 0] == np.repeat(program.op_device, np.diff(program.signal_start))
+        inside = program.signals[signalled] @ np.array([most, 1])
+        awaited = np.repeat(program.op_device, np.diff(program.wait_start)) * most + program.waits[:, 0]
+        waited = np.isin(awaited, inside)
+    return waited, signalled
+
+
+def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:
+    """What to add to a buffer's address for an offset in elements; an inbox has a packet for a unit, and is marked."""
+    inside: Longs = np.where(
+        buffer == INBOX, offset // program.unit * PACKET_LINES * LINE_BYTES + IN_INBOX, offset * program.kind.itemsize
+    )
+    return inside
+
+
+def _only(start: Longs, values: Longs, kept: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
+    """The rows that are kept, and where those of each op begin among them."""
+    before = np.concatenate(([0], np.cumsum(kept)))
+    return before[start], values[kept]
 
 
 def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], ...]) -> Longs:

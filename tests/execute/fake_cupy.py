@@ -138,7 +138,8 @@ class Function:
             at = ctypes.c_void_p(addresses.ctypes.data)
             Stream.current[-1].queue(lambda: library.stream(grid[0], at, sources, targets, count))
             return
-        table, epoch, timeout, error = arguments
+        table, queues, stride, epoch, timeout, error = arguments
+        assert (queues, stride) == (table[0], table[9])
         assert grid[0] == max(1, int(table[0]) * int(table[1]))
         assert isinstance(epoch, np.uint64)
         assert isinstance(timeout, np.uint64)

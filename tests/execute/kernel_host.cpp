@@ -7,6 +7,7 @@
 #define BLINKSIM_HOST
 #define DEVICE static inline
 #define APART static inline
+#define DEVICE_METHOD inline
 #define SHARED static thread_local
 #define KERNEL extern "C" void
 struct Dim { unsigned x; };
@@ -27,6 +28,19 @@ static inline unsigned long long load_acquire(const unsigned long long* p) {
 static inline void store_release(unsigned long long* p, unsigned long long v) {
   reinterpret_cast<std::atomic<unsigned long long>*>(p)->store(v, std::memory_order_release);
 }
+// A warp of one thread: a cell is there when the last word of its line is.
+static const int WARP = 1;
+static inline bool all_of(bool mine) { return mine; }
+template <class C> static inline bool load_cell(const char* line, int slot, unsigned long long launch, C& v) {
+  if (load_acquire(reinterpret_cast<const unsigned long long*>(line + 120)) != launch) return false;
+  std::memcpy(&v, line + 16 * slot, 16);
+  return true;
+}
+template <class C> static inline void store_cell(char* line, int slot, C v) {
+  if (slot < 7) { std::memcpy(line + 16 * slot, &v, 16); return; }
+  std::memcpy(line + 112, &v.w[0], 8);
+  store_release(reinterpret_cast<unsigned long long*>(line + 120), v.w[1]);
+}
 static inline unsigned long long nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -42,7 +56,7 @@ extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 tim
   std::vector<std::thread> blocks;
   for (int d = 0; d < devices; ++d)
     for (unsigned b = 0; b == 0 || b < tables[d][0] * tables[d][1]; ++b)
-      blocks.emplace_back([=] { blockIdx.x = b; run_program(tables[d], epoch, timeout, errors[d]); });
+      blocks.emplace_back([=] { blockIdx.x = b; run_program(tables[d], tables[d][QUEUES], tables[d][STRIDE], epoch, timeout, errors[d]); });
   for (auto& t : blocks) t.join();
 }
 extern "C" void stream(unsigned blocks, const i64* addresses, i64 sources, i64 targets, i64 count) {

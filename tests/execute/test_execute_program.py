@@ -70,9 +70,10 @@ def test_every_algorithm_compiles_to_a_sound_program_that_is_right(name: str, co
         schedule = REGISTRY[name].build(machine(ranks), Collective(collective, root))
         for count in (1, 10 * ranks + 3):
             for in_place in (False, True)[: 1 if collective == "alltoall" else 2]:
-                program = compile_schedule(schedule, count, INT32, in_place=in_place)
-                assert hazards(program) == []
-                assert wrong(program.cut(2, 64), schedule, seed=root) == 0
+                for packets in (False, True):
+                    program = compile_schedule(schedule, count, INT32, in_place=in_place, packets=packets)
+                    assert hazards(program) == []
+                    assert wrong(program.cut(2, 64), schedule, seed=root) == 0
 
 
 @settings(max_examples=25, derandomize=True, deadline=None)

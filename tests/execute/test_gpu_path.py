@@ -24,10 +24,12 @@ from blinksim.execute import compile_schedule, cupy_p2p, execute
 from blinksim.execute.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
 from blinksim.execute.dtypes import ELEMENT_TYPES
 from blinksim.execute.fit import fit
+from blinksim.execute.layout import PACKET_BYTES
 from blinksim.execute.measure import Stopwatch
+from blinksim.execute.numpy_executor import interpret
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
-from blinksim.execute.tables import ERROR_WORDS, HEAD_WORDS, OP_WORDS, kernel_source, pack, receivers
+from blinksim.execute.tables import ERROR_WORDS, HEAD_WORDS, IN_INBOX, OP_WORDS, kernel_source, pack, receivers
 from blinksim.schedule.model import Schedule
 from blinksim.topology.generators import fully_connected, one_switch
 
@@ -45,28 +47,33 @@ def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4, roo
 @pytest.mark.parametrize(("name", "collective"), [("ring", "allreduce"), ("binary", "reduce"), ("direct", "alltoall")])
 def test_tables_say_what_the_program_says(name: str, collective: str) -> None:
     program = fit(compile_schedule(build(name, collective, 5), 3000, INT32), 6, slices=2)
-    buffers = [[(device + 1) * 10**9 + buffer * 10**8 for buffer in range(3)] for device in range(5)]
+    buffers = [[(device + 1) * 10**9 + buffer * 10**8 for buffer in range(4)] for device in range(5)]
     flags = [(device + 1) * 10**12 for device in range(5)]
     heralds = [(device + 1) * 10**15 for device in range(5)]
     tables = pack(program, buffers, flags, heralds)
     for device, table in enumerate(tables):
         queues = program.queues_of(device)
         assert table[:5].tolist() == [len(queues), 2, program.order, 128 // 4, program.piece_units]
-        positions = table[HEAD_WORDS : HEAD_WORDS + len(queues) + 1]
-        told, awaited, herald_at = table[5:8].tolist()
-        assert herald_at == positions[-1]
+        told, awaited, herald_at, half, stride = table[5:10].tolist()
+        assert half == 0
+        assert herald_at == HEAD_WORDS + stride * len(queues)
         assert len(table) == herald_at + told + awaited
         senders = [other for other, targets in enumerate(receivers(program)) if device in targets]
         assert table[herald_at : herald_at + told].tolist() == [heralds[x] + 8 * device for x in senders]
         expected = [heralds[device] + 8 * x for x in receivers(program)[device]]
         assert table[herald_at + told :].tolist() == expected
-        for queue, begin, end in zip(queues, positions, positions[1:], strict=False):
-            check_queue(program, int(queue), table[begin:end], device, buffers, flags)
+        lengths = []
+        for place, queue in enumerate(queues):
+            begin = HEAD_WORDS + stride * place
+            words = table[begin : begin + stride]
+            lengths.append(check_queue(program, int(queue), words, device, buffers, flags))
+            assert not words[lengths[-1] :].any()
+        assert max(lengths) == stride
 
 
 def check_queue(
     program: Program, queue: int, words: np.ndarray, device: int, buffers: list[list[int]], flags: list[int]
-) -> None:
+) -> int:
     first, last = program.queue_start[queue : queue + 2].tolist()
     assert words[0] == last - first
     ops = words[1 : 1 + OP_WORDS * (last - first + 1)].reshape(-1, OP_WORDS)
@@ -78,7 +85,30 @@ def check_queue(
         assert targets == [buffers[d][b] + 4 * o for d, b, o in program.rows("destinations", number)]
         assert waits == [flags[device] + 16 * flag for (flag,) in program.rows("waits", number)]
         assert signals == [flags[d] + 16 * flag for d, flag in program.rows("signals", number)]
-    assert ops[-1, 6] == len(words)
+    return int(ops[-1, 6])
+
+
+def test_packets_need_no_flags_between_devices() -> None:
+    """By hand, for a chain of three: the middle reads its inbox, stores its result and sends on, and nobody waits."""
+    program = compile_schedule(build("chain", "broadcast", 3), 1000, INT32, packets=True).cut(1, 4800)
+    assert program.unit == 120
+    assert program.sizes.tolist() == [[1000, 1000, 0, 0], [0, 1000, 0, 1080], [0, 1000, 0, 1080]]
+    assert len(program.waits) == len(program.signals) == 2
+    buffers = [[(device + 1) << 32 | buffer << 24 for buffer in range(4)] for device in range(3)]
+    tables = pack(program, buffers, [1 << 40] * 3, [1 << 41] * 3)
+    inbox = [IN_INBOX + row[3] for row in buffers]
+    expected = [
+        ([buffers[0][0]], [inbox[1], buffers[0][1]]),
+        ([inbox[1]], [inbox[2], buffers[1][1]]),
+        ([inbox[2]], [buffers[2][1]]),
+    ]
+    for table, (sources, targets) in zip(tables, expected, strict=True):
+        assert table[8] == 1080 // 120 * 512
+        words = table[HEAD_WORDS : HEAD_WORDS + table[9]]
+        op, after = words[1 : 1 + OP_WORDS], words[1 + OP_WORDS : 1 + 2 * OP_WORDS]
+        assert words[op[3] : after[3]].tolist() == sources
+        assert sorted(words[op[4] : after[4]].tolist()) == sorted(targets)
+        assert (op[5], op[6]) == (after[5], after[6])
 
 
 def test_the_kernel_agrees_with_the_tables() -> None:
@@ -91,6 +121,9 @@ def test_the_kernel_agrees_with_the_tables() -> None:
     assert len(re.findall(r"error\[\d\] =", SOURCE)) == ERROR_WORDS - 1
     assert int(re.findall(r"MOST_SOURCES = (\d+)", SOURCE)[0]) == 8
     assert f"__launch_bounds__({cupy_p2p.THREADS}, 1)" in SOURCE
+    assert f"DATA = {PACKET_BYTES}," in SOURCE
+    assert f"IN_INBOX = 1LL << {IN_INBOX.bit_length() - 1};" in SOURCE
+    assert f"WARP = {cupy_p2p.WARP};" in SOURCE
 
 
 @pytest.mark.parametrize(
@@ -157,7 +190,7 @@ def test_kernels_are_right(fake: object, name: str, collective: str, root: int, 
     size = ELEMENT_TYPES[dtype].itemsize
     for count in (3, 5001):
         for in_place in (False, True)[: 1 if collective == "alltoall" else 2]:
-            for slices, piece in ((None, None), (1, 512), (3, 512)):
+            for slices, piece, protocol in ((None, None, "simple"), (1, 512, "ll128"), (3, 512, "simple")):
                 run = execute(
                     schedule,
                     count * size,
@@ -167,6 +200,7 @@ def test_kernels_are_right(fake: object, name: str, collective: str, root: int, 
                     in_place=in_place,
                     slices=slices,
                     piece_bytes=piece,
+                    protocol=protocol,
                     warmup=1,
                     iterations=2,
                 )
@@ -177,8 +211,6 @@ def test_kernels_are_right(fake: object, name: str, collective: str, root: int, 
 
 @needs_compiler
 def test_kernel_and_numpy_agree_to_the_bit(fake: object) -> None:
-    from blinksim.execute.numpy_executor import interpret
-
     schedule = build("ring")
     kind = ELEMENT_TYPES["bfloat16"]
     program = fit(compile_schedule(schedule, 999, kind), 6, slices=2, piece_bytes=64)
@@ -208,6 +240,60 @@ def test_a_program_that_cannot_finish_ends_in_an_error_and_the_next_one_runs(fak
     with pytest.raises(ExecutionError, match=r"gpu1 gave up after 0.2 s of waiting for piece 0 .* in op \d+ on gpu1"):
         runner.synchronize()
     runner = Runner(program, kernels, chosen)
+    runner.load(reference)
+    for _ in range(3):
+        runner.launch()
+    runner.synchronize()
+    assert runner.compare(reference) == (0, 0.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "collective"), [("chain", "reduce"), ("ring", "allreduce"), ("direct", "alltoall")])
+def test_packets_of_one_launch_are_not_taken_for_those_of_another(fake: object, name: str, collective: str) -> None:
+    """Other data in every launch, several launches in the queue at once, and a count that fills no packet."""
+    schedule = build(name, collective)
+    program = fit(compile_schedule(schedule, 1003, INT32, packets=True), 6)
+    chosen = map_devices(program, schedule.topology)
+    runner = Runner(program, Kernels(program, "sum", chosen), chosen)
+    for turn in range(5):
+        reference = Reference(schedule.collective, 4, 1003, INT32)
+        runner.load(reference)
+        for _ in range(turn):
+            runner.launch()
+        for buffer in runner.buffers[0][:1]:
+            buffer += turn
+        others = Reference(schedule.collective, 4, 1003, INT32)
+        inputs = [others.inputs(rank) + (turn if rank == 0 else 0) for rank in range(4)]
+        runner.synchronize()
+        runner.launch()
+        runner.synchronize()
+        expected = interpret(program, inputs)
+        for got, wanted in zip(runner.outputs(), expected, strict=True):
+            assert np.array_equal(got, wanted)
+
+
+@needs_compiler
+def test_packets_that_never_come_end_in_an_error_and_old_ones_are_forgotten(fake: object) -> None:
+    schedule = build("chain", "broadcast")
+    program = compile_schedule(schedule, 400, INT32, packets=True)
+    chosen = map_devices(program, schedule.topology)
+    kernels = Kernels(program, "prod", chosen)
+    reference = Reference(schedule.collective, 4, 400, INT32)
+    runner = Runner(program, kernels, chosen, timeout_s=0.2)
+    runner.load(reference)
+    for _ in range(3):
+        runner.launch()
+    runner.synchronize()
+    good = runner.tables[0].copy()
+    # The root has nothing to send: a queue of no ops.
+    runner.tables[0][HEAD_WORDS] = 0
+    runner.launch()
+    with pytest.raises(ExecutionError, match=r"gpu1 gave up after 0.2 s of waiting for piece 0 .* in op \d+ on gpu1"):
+        runner.synchronize()
+    runner.launch()
+    with pytest.raises(ExecutionError, match="gpu1 gave up"):
+        runner.synchronize()
+    runner.tables[0][:] = good
     runner.load(reference)
     for _ in range(3):
         runner.launch()

@@ -26,7 +26,7 @@ from notes import CONSTANT, Notebook, provenance
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import ROOTED, Collective
 from blinksim.errors import BlinksimError
-from blinksim.execute import ELEMENT_TYPES, ExecutionError, compile_schedule, execute
+from blinksim.execute import ELEMENT_TYPES, PROTOCOLS, ExecutionError, compile_schedule, execute
 from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices, require_cupy
 from blinksim.execute.fit import fit
 from blinksim.execute.measure import Stopwatch, measure_pairs
@@ -114,15 +114,16 @@ def check_all(notes: Notebook, gpus: int) -> None:
                     executor="cupy",
                     op=op,
                     dtype=dtype,
+                    protocol=PROTOCOLS[turn // 2 % len(PROTOCOLS)],
                     in_place=in_place,
                     slices=(None, 1, 3)[turn % 3],
                     piece_bytes=(None, 4096)[turn % 2],
                     warmup=1,
                     iterations=2,
                 )
-                keys = ("algorithm", "collective", "root", "count", "dtype", "op", "in_place", "slices", "piece_bytes")
+                keys = ("algorithm", "collective", "root", "count", "dtype", "op", "protocol", "in_place", "slices")
                 whole = run.to_dict()
-                row = {key: whole[key] for key in (*keys, "ops", "wrong", "max_error", "tolerance")}
+                row = {key: whole[key] for key in (*keys, "piece_bytes", "ops", "wrong", "max_error", "tolerance")}
                 notes.add("checks", row)
                 if run.wrong:
                     wrong += 1

@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from notes import Notebook, provenance
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError
-from blinksim.execute import ELEMENT_TYPES, execute
+from blinksim.execute import ELEMENT_TYPES, PROTOCOLS, execute
 from blinksim.execute.cupy_p2p import require_cupy
 from blinksim.execute.measure import Stopwatch
 from blinksim.execute.nccl_calls import Nccl
@@ -36,12 +37,19 @@ from blinksim.topology.generators import fully_connected, one_switch
 
 # What --tune tries: threads of a block, slices, bytes of a piece. Blocks of fewer threads leave room for more of them.
 SCAN = [
-    (threads, slices, 1 << power)
+    ("simple", threads, slices, 1 << power)
     for threads in (512, 256, 128)
     for slices in (32, 64, 128, 256, 512)
     for power in range(13, 20)
     if slices * threads <= 1 << 16
 ]
+SCAN += [
+    ("ll128", threads, slices, 1 << power)
+    for threads, slices in ((512, 8), (512, 16), (512, 32), (512, 64), (512, 128), (256, 64), (256, 128), (256, 256))
+    for power in (15, 17)
+]
+# Larger vectors are not tried with packets, which move 16 bytes for 15.
+MOST_PACKETS = 1 << 26
 SIZES = tuple(1 << power for power in range(20, 31, 2))
 CANDIDATES = {
     "allreduce": ("ring", "two_shot", "direct"),
@@ -110,18 +118,26 @@ def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Pa
         schedule = schedule_of(name, collective, gpus, folder)
         if schedule is None:
             continue
-        run = execute(schedule, whole_lines(size, gpus), executor="cupy", check=size <= 1 << 28)
-        keys = ("algorithm", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps", "times_s")
-        whole = run.to_dict()
-        notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in keys}})
-        note = "" if run.ok else f" WRONG: {run.wrong}"
-        print(
-            f"{collective:<14} {size:>11} {name:<13} {run.slices:>3} x {run.piece_bytes >> 10:>4} KiB "
-            f"{run.time_s * 1e6:>10.1f} us {run.busbw / 1e9:>7.1f} GB/s busbw{note}"
-        )
+        for protocol in PROTOCOLS:
+            if protocol == "simple" or size <= MOST_PACKETS:
+                time_schedule(notes, schedule, gpus, collective, size, protocol)
 
 
-def tune(notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: Path | None) -> None:
+def time_schedule(notes: Notebook, schedule: Schedule, gpus: int, collective: str, size: int, protocol: str) -> None:
+    run = execute(schedule, whole_lines(size, gpus), executor="cupy", protocol=protocol, check=size <= 1 << 28)
+    keys = ("algorithm", "protocol", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps", "times_s")
+    whole = run.to_dict()
+    notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in keys}})
+    note = "" if run.ok else f" WRONG: {run.wrong}"
+    print(
+        f"{collective:<14} {size:>11} {run.algorithm:<13} {protocol:<6} {run.slices:>3} x "
+        f"{run.piece_bytes >> 10:>4} KiB {run.time_s * 1e6:>10.1f} us {run.busbw / 1e9:>7.1f} GB/s busbw{note}"
+    )
+
+
+def tune(
+    notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: Path | None, protocols: Sequence[str]
+) -> None:
     """How threads, slices and pieces change the rate."""
     for collective, names in CANDIDATES.items():
         for name in names:
@@ -130,19 +146,27 @@ def tune(notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: 
             schedule = schedule_of(name, collective, gpus, folder)
             for size in sizes if schedule is not None else ():
                 tried = []
-                for threads, slices, piece in SCAN:
-                    keys = {"collective": collective, "algorithm": name, "size_bytes": size}
+                for protocol, threads, slices, piece in SCAN:
+                    keys = {"collective": collective, "algorithm": name, "size_bytes": size, "protocol": protocol}
                     keys |= {"threads": threads, "slices": slices, "piece_bytes": piece}
-                    if notes.out_of_time or slices * piece > size or notes.has("tuning", **keys):
+                    if protocol not in protocols or (protocol == "simple" and slices * piece > size):
                         continue
-                    cut = {"threads": threads, "slices": slices, "piece_bytes": piece}
+                    if notes.out_of_time or notes.has("tuning", **keys):
+                        continue
+                    cut = {"protocol": protocol, "threads": threads, "slices": slices, "piece_bytes": piece}
                     try:
-                        run = execute(schedule, size, executor="cupy", check=False, warmup=2, iterations=6, **cut)
+                        run = execute(
+                            schedule, size, executor="cupy", check=size <= 1 << 24, warmup=2, iterations=6, **cut
+                        )
                     except BlinksimError:
                         continue
-                    notes.add("tuning", {**keys, "time_s": run.time_s, "busbw_GBps": run.busbw / 1e9})
-                    tried.append((round(run.busbw / 1e9, 1), threads, slices, piece >> 10))
-                print(collective, name, size, "GB/s busbw, threads, slices, KiB:", sorted(tried, reverse=True)[:6])
+                    found = {"wrong": run.wrong, "time_s": run.time_s, "busbw_GBps": run.busbw / 1e9}
+                    notes.add("tuning", {**keys, **found})
+                    if run.wrong:
+                        print("WRONG", keys, run.wrong)
+                    tried.append((round(run.busbw / 1e9, 1), protocol, threads, slices, piece >> 10))
+                best = sorted(tried, reverse=True)[:6]
+                print(collective, name, size, "GB/s busbw, protocol, threads, slices, KiB:", best)
 
 
 def main() -> None:
@@ -152,6 +176,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--tune", metavar="PART", help="scan slices and pieces of COLLECTIVE-ALGORITHM with PART in it")
+    parser.add_argument("--protocols", default="simple,ll128", help="what --tune tries")
     parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the packed trees there and stop")
     parser.add_argument("--schedules", type=Path, metavar="FOLDER", help="where they are")
     options = parser.parse_args()
@@ -165,7 +190,7 @@ def main() -> None:
     notes.deadline = time.monotonic() + options.budget
     sizes = tuple(int(size) for size in options.sizes.split(","))
     if options.tune is not None:
-        tune(notes, options.gpus, sizes, options.tune, options.schedules)
+        tune(notes, options.gpus, sizes, options.tune, options.schedules, options.protocols.split(","))
         return
     nccl = Nccl(range(options.gpus))
     for collective in CANDIDATES:
