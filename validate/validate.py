@@ -54,13 +54,17 @@ def steps(gpus: int, schedules: Path) -> Iterator[Step]:
         yield Step("elementary", count, (), 90)
     if gpus >= 4:
         yield Step("synthesised", 4, ("--schedules", str(schedules / "synthesised-4")), 40)
+        yield Step("nccl_files", 4, ("--files", str(schedules / "nccl-files")), 90)
+        yield Step("nccl_sets", 4, ("--sets", str(schedules / "nccl-sets")), 20, True)
 
 
 def make_schedules(gpus: int, folder: Path) -> None:
     """Everything that needs OR-Tools, once."""
     wanted = [("emulated", gpus, folder / f"emulated-{gpus}")]
     wanted += [("full_speed", count, folder / "full") for count in SIZES if count <= gpus]
-    wanted += [("synthesised", 4, folder / "synthesised-4")] * (gpus >= 4)
+    if gpus >= 4:
+        wanted.append(("synthesised", 4, folder / "synthesised-4"))
+        wanted += [("nccl_files", 4, folder / "nccl-files"), ("nccl_sets", 4, folder / "nccl-sets")]
     for recipe, count, target in wanted:
         done = target / f".{recipe}-{count}"
         if not done.exists():

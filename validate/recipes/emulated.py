@@ -1,11 +1,13 @@
-"""Emulated machines: quads and smaller parts of DGX-1P and DGX-1V, lane by lane, on the GPUs at hand.
+"""Emulated machines: DGX-1P, DGX-1V and parts of them, and half a node of Aurora, lane by lane, on the GPUs at hand.
 
     python3 validate/recipes/emulated.py --make FOLDER
     PYTHONPATH=. python3 validate/recipes/emulated.py --schedules FOLDER --gpus 4 --out results
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. Every
-lane of an NVLink is one thread block (`blinksim.execute.emulate`). The run begins with lines of GPUs that have a single
-lane between neighbours: what they give is all that a prediction knows of this machine (`calibration.py`).
+lane of a link is one thread block (`blinksim.execute.emulate`). Machines with more devices than there are GPUs run two
+on a GPU, never two that share a link, on lanes of fewer threads, so that a GPU's port stays wider than all lanes of its
+two. The run begins with lines of GPUs that have a single lane between neighbours, for both kinds of lanes: what they
+give is all that a prediction knows of this machine (`calibration.py`).
 """
 
 from __future__ import annotations
@@ -17,27 +19,41 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InfeasibleError
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
 
 MIB = 1 << 20
-# Connected parts of the two machines, one for every class of equal ones (tests/golden/blink_subsets.csv) up to four.
+# Connected parts of the two machines: one for every class of equal ones (tests/golden/blink_subsets.csv) up to four,
+# and from five on some where trees gain much over rings, little, or nothing.
 PARTS = {
     "dgx1-p100": ("0123", "0145", "012", "01", "0124", "014"),
     "dgx1-v100": ("0123", "0145", "023", "012", "03", "01", "0124", "034"),
 }
-ALLREDUCE = ("rings", "packed", "chains", "blink_hierarchical", "mxnet", "mxnet-single", "blink")
+LARGE_PARTS = {
+    "dgx1-v100": ("01234567", "012345", "02347", "0123456", "012456", "01246"),
+    "dgx1-p100": ("01234567", "0123456", "012456", "01245", "012345"),
+}
+HALF_NODE = "012345"
+ALLREDUCE = ("rings", "nccl", "packed", "chains", "blink_hierarchical", "mxnet", "mxnet-single", "blink")
 BROADCAST = ("rings", "packed", "mxnet")
 SIZES = (16 * MIB, 64 * MIB, 256 * MIB)
+# Where one tree and many of MXNet's may change places; below the first of SIZES nothing is promised.
+SMALL_SIZES = tuple(64 << 10 << power for power in (0, 2, 4, 6))
+LINE_SIZES = (MIB, 4 * MIB, *SIZES, 1024 * MIB)
+LINE_PIECES = (32 << 10, 128 << 10, 512 << 10, MIB)
 TENANT_SIZES = tuple(MIB << power for power in (0, 2, 4, 6, 8, 10))
-# One block: bytes/s and seconds per piece, as first measured on H200; only the size of pieces follows from them.
-BLOCK_RATE, BLOCK_OVERHEAD = 41e9, 3.6e-6
+# Threads of a block where a GPU is one device, and where it is two. For both: bytes/s and seconds per piece, as first
+# measured on H200; only the size of pieces follows from them.
+WIDE, NARROW = 512, 192
+BLOCK = {WIDE: (41e9, 3.6e-6), NARROW: (24e9, 3.6e-6)}
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,10 @@ class Case:
     channels: int | None = None
     change: str = ""
 
+    def threads(self, gpus: int) -> int:
+        """Of a lane's block."""
+        return WIDE if len(self.members + self.relays) <= gpus else NARROW
+
     @property
     def name(self) -> str:
         parts = [self.machine, self.members + (f"+{self.relays}" if self.relays else ""), self.collective]
@@ -60,43 +80,143 @@ class Case:
 
 
 def cases(gpus: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
-    """Every case that fits on so many GPUs, with its sizes; the most telling ones first."""
-    if gpus >= 4:
-        for machine in ("dgx1-v100", "dgx1-p100"):
-            for change in ("", "skewed", "degraded"):
-                yield Case(machine, "0123", "allreduce", "packed", change=change), (64 * MIB, 256 * MIB)
-    for machine, parts in PARTS.items():
-        for part in parts:
-            if len(part) <= gpus:
-                for algorithm in ALLREDUCE:
-                    yield Case(machine, part, "allreduce", algorithm), SIZES
-                for algorithm in BROADCAST:
-                    yield Case(machine, part, "broadcast", algorithm), SIZES
-    if gpus >= 4:
-        for tenant in ("01", "03"):
-            helpers = "".join(x for x in "0123" if x not in tenant)
-            for collective in ("broadcast", "allreduce"):
-                yield Case("dgx1-v100", tenant, collective, "packed"), TENANT_SIZES
-                for channels in (1, 2, 3, 4):
-                    yield Case("dgx1-v100", tenant, collective, "blinkplus", helpers, channels), TENANT_SIZES
+    """Every case that fits on so many GPUs, at most two devices on each, with its sizes; the most telling first."""
+    room = min(8, 2 * gpus)
+    for machine in ("dgx1-v100", "dgx1-p100"):
+        for part in ("0123", "01234567"):
+            if len(part) <= room:
+                for change in ("", "skewed", "degraded"):
+                    yield Case(machine, part, "allreduce", "packed", change=change), (64 * MIB, 256 * MIB)
+    for several in (PARTS, LARGE_PARTS):
+        for machine, parts in several.items():
+            for part in parts:
+                if len(part) <= room:
+                    for algorithm in ALLREDUCE:
+                        small = SMALL_SIZES if "mxnet" in algorithm and part in ("0123", "01234567") else ()
+                        yield Case(machine, part, "allreduce", algorithm), (*SIZES, *small)
+                    for algorithm in BROADCAST:
+                        yield Case(machine, part, "broadcast", algorithm), SIZES
+        if several is PARTS and gpus >= 4:
+            yield from tenants()
+    if len(HALF_NODE) <= room:
+        for algorithm in ("hierarchical", "packed", "rings"):
+            yield Case("aurora", HALF_NODE, "allreduce", algorithm), SIZES
+
+
+def tenants() -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Blink+: two GPUs of a quad, alone and with the other two."""
+    for tenant in ("01", "03"):
+        helpers = "".join(x for x in "0123" if x not in tenant)
+        for collective in ("broadcast", "allreduce"):
+            yield Case("dgx1-v100", tenant, collective, "packed"), TENANT_SIZES
+            for channels in (1, 2, 3, 4):
+                yield Case("dgx1-v100", tenant, collective, "blinkplus", helpers, channels), TENANT_SIZES
+
+
+def machine_of(case: Case) -> Topology:
+    """The part of a machine that a case runs on."""
+    from blinksim import machines
+
+    if case.machine == "aurora":
+        return half_node()
+    members = [f"gpu{i}" for i in case.members]
+    return machines.load(case.machine).select(
+        members, [f"gpu{i}" for i in case.relays], relays_reduce=bool(case.relays)
+    )
+
+
+def half_node() -> Topology:
+    """Three cards of Aurora. MDFI counts as four lanes of an Xe link: nominally, it is 220 GB/s against 53."""
+    from blinksim import machines
+
+    tiles = [f"card{i // 2}.t{i % 2}" for i in map(int, HALF_NODE)]
+    part = machines.load("aurora").select(tiles, links=["mdfi", "xe"])
+    lane = Fraction(53 * 10**9)
+    links = [replace(x, lanes=4 if x.kind == "mdfi" else 1, lane_bandwidth=lane) for x in part.links]
+    return part.with_links(links)
 
 
 def build(case: Case) -> Schedule:
     """The schedule of a case, verified before a control changes it."""
-    from blinksim import machines
+    from blinksim.schedule.lanes import lanes_apart
+    from blinksim.schedule.verify import verify
     from blinksim.synthesis import synthesize
 
-    members = [f"gpu{i}" for i in case.members]
-    machine = machines.load(case.machine)
-    machine = machine.select(members, [f"gpu{i}" for i in case.relays], relays_reduce=bool(case.relays))
+    machine, collective = machine_of(case), Collective(case.collective)
     options: dict[str, Any] = {"channels": case.channels} if case.channels else {}
     algorithm, _, trees = case.algorithm.partition("-")
     if trees:
         options["trees"] = trees
-    made = synthesize(machine, Collective(case.collective), algorithm, **options)
-    if not made.verdict.ok:
-        raise SystemExit(f"{case.name} does not verify: {made.verdict.reasons}")
-    return changed(made.schedule, case.change)
+    if algorithm == "nccl":
+        made = nccl_rings(case)
+    elif algorithm == "hierarchical":
+        made = cards_and_planes(machine)
+    else:
+        made = synthesize(machine, collective, algorithm, **options).schedule
+    verdict = verify(made)
+    if not verdict.ok:
+        raise SystemExit(f"{case.name} does not verify: {verdict.reasons}")
+    lanes_apart(made)  # refuses what does not keep to single links
+    return changed(made, case.change)
+
+
+def nccl_rings(case: Case) -> Schedule:
+    """The rings that NCCL would choose on the real machine."""
+    from blinksim import machines
+    from blinksim.algorithms import ring
+    from blinksim.nccl.prediction import predict
+
+    machine = machine_of(case)
+    rank = {name: number for number, name in enumerate(machine.members)}
+    found = predict(machines.load(case.machine, rates="nccl"), machine.members).orders("ring")
+    orders = [tuple(rank[name] for name in order) for order in found]
+    return replace(ring.build(machine, Collective(case.collective), orders), algorithm="nccl")
+
+
+def cards_and_planes(node: Topology) -> Schedule:
+    """Aurora's hierarchical allreduce inside a node: halves over MDFI, a plane's direct exchange over Xe, and back.
+
+    Chunk (t, c) is complete at tile t of card c in between (Aurora allreduce projection, section 3.1).
+    """
+    from blinksim.schedule.model import COPY, REDUCE, Builder
+
+    cards = len(node.members) // 2
+    builder = Builder(node, Collective("allreduce"), "hierarchical", "steps")
+    link = {(x.src, x.dst): number for number, x in enumerate(node.links)}
+
+    def send(chunk: int, a: tuple[int, int], b: tuple[int, int], op: int, step: int) -> None:
+        src, dst = (f"card{card}.t{tile}" for card, tile in (a, b))
+        route = builder.add_route([link[src, dst]])
+        builder.add_sends(chunk=chunk, src=node.index[src], dst=node.index[dst], op=op, step=step, route=route)
+
+    for tile, owner in product((0, 1), range(cards)):
+        chunk = builder.add_chunk(Fraction(1, 2 * cards))
+        for card in range(cards):
+            send(chunk, (card, 1 - tile), (card, tile), REDUCE, 0)
+            send(chunk, (card, tile), (card, 1 - tile), COPY, 3)
+            if card != owner:
+                send(chunk, (card, tile), (owner, tile), REDUCE, 1)
+                send(chunk, (owner, tile), (card, tile), COPY, 2)
+    return builder.finish()
+
+
+def places(topology: Topology, gpus: int) -> list[int]:
+    """The GPU of every rank: one each while there are enough, else pairs of ranks without a link between them."""
+    import networkx as nx
+
+    ranks = len(topology.members)
+    if ranks <= gpus:
+        return list(range(ranks))
+    apart = nx.complement(nx.Graph([(x.src, x.dst) for x in topology.links if {x.src, x.dst} <= {*topology.members}]))
+    pairs = sorted(tuple(sorted(pair)) for pair in nx.max_weight_matching(apart, maxcardinality=True))
+    if ranks - len(pairs) > gpus:
+        raise InfeasibleError(f"{gpus} GPUs are too few: only {len(pairs)} pairs of the {ranks} ranks have no link")
+    place: dict[str, int] = {}
+    for number, pair in enumerate(pairs[: ranks - gpus]):
+        place |= dict.fromkeys(pair, number)
+    for member in topology.members:
+        place.setdefault(member, 1 + max(place.values(), default=-1))
+    return [place[member] for member in topology.members]
 
 
 def changed(schedule: Schedule, change: str) -> Schedule:
@@ -139,16 +259,17 @@ def lines(gpus: int) -> Iterator[tuple[str, Schedule]]:
 
     for length in range(2, min(gpus, 4) + 1):
         for collective in ("broadcast", "reduce"):
-            machine = fully_connected(length, bandwidth=Fraction(int(BLOCK_RATE))).select()
+            machine = fully_connected(length).select()
             yield f"line-{length}-{collective}", REGISTRY["chain"].build(machine, Collective(collective))
 
 
-def piece_for(schedule: Schedule, size: int) -> int:
+def piece_for(schedule: Schedule, size: int, threads: int) -> int:
     """Bytes of a piece: filling the pipeline against the overhead of every piece, at the least of their sum."""
     from blinksim.schedule.lanes import lane_loads, lanes_apart
 
     load = float(max(lane_loads(lanes_apart(schedule)).values()))
-    best = math.sqrt(load * size * BLOCK_OVERHEAD * BLOCK_RATE / max(1, schedule.steps - 1))
+    rate, overhead = BLOCK[threads]
+    best = math.sqrt(load * size * overhead * rate / max(1, schedule.steps - 1))
     return min(MIB, max(16 << 10, 1 << round(math.log2(best))))
 
 
@@ -171,29 +292,34 @@ def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations
     notes = Notebook(out / f"emulated-{gpus}gpu.json", provenance(gpus, command), resume=True)
     notes.deadline = time.monotonic() + budget
 
-    def measure(part: str, name: str, schedule: Schedule, size: int, piece: int) -> None:
-        keys = {"case": name, "size_bytes": size, "piece_bytes": piece}
+    def measure(part: str, name: str, schedule: Schedule, size: int, piece: int, threads: int) -> None:
+        keys = {"case": name, "size_bytes": size, "piece_bytes": piece, "threads": threads}
         if notes.out_of_time or notes.has(part, **keys) or only not in name:
             return
-        done = execute(
-            schedule, size, executor="cupy", lane_blocks=1, piece_bytes=piece, warmup=2, iterations=iterations
-        )
+        place = places(schedule.topology, gpus) if schedule.topology.ranks > gpus else None
+        cut = {"lane_blocks": 1, "piece_bytes": piece, "threads": threads, "gpus": place}
+        done = execute(schedule, size, executor="cupy", warmup=2, iterations=iterations, **cut)
         found = {"wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)}
-        notes.add(part, {**keys, "aligned": aligned(schedule, size, piece), **found})
-        print(f"{name:<52} {size:>11} {piece >> 10:>5} KiB {done.time_s * 1e6:>10.1f} us {done.algbw / 1e9:>7.1f} GB/s")
+        notes.add(part, {**keys, "gpus": place, "aligned": aligned(schedule, size, piece), **found})
+        print(
+            f"{name:<52} {size:>11} {piece >> 10:>5} KiB {threads:>4} {done.time_s * 1e6:>10.1f} us "
+            f"{done.algbw / 1e9:>7.1f} GB/s"
+        )
         if done.wrong:
             print("WRONG", name, size, done.wrong)
 
-    for name, schedule in lines(gpus):
-        for size in SIZES:
-            for piece in (128 << 10, 512 << 10, MIB):
-                measure("lines", name, schedule, size, piece)
+    for threads in (WIDE, NARROW):
+        for name, schedule in lines(gpus):
+            for size in LINE_SIZES if threads == WIDE else LINE_SIZES[:-1]:
+                # Many small pieces of a large vector show nothing new and take long.
+                for piece in [piece for piece in LINE_PIECES if size // 8 >= piece >= size // 1024]:
+                    measure("lines", name, schedule, size, piece, threads)
     for case, sizes in cases(gpus):
         path = folder / f"{case.name}.json"
         if path.exists():
-            schedule = read_schedule(path)
+            schedule, threads = read_schedule(path), case.threads(gpus)
             for size in sizes:
-                measure("cases", case.name, schedule, size, piece_for(schedule, size))
+                measure("cases", case.name, schedule, size, piece_for(schedule, size, threads), threads)
     if notes.out_of_time:
         print("out of time; run again to go on")
 

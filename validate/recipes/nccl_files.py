@@ -28,7 +28,7 @@ from blinksim.errors import BlinksimError
 
 MACHINE = "dgx1-v100"
 SIZES = (1 << 26, 1 << 30)
-_ANSWER = "ANSWER "
+ANSWER = "ANSWER "
 _LINE = re.compile(r"NCCL INFO ((?:Channel \d+/\d+ : |Trees |Ring \d+ : |Pattern |Tree \d+ : ).*)")
 
 
@@ -99,7 +99,7 @@ def work(gpus: int) -> None:
         middle = float(np.median(samples))
         busbw = size / middle * 2 * (gpus - 1) / gpus / 1e9
         rows.append({"size_bytes": size, "time_s": middle, "busbw_GBps": busbw, "wrong": wrong, "times_s": samples})
-    print(_ANSWER + json.dumps({"nccl": nccl.version, "rows": rows}), flush=True)
+    print(ANSWER + json.dumps({"nccl": nccl.version, "rows": rows}), flush=True)
     nccl.close()
 
 
@@ -120,7 +120,7 @@ def case(name: str, gpus: int, environment: dict[str, str], promised: list[str],
         log, status = done.stdout + done.stderr, done.returncode
     except subprocess.TimeoutExpired as error:
         log, status = str(error.stdout or "") + str(error.stderr or ""), 124
-    answers = [json.loads(x.removeprefix(_ANSWER)) for x in log.splitlines() if x.startswith(_ANSWER)]
+    answers = [json.loads(x.removeprefix(ANSWER)) for x in log.splitlines() if x.startswith(ANSWER)]
     seen = seen_lines(log)
     missing = [line for line in map(squeezed, promised) if not any(line in found for found in seen)]
     result = {

@@ -80,7 +80,8 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "blinksim": blinksim.__version__,
-        "commit": commit.stdout.strip() or "unknown",
+        # A copy of the tree without its history can be told by whoever made it.
+        "commit": commit.stdout.strip() or os.environ.get("BLINKSIM_COMMIT", "unknown"),
         "environment": {
             key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
         },
