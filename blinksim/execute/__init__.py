@@ -41,6 +41,7 @@ def execute(
     gpus: Sequence[int] | None = None,
     warmup: int = 5,
     iterations: int = 20,
+    apart: bool = False,
     timeout_s: float = 5.0,
 ) -> Execution:
     """Runs a schedule on pseudo-random data, and compares every rank's output with the collective's definition.
@@ -52,7 +53,8 @@ def execute(
     threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
     protocol: one of `PROTOCOLS`; ll128 is quicker up to tens of MiB and moves 16 bytes for 15 of data.
     seed: for NumPy, a random order of the blocks.
-    gpus: CUDA devices in rank order. timeout_s: how long a GPU waits for another before the run ends with an error.
+    gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
+    how long a GPU waits for another before the run ends with an error.
 
     Raises `InputError` for bad arguments, `ExecutionError` if the program gets stuck, and for "cupy" `MissingError`
     without CuPy, GPUs or peer access. A wrong result is no error: look at `Execution.wrong`.
@@ -106,6 +108,7 @@ def execute(
             iterations=iterations,
             timeout_s=timeout_s,
             check=check,
+            apart=apart,
         )
         program, times, hardware, wrong, worst = done
     topology = schedule.topology

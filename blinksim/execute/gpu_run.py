@@ -27,6 +27,7 @@ def run_on_gpus(
     iterations: int = 20,
     timeout_s: float = 5.0,
     check: bool = True,
+    apart: bool = False,
 ) -> Outcome:
     """(the fitted program, seconds of each iteration, names of the GPUs, wrong elements, largest error).
 
@@ -39,7 +40,7 @@ def run_on_gpus(
     runner = Runner(program, kernels, chosen, timeout_s)
     runner.load(reference)
     watch = Stopwatch(runner.gpus, runner.streams)
-    times = watch.time(runner.launch, runner.synchronize, warmup, iterations)
+    times = watch.time(runner.launch, runner.synchronize, warmup, iterations, apart)
     wrong: int | None = None
     worst: float | None = None
     if check:

@@ -46,23 +46,33 @@ class Stopwatch:
                 marks.append(event)
         return marks
 
+    def _part(self, marks: list[Any], apart: bool) -> None:
+        """Has every stream wait for the marks of all others, if wanted."""
+        for number, (gpu, stream) in enumerate(zip(self.gpus, self.streams, strict=True)):
+            with self.cupy.cuda.Device(gpu):
+                for mark in marks[:number] + marks[number + 1 :] if apart else ():
+                    stream.wait_event(mark)
+
     def time(
         self,
         launch: Callable[[], None],
         finish: Callable[[], None],
         warmup: int = WARMUP,
         iterations: int = ITERATIONS,
+        apart: bool = False,
     ) -> list[float]:
         """Seconds of each timed iteration.
 
-        launch: queues one run on every stream. finish: waits for all of them and raises if one failed.
+        launch: queues one run on every stream. finish: waits for all of them and raises if one failed. apart: no GPU
+        begins an iteration before all have ended the one before, so that iterations do not overlap where data go one
+        way only; what the GPUs need to tell each other is part of the time.
         """
         for _ in range(warmup):
             launch()
         finish()
         begin = time.perf_counter()
         launch()
-        self._mark()
+        self._part(self._mark(), apart)
         each = time.perf_counter() - begin
         finish()
         busy = np.uint64(int((2 * iterations * each + 1e-3) * 1e9))
@@ -73,6 +83,7 @@ class Stopwatch:
         for _ in range(iterations):
             launch()
             marks.append(self._mark())
+            self._part(marks[-1], apart)
         finish()
         elapsed = self.cupy.cuda.get_elapsed_time
         table = [[elapsed(a, b) for a, b in zip(before, after, strict=True)] for before, after in pairwise(marks)]

@@ -2,13 +2,16 @@
 
 A graph file lists exactly the GPUs of its communicator, so a chain through a helper gets a communicator of users and
 helper, and its share of the data (Blink+ report, section 4.1, algorithm 1). NCCL reads NCCL_GRAPH_FILE anew for every
-communicator. A helper puts in zeros, so only sums (and broadcasts) come out right.
+communicator, but NCCL_MAX_NCHANNELS once in a process: all communicators get equally many channels, and a chain over
+more lanes than others gets several communicators. A helper puts in zeros, so only sums (and broadcasts) come out right.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
+from math import gcd
 
 from blinksim.errors import InfeasibleError
 from blinksim.formats.exports import Exported, most_channels
@@ -52,14 +55,23 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     found = lines(schedule)
     if any(line.ring for line in found):
         raise InfeasibleError("this schedule runs on rings; take --format nccl-graph, which needs one communicator")
-    if len(found) > most:
-        raise InfeasibleError(f"{len(found)} chains need as many communicators; at most {most}. Synthesise fewer")
+    widths = [_width(schedule, line) for line in found]
+    width = gcd(*widths)
+    if sum(widths) // width > most:
+        raise InfeasibleError(
+            f"{len(found)} chains need {sum(widths) // width} communicators; at most {most}. Synthesise fewer"
+        )
+    found = [
+        replace(line, share=line.share * width / wide)
+        for line, wide in zip(found, widths, strict=True)
+        for _ in range(wide // width)
+    ]
     members = set(topology.members)
     files: dict[str, str] = {}
     entries = []
     for position, line in enumerate(found):
         file = f"chain{position}.xml"
-        graph, width = _graph(schedule, line)
+        graph = _graph(schedule, line, width)
         text = to_text(graph)
         gpus = [number(topology.device(device)) for device in line.devices]
         check(graph, gpus, most=16)
@@ -101,7 +113,9 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         facts.append(f"together {exact_GBps(Fraction(rate) * 10**9)} GB/s algbw by their loads")
     return Exported(
         files=files,
-        summary=f"{len(found)} chains as communicators, {len(helpers)} helper GPUs, a manifest and a recipe",
+        summary=(
+            f"{len(found)} communicators for {len(widths)} chains, {len(helpers)} helper GPUs, a manifest and a recipe"
+        ),
         facts=tuple(facts),
         proof=("python3 {file}/recipe.py  (CuPy with NCCL, and the GPUs: checks the result, prints the bandwidth)",),
         notes=(
@@ -126,20 +140,28 @@ def _environment(collective: str, width: int, schedule: Schedule) -> dict[str, s
     return found | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(schedule.topology) else {})
 
 
-def _graph(schedule: Schedule, line: Line) -> tuple[GraphFile, int]:
-    """The graph file of one chain, and in how many equal channels it goes: what its share needs of thread blocks."""
+def _carried(schedule: Schedule, line: Line) -> tuple[Fraction, str]:
+    """Bytes/s on every hop of a chain, and NCCL's name for the farthest of them."""
     topology = schedule.topology
     index = topology.index
-    gpus = tuple(number(topology.device(device)) for device in line.devices)
-    hops = list(zip(line.devices, line.devices[1:], strict=False))
+    hops = zip(line.devices, line.devices[1:], strict=False)
     routes = [topology.router.route(index[a], index[b]) for a, b in hops]
     narrow = min(topology.links[link].bandwidth for route in routes for link in route)
-    # A chain that uses several lanes has to be that wide; others are one channel.
     rate = schedule.bound.get("rate_exact")
     carried = Fraction(rate) * 10**9 * line.share if isinstance(rate, str) else narrow
-    width = max(1, min(16, -(-min(carried, narrow) // BLOCK_RATE)))
-    speed = float(min(carried, narrow) / width / 10**9)
-    kind = farthest((path_type(topology, route) for route in routes), "NVL")
+    return min(carried, narrow), farthest((path_type(topology, route) for route in routes), "NVL")
+
+
+def _width(schedule: Schedule, line: Line) -> int:
+    """In how many equal channels a chain goes: what its share needs of thread blocks, as many as it uses lanes."""
+    return max(1, min(16, -(-_carried(schedule, line)[0] // BLOCK_RATE)))
+
+
+def _graph(schedule: Schedule, line: Line, width: int) -> GraphFile:
+    """The graph file of one chain of `width` channels."""
+    carried, kind = _carried(schedule, line)
+    speed = float(carried / width / 10**9)
+    gpus = tuple(number(schedule.topology.device(device)) for device in line.devices)
     graphs = tuple(
         Graph(
             number=graph,
@@ -154,4 +176,4 @@ def _graph(schedule: Schedule, line: Line) -> tuple[GraphFile, int]:
         )
         for graph, pattern in ((RING, RING_PATTERN), (TREE, BALANCED_TREE))
     )
-    return GraphFile(graphs), width
+    return GraphFile(graphs)

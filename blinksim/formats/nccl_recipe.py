@@ -26,13 +26,17 @@ from cupy.cuda import nccl
 
 HERE = Path(__file__).resolve().parent
 ROUNDS = 10
+LINE = 128 // 4  # elements
 
 
 def shares(manifest, total):
-    """First element and number of elements of every communicator's part; the last takes what is left."""
+    """First element and number of elements of every communicator's part; the last takes what is left.
+
+    Parts begin on multiples of 128 bytes: elsewhere NCCL moves single elements, at half the speed and less.
+    """
     parts, start = [], 0
     for entry in manifest["communicators"]:
-        count = int(total * Fraction(entry["share"]))
+        count = int(total * Fraction(entry["share"])) // LINE * LINE
         parts.append([start, count])
         start += count
     parts[-1][1] += total - start

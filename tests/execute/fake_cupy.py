@@ -101,6 +101,9 @@ class Stream:
         self.last = threading.Thread(target=run)
         self.last.start()
 
+    def wait_event(self, event: Event) -> None:
+        self.queue(event.recorded.wait)
+
     def synchronize(self) -> None:
         if self.last is not None:
             self.last.join()
@@ -110,12 +113,14 @@ class Stream:
 class Event:
     def __init__(self) -> None:
         self.at = 0.0
+        self.recorded = threading.Event()
 
     def record(self, stream: Stream) -> None:
         stream.queue(self._mark)
 
     def _mark(self) -> None:
         self.at = time.perf_counter()
+        self.recorded.set()
 
 
 class Function:

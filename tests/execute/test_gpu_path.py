@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 from importlib.resources import files
@@ -245,6 +246,35 @@ def test_a_program_that_cannot_finish_ends_in_an_error_and_the_next_one_runs(fak
         runner.launch()
     runner.synchronize()
     assert runner.compare(reference) == (0, 0.0)
+
+
+def test_iterations_apart_do_not_overlap(fake: object) -> None:
+    """One GPU takes three times as long as the other: the other gets ahead, unless they are kept apart."""
+    streams = [fake_cupy.Stream(), fake_cupy.Stream()]
+    seen: list[tuple[int, str, float]] = []
+
+    def launch() -> None:
+        for number, stream in enumerate(streams):
+
+            def work(number: int = number) -> None:
+                seen.append((number, "begin", time.perf_counter()))
+                time.sleep(0.002 + 0.004 * number)
+                seen.append((number, "end", time.perf_counter()))
+
+            stream.queue(work)
+
+    def finish() -> None:
+        for stream in streams:
+            stream.synchronize()
+
+    for apart in (False, True):
+        seen.clear()
+        times = Stopwatch([0, 1], streams).time(launch, finish, warmup=0, iterations=4, apart=apart)
+        slow = [at for number, what, at in seen if (number, what) == (1, "end")]
+        quick = [at for number, what, at in seen if (number, what) == (0, "begin")]
+        # The first iteration is for the host's own overhead, the second has nothing before it.
+        assert all(end <= begin for end, begin in zip(slow[1:], quick[2:], strict=False)) == apart
+        assert (min(times[1:]) > 0.0055) == apart
 
 
 @needs_compiler

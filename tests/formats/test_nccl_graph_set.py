@@ -136,8 +136,9 @@ def test_every_tenant_of_a_quad_gets_its_chains(row: dict[str, str]) -> None:
     plan = schedule(tenant, "".join(str(i) for i in range(4) if str(i) not in tenant))
     entries = manifest(export(plan))["communicators"]
     assert sum(Fraction(str(entry["share"])) for entry in entries) == 1
-    # A chain over two lanes is one communicator with two channels.
+    # A chain over two lanes is two communicators beside others, or one with two channels alone.
     assert sum(int(str(entry["channels"])) for entry in entries) == int(row["chains_max_4gpu"])
+    assert len({entry["environment"]["NCCL_MAX_NCHANNELS"] for entry in entries}) == 1
     assert Fraction(str(plan.bound["rate_exact"])) == int(row["bound_4gpu_GBps"])
 
 
@@ -161,6 +162,7 @@ def test_the_recipe_runs_and_checks_itself(tmp_path: Path, collective: str, root
         assert seen["gpus"] == entry["gpus"]
         assert Path(seen["NCCL_GRAPH_FILE"]).name == entry["file"]
         assert seen["NCCL_ALGO"] == ("allreduce:tree" if collective == "allreduce" else "Ring")
+    assert len({seen["NCCL_MAX_NCHANNELS"] for seen in started}) == 1
     # A wrong share is a wrong result, and the recipe says so.
     broken = json.loads(exported.files["manifest.json"])
     broken["communicators"].pop()

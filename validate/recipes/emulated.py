@@ -297,7 +297,7 @@ def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations
         if notes.out_of_time or notes.has(part, **keys) or only not in name:
             return
         place = places(schedule.topology, gpus) if schedule.topology.ranks > gpus else None
-        cut = {"lane_blocks": 1, "piece_bytes": piece, "threads": threads, "gpus": place}
+        cut = {"lane_blocks": 1, "piece_bytes": piece, "threads": threads, "gpus": place, "apart": True}
         done = execute(schedule, size, executor="cupy", warmup=2, iterations=iterations, **cut)
         found = {"wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)}
         notes.add(part, {**keys, "gpus": place, "aligned": aligned(schedule, size, piece), **found})

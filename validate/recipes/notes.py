@@ -81,7 +81,7 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         "kernel": platform.release(),
         "blinksim": blinksim.__version__,
         # A copy of the tree without its history can be told by whoever made it.
-        "commit": commit.stdout.strip() or os.environ.get("BLINKSIM_COMMIT", "unknown"),
+        "commit": os.environ.get("BLINKSIM_COMMIT") or commit.stdout.strip() or "unknown",
         "environment": {
             key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
         },
