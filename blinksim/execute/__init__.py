@@ -35,6 +35,7 @@ def execute(
     slices: int | None = None,
     piece_bytes: int | None = None,
     lane_blocks: int | None = None,
+    lane_rate: float | None = None,
     threads: int | None = None,
     protocol: str = "simple",
     seed: int | None = None,
@@ -50,6 +51,7 @@ def execute(
     on the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of `ELEMENT_TYPES`. slices, piece_bytes:
     how the program is cut (default: chosen by `blinksim.execute.fit`). lane_blocks: emulate the schedule's machine
     with so many thread blocks for every lane of a link (`blinksim.execute.emulate`; out of place, without slices).
+    lane_rate: bytes/s of such a block at most, on GPUs (they slow down, they cannot speed up).
     threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
     protocol: one of `PROTOCOLS`; ll128 is quicker up to tens of MiB and moves 16 bytes for 15 of data.
     seed: for NumPy, a random order of the blocks.
@@ -70,6 +72,8 @@ def execute(
         raise InputError(f"{size_bytes} bytes hold no element of {kind.name}, which has {kind.itemsize}")
     if warmup < 0 or iterations < 1:
         raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
+    if lane_rate is not None and (lane_blocks is None or lane_rate <= 0):
+        raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
     if lane_blocks is not None:
         if in_place or slices is not None:
             raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
@@ -109,6 +113,7 @@ def execute(
             timeout_s=timeout_s,
             check=check,
             apart=apart,
+            lane_rate=lane_rate,
         )
         program, times, hardware, wrong, worst = done
     topology = schedule.topology

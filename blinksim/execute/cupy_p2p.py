@@ -17,7 +17,7 @@ from blinksim.execute.dtypes import POISON_BYTE
 from blinksim.execute.layout import INBOX
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
-from blinksim.execute.tables import ERROR_WORDS, HEAD_WORDS, inbox_bytes, kernel_source, pack, receivers
+from blinksim.execute.tables import ERROR_WORDS, STRIDE, inbox_bytes, kernel_source, pack, receivers
 from blinksim.topology.graph import Topology
 
 # The most threads of a block (kernels.cu is compiled for so many), and what comes in one instruction.
@@ -131,10 +131,17 @@ class Runner:
     """A program with its memory on the GPUs: `load`, any number of `launch`es, `synchronize`, `compare`.
 
     program: already fitted (`blinksim.execute.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits for
-    another before it gives up.
+    another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at most.
     """
 
-    def __init__(self, program: Program, kernels: Kernels, gpus: Sequence[int], timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        program: Program,
+        kernels: Kernels,
+        gpus: Sequence[int],
+        timeout_s: float = 5.0,
+        lane_rate: float | None = None,
+    ) -> None:
         cupy = self.cupy = kernels.cupy
         self.program, self.kernels, self.gpus = program, kernels, list(gpus)
         self.timeout = np.uint64(int(timeout_s * 1e9))
@@ -162,13 +169,14 @@ class Runner:
                 f"take fewer slices"
             )
         addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
-        tables = pack(program, addresses, [x.data.ptr for x in self.flags], [x.data.ptr for x in self.heralds])
+        heralds = [x.data.ptr for x in self.heralds]
+        tables = pack(program, addresses, [x.data.ptr for x in self.flags], heralds, self._pace(lane_rate))
         self.tables, self.heads = [], []
         for gpu, table in zip(self.gpus, tables, strict=True):
             with cupy.cuda.Device(gpu):
                 self.tables.append(cupy.asarray(table))
                 # What the kernel would have to look up before it can look up its queue.
-                self.heads.append((table[0], table[HEAD_WORDS - 1]))
+                self.heads.append((table[0], table[STRIDE]))
         self._settle()
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
@@ -179,6 +187,13 @@ class Runner:
         array = cupy.ndarray((count,), dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
         array.view("uint8").fill(fill)
         return array
+
+    def _pace(self, lane_rate: float | None) -> int:
+        """Clock cycles of these GPUs for a KiB at `lane_rate`; 0 for as fast as can be."""
+        if lane_rate is None:
+            return 0
+        with self.cupy.cuda.Device(self.gpus[0]) as device:
+            return round(1024 * 1000 * int(device.attributes["ClockRate"]) / lane_rate)
 
     def _settle(self) -> None:
         for gpu in dict.fromkeys(self.gpus):

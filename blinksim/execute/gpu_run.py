@@ -28,6 +28,7 @@ def run_on_gpus(
     timeout_s: float = 5.0,
     check: bool = True,
     apart: bool = False,
+    lane_rate: float | None = None,
 ) -> Outcome:
     """(the fitted program, seconds of each iteration, names of the GPUs, wrong elements, largest error).
 
@@ -37,7 +38,7 @@ def run_on_gpus(
     chosen = map_devices(program, topology, gpus)
     kernels = Kernels(program, reference.op, chosen, threads or THREADS)
     program = fit(program, kernels.blocks, slices, piece_bytes)
-    runner = Runner(program, kernels, chosen, timeout_s)
+    runner = Runner(program, kernels, chosen, timeout_s, lane_rate)
     runner.load(reference)
     watch = Stopwatch(runner.gpus, runner.streams)
     times = watch.time(runner.launch, runner.synchronize, warmup, iterations, apart)

@@ -49,6 +49,11 @@ DEVICE void store_cell(char* line, int slot, Cell v) {
                :: "l"(line + 16 * slot), "l"(v.w[0]), "l"(v.w[1]) : "memory");
 }
 DEVICE bool all_of(bool mine) { return __all_sync(0xffffffffu, mine); }
+DEVICE u64 cycles() {
+  u64 t;
+  asm volatile("mov.u64 %0, %clock64;" : "=l"(t));
+  return t;
+}
 DEVICE u64 nanoseconds() {
   u64 t;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
@@ -216,7 +221,7 @@ DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op
 }
 
 // Words of the table's head and of one op; tables.py writes them.
-enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, HERALD_AT, INBOX_BYTES, STRIDE, HEAD_WORDS };
+enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, HERALD_AT, INBOX_BYTES, STRIDE, PACE, HEAD_WORDS };
 enum { LENGTH, KEY, NUMBER, SOURCES_AT, TARGETS_AT, WAITS_AT, SIGNALS_AT, OP_WORDS };
 
 // A queue up to this size is copied into shared memory: reading it piece by piece would cost a round trip each time.
@@ -226,8 +231,8 @@ constexpr int CACHE_WORDS = 2048;
 constexpr i64 IN_INBOX = 1LL << 62;
 
 // queue: the ops of one queue and, behind them, the addresses that they name by position.
-// inbox: from an address in an inbox to the half of it that this launch uses.
-struct Run { const i64* queue; i64 unit, piece_units, inbox; u64 base, timeout; u64* error; };
+// inbox: from an address in an inbox to the half of it that this launch uses. pace: the least cycles for a KiB, or 0.
+struct Run { const i64* queue; i64 unit, piece_units, inbox, pace; u64 base, timeout; u64* error; };
 
 // Bytes of data in a packet, and of a cell; cells of a packet.
 constexpr int DATA = 480, CELL = 16, CELLS = 32;
@@ -400,8 +405,11 @@ APART bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part p
     if (signals ? !__syncthreads_and(fine) : !fine) return false;
   } else {
     if (!__syncthreads_and(fine)) return false;
+    const u64 start = run.pace ? cycles() : 0;
     if (targets) move(source, sources, target, targets, end - begin);
     __syncthreads();
+    if (run.pace)
+      for (const u64 least = (u64)((end - begin) * (i64)sizeof(ELEMENT) * run.pace / 1024); cycles() - start < least;) {}
   }
   for (int i = threadIdx.x; i < signals; i += blockDim.x)
     store_release((u64*)queue[op[SIGNALS_AT] + i] + slice, count);
@@ -506,11 +514,13 @@ KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 time
   if (!__syncthreads_and(fine) || queues == 0) return;
   const i64 inbox = (i64)(epoch % 2) * table[INBOX_BYTES] - IN_INBOX;
   const i64 slices = table[SLICES], order = table[ORDER], piece_units = table[PIECE_UNITS];
-  const Run run = {cached ? cache : words, unit, piece_units, inbox, epoch << 32, timeout, error};
-  // The first word is the number of ops.
-  const i64 *first_op = run.queue + 1, *end = first_op + OP_WORDS * run.queue[0];
+  // The first word is the number of ops, and above it whether the queue is a wire, which may be slowed down.
+  const i64* const queue = cached ? cache : words;
+  const int ops = (int)queue[0];
+  const Run run = {queue, unit, piece_units, inbox, queue[0] >> 32 ? table[PACE] : 0, epoch << 32, timeout, error};
+  const i64 *first_op = run.queue + 1, *end = first_op + OP_WORDS * ops;
   if (order == 2) {
-    run_ready(run, first_op, (int)run.queue[0], slice, slices);
+    run_ready(run, first_op, ops, slice, slices);
     return;
   }
   // By key: one wave in which every op runs all its pieces. In waves: piece `wave - key` of every op.

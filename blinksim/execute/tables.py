@@ -1,13 +1,14 @@
 """Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
 
 The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, the
-position of the heralds, the bytes of half an inbox (the same for all devices), and the words from one queue to the
-next. Behind it, the queues, each filled up to that length, then the heralds: the `told` addresses in other devices'
-memory to announce a new launch to, and the `awaited` ones here to listen at.
+position of the heralds, the bytes of half an inbox (the same for all devices), the words from one queue to the next,
+and the least clock cycles that a wire takes for a KiB. Behind it, the queues, each filled up to that length, then the
+heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
+listen at.
 
-A queue is the number of its ops, 7 words for each op, and the addresses: length, key, number, and the positions,
-counted from the beginning of the queue, of the op's source, target, wait and signal addresses, which end where those
-of the next op begin (so there is one op more than counted).
+A queue is the number of its ops (with bit 32 set if it is a wire), 7 words for each op, and the addresses: length, key,
+number, and the positions, counted from the beginning of the queue, of the op's source, target, wait and signal
+addresses, which end where those of the next op begin (so there is one op more than counted).
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import numpy.typing as npt
 
 from blinksim.execute.dtypes import REDUCTIONS, ElementType
 from blinksim.execute.layout import INBOX, LINE_BYTES, PACKET_LINES
-from blinksim.execute.program import Longs, Program
+from blinksim.execute.program import READY, Longs, Program
 
-HEAD_WORDS, OP_WORDS = 10, 7
+HEAD_WORDS, OP_WORDS = 11, 7
+# Where the head has the words from one queue to the next.
+STRIDE = 9
 # Words that the kernel leaves behind when a wait takes too long.
 ERROR_WORDS = 6
 # Marks addresses in an inbox.
@@ -40,14 +43,14 @@ def receivers(program: Program) -> list[list[int]]:
 
 
 def pack(
-    program: Program, buffers: Sequence[Sequence[int]], flags: Sequence[int], heralds: Sequence[int]
+    program: Program, buffers: Sequence[Sequence[int]], flags: Sequence[int], heralds: Sequence[int], pace: int = 0
 ) -> list[Longs]:
     """The table of each device, as int64.
 
     buffers (device, buffer): addresses of the INPUT, OUTPUT, SCRATCH and INBOX buffers. flags: addresses of each
     device's flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds: addresses of one
-    8-byte word per device. Addresses in an inbox have a bit set that no address has; flags that packets carry are left
-    out.
+    8-byte word per device. pace: cycles for a KiB on wires. Addresses in an inbox have a bit set that no address has;
+    flags that packets carry are left out.
     """
     base = np.array(buffers, dtype=np.int64).reshape(-1, 4)
     flag_base = np.array(flags, dtype=np.int64)
@@ -75,7 +78,7 @@ def pack(
         awaited = [heralds[device] + 8 * other for other in sends_to[device]]
         stride = max((len(queue) for queue in queues), default=0)
         head = [len(queues), program.slices, program.order, program.unit, program.piece_units, len(told), len(awaited)]
-        head += [HEAD_WORDS + stride * len(queues), inbox_bytes(program), stride]
+        head += [HEAD_WORDS + stride * len(queues), inbox_bytes(program), stride, pace]
         filled = [np.concatenate([queue, np.zeros(stride - len(queue), dtype=np.int64)]) for queue in queues]
         parts = [np.array(head), *filled, np.array([*told, *awaited], dtype=np.int64)]
         tables.append(np.concatenate(parts).astype(np.int64))
@@ -125,7 +128,10 @@ def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], 
         ops[:, column] = at + start[first : last + 1] - start[first]
         addresses.append(values[start[first] : start[last]])
         at += len(addresses[-1])
-    return np.concatenate([np.array([last - first], dtype=np.int64), ops.ravel(), *addresses])
+    device = int(program.queue_device[queue])
+    targets = program.destinations[program.destination_start[first] : program.destination_start[last], 0]
+    wire = program.order == READY and bool((targets != device).any())
+    return np.concatenate([np.array([last - first + (wire << 32)], dtype=np.int64), ops.ravel(), *addresses])
 
 
 def kernel_source(kind: ElementType, op: str) -> str:

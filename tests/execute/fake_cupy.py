@@ -60,7 +60,7 @@ class Device:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.attributes = {"MultiProcessorCount": self.blocks}
+        self.attributes = {"MultiProcessorCount": self.blocks, "ClockRate": 1_000_000}
 
     def __enter__(self) -> Device:
         Device.current.append(self.number)

@@ -44,6 +44,7 @@ template <class C> static inline void store_cell(char* line, int slot, C v) {
 static inline unsigned long long nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+static inline unsigned long long cycles() { return nanoseconds(); }
 static inline unsigned long long atomicCAS(unsigned long long* p, unsigned long long a, unsigned long long b) {
   reinterpret_cast<std::atomic<unsigned long long>*>(p)->compare_exchange_strong(a, b); return a;
 }

@@ -278,6 +278,24 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
 
 
 @needs_compiler
+def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of two on a single lane, which carries the vector once, and can be told how long to take for it."""
+    size, rate = 1 << 16, 4e6
+    cut = {"lane_blocks": 1, "piece_bytes": 4096, "warmup": 0, "iterations": 2}
+    chain = build("chain", "broadcast", ranks=2)
+    monkeypatch.setattr(fake_cupy.Device, "blocks", 12)
+    slow = execute(chain, size, executor="cupy", lane_rate=rate, **cut)
+    assert slow.ok
+    assert slow.time_s is not None
+    assert max(slow.times_s) >= size / rate
+    quick = execute(chain, size, executor="cupy", **cut)
+    assert quick.time_s is not None
+    assert max(quick.times_s) < size / rate
+    with pytest.raises(InputError, match="lane_rate is for the blocks of lanes"):
+        execute(build("ring"), size, lane_rate=rate)
+
+
+@needs_compiler
 @pytest.mark.parametrize(("name", "collective"), [("chain", "reduce"), ("ring", "allreduce"), ("direct", "alltoall")])
 def test_packets_of_one_launch_are_not_taken_for_those_of_another(fake: object, name: str, collective: str) -> None:
     """Other data in every launch, several launches in the queue at once, and a count that fills no packet."""

@@ -2,21 +2,25 @@
 
     python3 validate/recipes/calibration.py --schedules FOLDER --gpus 4 --results validate/results
 
-A piece of p bytes keeps a lane busy for overhead + p / rate, and reaches the next GPU a latency later, or a sum later
-where it is added up there. On a line of n GPUs with one lane from each to the next, s bytes in k pieces take
+A piece of p bytes keeps a lane busy for overhead + p / rate, a little longer if it was received and is passed on, and
+reaches the next GPU a latency later. Where it is added up there, that takes p / sum rate more, and another turn if the
+sum is sent on. On a line of n GPUs with one lane from each to the next, s bytes in k pieces take
 
-    launch + (k + n - 2) * (overhead + s / k / rate) + (n - 2) * latency + [reduce] (n - 1) * sum
+    launch + (k + h) * (overhead + [h > 0] * passing + s / k / rate) + h * latency
+           + [reduce] * ((h + 1) * s / k / sum rate + h * turn)
 
-which is linear in its five unknowns: least squares of relative errors over all lines, none below 0. Nothing else is
-fitted; the predictions of `emulated-<N>gpu-predicted.json` are simulations of the schedules with these numbers. Stores
-that do not begin on a multiple of 128 bytes are slower, so there are two lanes: one from lines whose chunks begin on
-such boundaries, one from lines whose chunks do not (`emulated-<N>gpu-unaligned.json`, where it exists).
+with h = n - 2, which is linear in its unknowns: least squares of relative errors over all lines, none below 0. A lane
+has a rate for every size, because vectors that fit into the GPUs' caches are read faster. Nothing else is fitted; the
+predictions of `emulated-<N>gpu-predicted.json` are simulations of the schedules with these numbers. Lanes that are
+slowed down (`emulated-<N>gpu-shared.json`) have numbers of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -30,110 +34,137 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
 
 Floats = npt.NDArray[np.float64]
-# Smaller pieces are all overhead, and no case uses them.
-LEAST_PIECE = 100_000
 
 
 @dataclass(frozen=True)
 class Lane:
     """What one lane does.
 
-    rate: bytes/s. overhead_s: a piece occupies the lane for so much longer. latency_s: until the next GPU may send the
-    piece on. sum_s: what adding it up there takes on top. launch_s: once. median, worst: of the errors of the lines
-    themselves, as shares.
+    rates: bytes/s, by the vector's bytes. overhead_s: a piece occupies the lane for so much longer, and passing_s more
+    if it was received before. latency_s: until the next GPU has it. sum_rate: bytes/s at which two pieces are added up
+    there, infinite if nothing was seen of it. turn_s: until a sum is on its way. launch_s: once. median, worst: of the
+    errors of the lines themselves, as shares.
     """
 
-    rate: float
+    rates: Mapping[int, float]
     overhead_s: float
+    passing_s: float
     latency_s: float
-    sum_s: float
+    turn_s: float
+    sum_rate: float
     launch_s: float
     median: float
     worst: float
 
+    def rate(self, size: int) -> float:
+        """Of vectors of `size` bytes: as measured for the nearest size."""
+        return self.rates[min(self.rates, key=lambda known: abs(math.log(known / size)))]
 
-def fit_lane(lines: Sequence[Mapping[str, Any]], parts: int | None = None) -> Lane:
-    """The lane that the measured lines (part `lines` of a result) agree with best."""
+
+def fit_lane(lines: Sequence[Mapping[str, Any]]) -> Lane:
+    """The lane that the measured lines (part `lines` of a result, all of one kind) agree with best."""
+    sizes = sorted({line["size_bytes"] for line in lines})
     rows, times = [], []
     for line in lines:
         _, length, collective = line["case"].split("-")
         hops, size = int(length) - 2, line["size_bytes"]
-        if line["piece_bytes"] < LEAST_PIECE:
-            continue
-        pieces = pieces_of(size, line["piece_bytes"], parts)
-        sums = (hops + 1) * (collective == "reduce")
-        rows.append([1, pieces + hops, size + hops * size / pieces, hops, sums])
+        pieces = pieces_of(size, line["piece_bytes"])
+        piece, reduced = size / pieces, collective == "reduce"
+        passed = (pieces + hops) * (hops > 0)
+        moved = [(size + hops * piece) * (size == known) for known in sizes]
+        rows.append([1, pieces + hops, passed, hops, reduced * hops, reduced * (hops + 1) * piece, *moved])
         times.append(line["time_s"])
     table, time = np.array(rows, dtype=np.float64), np.array(times)
     found = at_least_zero(table / time[:, None], np.ones(len(time)))
     errors = np.abs(table @ found / time - 1)
-    launch, overhead, beta, latency, sum_s = (float(x) for x in found)
+    launch, overhead, passing, latency, turn, per_sum, *betas = (float(x) for x in found)
+    rates = {size: 1 / beta for size, beta in zip(sizes, betas, strict=True)}
     spread = float(np.median(errors)), float(errors.max())
-    return Lane(1 / beta, overhead, latency, sum_s, launch, *spread)
+    sum_rate = 1 / per_sum if per_sum else math.inf
+    return Lane(rates, overhead, passing, latency, turn, sum_rate, launch, *spread)
 
 
 def at_least_zero(table: Floats, wanted: Floats) -> Floats:
     """Least squares with no unknown below 0: those that come out negative are left out, the lowest first."""
+    # Unknowns differ by many orders of magnitude: solved for, and compared by, what they contribute.
+    scale = np.linalg.norm(table, axis=0)
     kept = list(range(table.shape[1]))
     while True:
-        part, *_ = np.linalg.lstsq(table[:, kept], wanted)
-        # Unknowns differ by many orders of magnitude: compared by what they contribute.
-        effect = part * table[:, kept].mean(axis=0)
-        if effect.min() >= 0:
+        part, *_ = np.linalg.lstsq(table[:, kept] / scale[kept], wanted)
+        if part.min() >= 0:
             found = np.zeros(table.shape[1])
-            found[kept] = part
+            found[kept] = part / scale[kept]
             return found
-        del kept[int(effect.argmin())]
+        del kept[int(part.argmin())]
 
 
-def pieces_of(size: int, piece: int, parts: int | None = None) -> int:
+def pieces_of(size: int, piece: int) -> int:
     """Pieces of all parts of one chunk as the executor cuts them."""
     from blinksim.execute.emulate import PARTS
 
-    cut = parts or PARTS
-    return cut * -(-(size // cut) // piece)
+    return PARTS * -(-(size // PARTS) // piece)
 
 
 def predict(schedule: Schedule, size: int, piece: int, lane: Lane) -> float:
-    """Seconds that `schedule` takes on lanes like this one, by simulation."""
+    """Seconds that `schedule` takes on lanes like this one, by simulation; every lane as its sends are on average."""
     from blinksim.execute.emulate import PARTS
     from blinksim.schedule.lanes import lanes_apart
     from blinksim.simulate.simulator import simulate
 
     apart = lanes_apart(schedule, PARTS)
-    reduced = float((apart.op == 1).mean()) if apart.sends else 0.0
+    extra = extras(apart, piece, lane)
     links = [
         replace(
             link,
-            lane_bandwidth=Fraction(round(lane.rate)),
-            overhead=lane.overhead_s,
-            latency=lane.latency_s + reduced * lane.sum_s,
+            lane_bandwidth=Fraction(round(lane.rate(size))),
+            overhead=lane.overhead_s + busy,
+            latency=lane.latency_s + late,
         )
-        for link in apart.topology.links
+        for link, (busy, late) in zip(apart.topology.links, extra, strict=True)
     ]
     calibrated = replace(apart, topology=apart.topology.with_links(links))
     return simulate(calibrated, size, chunk=piece, launch=lane.launch_s).time_s
 
 
-def predictions(measured: Mapping[str, Any], unaligned: Mapping[str, Any] | None, folder: Path) -> dict[str, Any]:
-    """The lanes, and for every measured case what was predicted and what was seen.
+def extras(apart: Schedule, piece: int, lane: Lane) -> list[tuple[float, float]]:
+    """For every link, the seconds that a piece occupies it longer and arrives later than on a lane from a source."""
+    from blinksim.schedule.model import REDUCE
 
-    measured: with the lines and the cases. unaligned: with other lines, for cases that do not say `aligned`.
-    """
+    columns = (apart.chunk, apart.src, apart.dst, apart.step, apart.op)
+    sends = list(zip(*(column.tolist() for column in columns), strict=True))
+    first, last = defaultdict(lambda: math.inf), defaultdict(lambda: -1)
+    together: dict[tuple[int, int, int], int] = defaultdict(int)
+    for chunk, src, dst, step, _ in sends:
+        first[chunk, dst] = min(first[chunk, dst], step)
+        last[chunk, src] = max(last[chunk, src], step)
+        together[chunk, dst, step] += 1
+    found: list[list[tuple[float, float]]] = [[] for _ in apart.topology.links]
+    for link, (chunk, src, dst, step, op) in zip(apart.route_links[apart.route_start[apart.route]], sends, strict=True):
+        busy = lane.passing_s * (first[chunk, src] < step)
+        late = 0.0
+        if op == REDUCE:
+            late = (1 + together[chunk, dst, step]) / 2 * piece / lane.sum_rate
+            late += lane.turn_s * (last[chunk, dst] > step)
+        found[link].append((busy, late))
+    return [tuple(np.mean(each, axis=0).tolist()) if each else (0.0, 0.0) for each in found]
+
+
+def predictions(measured: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+    """The lane of every result, and for every case what was predicted and what was seen."""
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.schedule.loads import rate
 
-    lanes = {True: fit_lane(measured["lines"])}
-    lanes[False] = fit_lane(unaligned["lines"], unaligned["parts"]) if unaligned else lanes[True]
-    rows = []
-    for case in measured["cases"]:
-        schedule = read_schedule(folder / f"{case['case']}.json")
-        keys = {key: case[key] for key in ("case", "size_bytes", "piece_bytes")}
-        time = predict(schedule, case["size_bytes"], case["piece_bytes"], lanes[case["aligned"]])
-        exact = (rate(schedule) or Fraction(0)) / schedule.topology.links[0].lane_bandwidth
-        row = {**keys, "aligned": case["aligned"], "lanes_exact": str(exact)}
-        rows.append({**row, "predicted_s": time, "measured_s": case["time_s"]})
-    return {"lane": asdict(lanes[True]), "unaligned_lane": asdict(lanes[False]), "rows": rows}
+    lanes, rows = {}, []
+    for content in measured:
+        lane = fit_lane(content["lines"])
+        lanes[str(content["lines"][0]["lane_GBps"] or "full")] = asdict(lane)
+        for case in content["cases"]:
+            schedule = read_schedule(folder / f"{case['case']}.json")
+            row = {key: case[key] for key in ("case", "size_bytes", "piece_bytes", "lane_GBps")}
+            exact = (rate(schedule) or Fraction(0)) / schedule.topology.links[0].lane_bandwidth
+            time = predict(schedule, case["size_bytes"], case["piece_bytes"], lane)
+            rows.append({**row, "lanes_exact": str(exact), "predicted_s": time, "measured_s": case["time_s"]})
+    return {"lanes": lanes, "rows": rows}
 
 
 def main() -> None:
@@ -142,16 +173,14 @@ def main() -> None:
     parser.add_argument("--schedules", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("validate/results"))
     options = parser.parse_args()
-    measured = json.loads((options.results / f"emulated-{options.gpus}gpu.json").read_text())
-    other = options.results / f"emulated-{options.gpus}gpu-unaligned.json"
-    found = predictions(measured, json.loads(other.read_text()) if other.exists() else None, options.schedules)
+    paths = [options.results / f"emulated-{options.gpus}gpu{kind}.json" for kind in ("", "-shared")]
+    found = predictions([json.loads(path.read_text()) for path in paths if path.exists()], options.schedules)
     rows = ",\n".join(json.dumps(row) for row in found["rows"])
-    lanes = "".join(f'"{key}": {json.dumps(found[key])},\n' for key in ("lane", "unaligned_lane"))
-    text = f'{{\n{lanes}"rows": [\n{rows}\n]\n}}\n'
+    text = f'{{\n"lanes": {json.dumps(found["lanes"], indent=1)},\n"rows": [\n{rows}\n]\n}}\n'
     (options.results / f"emulated-{options.gpus}gpu-predicted.json").write_text(text)
     errors = np.array([row["predicted_s"] / row["measured_s"] - 1 for row in found["rows"]])
     large = np.array([row["size_bytes"] >= 16 << 20 for row in found["rows"]], dtype=bool)
-    print(found["lane"], found["unaligned_lane"])
+    print(*found["lanes"].items(), sep="\n")
     off = abs(errors[large])
     print(f"{len(off)} of 16 MiB or more: median {np.median(off):.3f}, worst {off.max():.3f}")
 

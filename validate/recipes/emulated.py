@@ -5,9 +5,9 @@
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. Every
 lane of a link is one thread block (`blinksim.execute.emulate`). Machines with more devices than there are GPUs run two
-on a GPU, never two that share a link, on lanes of fewer threads, so that a GPU's port stays wider than all lanes of its
-two. The run begins with lines of GPUs that have a single lane between neighbours, for both kinds of lanes: what they
-give is all that a prediction knows of this machine (`calibration.py`).
+on a GPU, never two that share a link, with lanes of half the rate, so that a GPU's port stays wider than all lanes of
+its two. The run begins with lines of GPUs that have a single lane between neighbours, for both kinds of lanes: what
+they give is all that a prediction knows of this machine (`calibration.py`).
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ SMALL_SIZES = tuple(64 << 10 << power for power in (0, 2, 4, 6))
 LINE_SIZES = (MIB, 4 * MIB, *SIZES, 1024 * MIB)
 LINE_PIECES = (32 << 10, 128 << 10, 512 << 10, MIB)
 TENANT_SIZES = tuple(MIB << power for power in (0, 2, 4, 6, 8, 10))
-# Threads of a block where a GPU is one device, and where it is two. For both: bytes/s and seconds per piece, as first
-# measured on H200; only the size of pieces follows from them.
-WIDE, NARROW = 512, 192
-BLOCK = {WIDE: (41e9, 3.6e-6), NARROW: (24e9, 3.6e-6)}
+# The rate of a lane where a GPU is two devices, in GB/s; where it is one, a lane is as fast as a block can be. For
+# both: bytes/s and seconds per piece, as first measured on H200; only the size of pieces follows from them.
+FULL, HALF = None, 20
+BLOCK = {FULL: (41e9, 3.6e-6), HALF: (20e9, 3.6e-6)}
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Case:
     channels: int | None = None
     change: str = ""
 
-    def threads(self, gpus: int) -> int:
-        """Of a lane's block."""
-        return WIDE if len(self.members + self.relays) <= gpus else NARROW
+    def lane(self, gpus: int) -> int | None:
+        """FULL or HALF."""
+        return FULL if len(self.members + self.relays) <= gpus else HALF
 
     @property
     def name(self) -> str:
@@ -263,23 +263,14 @@ def lines(gpus: int) -> Iterator[tuple[str, Schedule]]:
             yield f"line-{length}-{collective}", REGISTRY["chain"].build(machine, Collective(collective))
 
 
-def piece_for(schedule: Schedule, size: int, threads: int) -> int:
+def piece_for(schedule: Schedule, size: int, lane: int | None) -> int:
     """Bytes of a piece: filling the pipeline against the overhead of every piece, at the least of their sum."""
     from blinksim.schedule.lanes import lane_loads, lanes_apart
 
     load = float(max(lane_loads(lanes_apart(schedule)).values()))
-    rate, overhead = BLOCK[threads]
+    rate, overhead = BLOCK[lane]
     best = math.sqrt(load * size * overhead * rate / max(1, schedule.steps - 1))
     return min(MIB, max(16 << 10, 1 << round(math.log2(best))))
-
-
-def aligned(schedule: Schedule, size: int, piece: int) -> bool:
-    """Whether every piece that a wire sends begins on a multiple of 128 bytes."""
-    from blinksim.execute import ELEMENT_TYPES
-    from blinksim.execute.emulate import emulate
-
-    program, _ = emulate(schedule, size // 4, ELEMENT_TYPES["float32"], 1, piece)
-    return not (4 * program.destinations[:, 2] % 128).any() and program.piece_units * program.unit * 4 % 128 == 0
 
 
 def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations: int) -> None:
@@ -289,38 +280,41 @@ def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations
     from blinksim.formats.schedule_json import read_schedule
 
     command = f"python3 validate/recipes/emulated.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"
-    notes = Notebook(out / f"emulated-{gpus}gpu.json", provenance(gpus, command), resume=True)
-    notes.deadline = time.monotonic() + budget
+    deadline = time.monotonic() + budget
+    files = {FULL: f"emulated-{gpus}gpu.json", HALF: f"emulated-{gpus}gpu-shared.json"}
+    every = {lane: Notebook(out / name, provenance(gpus, command), resume=True) for lane, name in files.items()}
+    for notes in every.values():
+        notes.deadline = deadline
 
-    def measure(part: str, name: str, schedule: Schedule, size: int, piece: int, threads: int) -> None:
-        keys = {"case": name, "size_bytes": size, "piece_bytes": piece, "threads": threads}
+    def measure(part: str, name: str, schedule: Schedule, size: int, piece: int, lane: int | None) -> None:
+        keys, notes = {"case": name, "size_bytes": size, "piece_bytes": piece, "lane_GBps": lane}, every[lane]
         if notes.out_of_time or notes.has(part, **keys) or only not in name:
             return
         place = places(schedule.topology, gpus) if schedule.topology.ranks > gpus else None
-        cut = {"lane_blocks": 1, "piece_bytes": piece, "threads": threads, "gpus": place, "apart": True}
+        cut = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece, "gpus": place, "apart": True}
         done = execute(schedule, size, executor="cupy", warmup=2, iterations=iterations, **cut)
         found = {"wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)}
-        notes.add(part, {**keys, "gpus": place, "aligned": aligned(schedule, size, piece), **found})
+        notes.add(part, {**keys, "gpus": place, **found})
         print(
-            f"{name:<52} {size:>11} {piece >> 10:>5} KiB {threads:>4} {done.time_s * 1e6:>10.1f} us "
+            f"{name:<52} {size:>11} {piece >> 10:>5} KiB {lane or '':>4} {done.time_s * 1e6:>10.1f} us "
             f"{done.algbw / 1e9:>7.1f} GB/s"
         )
         if done.wrong:
             print("WRONG", name, size, done.wrong)
 
-    for threads in (WIDE, NARROW):
+    for lane in (FULL, HALF):
         for name, schedule in lines(gpus):
-            for size in LINE_SIZES if threads == WIDE else LINE_SIZES[:-1]:
+            for size in LINE_SIZES if lane is FULL else LINE_SIZES[:-1]:
                 # Many small pieces of a large vector show nothing new and take long.
                 for piece in [piece for piece in LINE_PIECES if size // 8 >= piece >= size // 1024]:
-                    measure("lines", name, schedule, size, piece, threads)
+                    measure("lines", name, schedule, size, piece, lane)
     for case, sizes in cases(gpus):
         path = folder / f"{case.name}.json"
         if path.exists():
-            schedule, threads = read_schedule(path), case.threads(gpus)
+            schedule, lane = read_schedule(path), case.lane(gpus)
             for size in sizes:
-                measure("cases", case.name, schedule, size, piece_for(schedule, size, threads), threads)
-    if notes.out_of_time:
+                measure("cases", case.name, schedule, size, piece_for(schedule, size, lane), lane)
+    if time.monotonic() > deadline:
         print("out of time; run again to go on")
 
 

@@ -7,6 +7,7 @@ Every table is computed here from the result files; the text around them holds t
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def size_text(size: int) -> str:
+    if size < MIB:
+        return f"{size >> 10} KiB"
     return f"{size >> 30} GiB" if size >= 1 << 30 else f"{size >> 20} MiB"
 
 
@@ -56,8 +59,9 @@ def where(results: Mapping[str, Any]) -> str:
         made = content.get("provenance")
         if made is not None:
             gpus = f"{len(made['gpus'])} x {made['gpus'][0]}"
-            rows.append((name, made["date"][:10], gpus, made["driver"], made["cupy"], f"`{made['command']}`"))
-    return table(("result", "date", "GPUs", "driver", "CuPy", "command"), rows)
+            made_by = (made["driver"], made["cupy"], made.get("commit", "unknown")[:7], f"`{made['command']}`")
+            rows.append((name, made["date"][:10], gpus, *made_by))
+    return table(("result", "date", "GPUs", "driver", "CuPy", "commit", "command"), rows)
 
 
 def ways(content: Row) -> str:
@@ -87,7 +91,8 @@ def errors(rows: Sequence[Row]) -> str:
     keys: list[tuple[str, Callable[[Row], str]]] = [
         ("everything", lambda row: ""),
         ("size", lambda row: size_text(row["size_bytes"])),
-        ("", lambda row: "on 128-byte boundaries" if row["aligned"] else "off 128-byte boundaries"),
+        ("", lambda row: "two devices on a GPU" if row["lane_GBps"] else "one device on a GPU"),
+        ("", lambda row: parts_of(row)[0]),
         ("", lambda row: " ".join(parts_of(row)[2:]).split("-")[0].replace("_skewed", "").replace("_degraded", "")),
     ]
     lines = []
@@ -109,19 +114,19 @@ def verdict(rows: Sequence[Row]) -> tuple[float, float]:
     return median(off), max(off)
 
 
-def speedups(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Packed trees over rings at the largest size, for every part that has both."""
+def speedups(rows: Sequence[Row], base: str = "rings") -> list[dict[str, Any]]:
+    """Packed trees over `base` at the largest size, for every part that has both."""
     found: dict[tuple[str, str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         machine, members, collective, algorithm = parts_of(row)
-        if algorithm in ("rings", "packed") and "+" not in members:
+        if algorithm in (base, "packed") and "+" not in members:
             held = found[machine, members, collective].get(algorithm)
             if held is None or row["size_bytes"] > held["size_bytes"]:
                 found[machine, members, collective][algorithm] = row
     lines = []
     for (machine, members, collective), both in sorted(found.items()):
-        if len(both) == 2 and both["rings"]["size_bytes"] == both["packed"]["size_bytes"]:
-            rings, packed = both["rings"], both["packed"]
+        if len(both) == 2 and both[base]["size_bytes"] == both["packed"]["size_bytes"]:
+            rings, packed = both[base], both["packed"]
             exact = Fraction(packed["lanes_exact"]) / Fraction(rings["lanes_exact"])
             lines.append(
                 {
@@ -137,9 +142,9 @@ def speedups(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return lines
 
 
-def speedup_table(rows: Sequence[Row]) -> str:
+def speedup_table(rows: Sequence[Row], base: str = "rings") -> str:
     lines = []
-    for x in speedups(rows):
+    for x in speedups(rows, base):
         off = f"{100 * (x['measured'] / float(x['exact']) - 1):+.1f} %"
         head = (x["machine"], "-".join(x["members"]), x["collective"], size_text(x["size_bytes"]))
         lines.append((*head, str(x["exact"]), f"{x['predicted']:.3f}", f"{x['measured']:.3f}", off))
@@ -190,16 +195,89 @@ def tenants(rows: Sequence[Row]) -> str:
     return table(("tenant", "collective", "channels", *heads, "simulated, 1 GiB", "exact"), lines)
 
 
+# NVLink lanes between the two GPUs of a tenant (DGX-1V).
+TENANT_LANES = {"01": 1, "03": 2}
+
+
+def published(folder: Path) -> dict[tuple[str, str, int], float]:
+    """Blink+'s measured speedups at 1 GiB (tests/golden/blinkplus_measured.csv), by tenant, collective and channels."""
+    rates: dict[tuple[str, str, int], float] = {}
+    with (folder / "tests" / "golden" / "blinkplus_measured.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["size_MiB"] == "1024":
+                tenant = row["tenant"].replace(",", "")
+                channels = TENANT_LANES[tenant] + int(row["n_side_channels"])
+                rates[tenant, row["operation"], channels] = float(row["bw_GBps"])
+    return {key: rate / rates[*key[:2], TENANT_LANES[key[0]]] for key, rate in rates.items()}
+
+
+def sets(content: Row, folder: Path) -> str:
+    """Blink+ with NCCL's communicators: several chains over one."""
+    time = {
+        (one["set"], row["size_bytes"]): median(row["times_s"])
+        for one in content["sets"]
+        for row in one.get("rows", [])
+    }
+    seen = published(folder)
+    lines = []
+    for one in content["sets"]:
+        head, _, channels = one["set"].rpartition("-")
+        _, members, collective, _ = one["set"].split("_")
+        tenant = members.partition("+")[0]
+        if len(one["chains"]) == 1:
+            continue
+        ratios = {}
+        for (name, size), seconds in time.items():
+            if name == one["set"] and (f"{head}-1ch", size) in time:
+                ratios[size] = time[f"{head}-1ch", size] / seconds
+        cells = [f"{ratio:.2f}" for _, ratio in sorted(ratios.items())]
+        rate = f"{max(ratios) / time[one['set'], max(ratios)] / 1e9:.1f}" if ratios else "-"
+        there = seen.get((tenant, collective, int(channels.removesuffix("ch"))))
+        chains = ", ".join(one["chains"])
+        lines.append(("-".join(tenant), collective, chains, *cells, rate, "-" if there is None else f"{there:.2f}"))
+    heads = [size_text(MIB << power) for power in (0, 2, 4, 6, 8, 10)]
+    return table(("tenant", "collective", "chains", *heads, "GB/s, 1 GiB", "published, 1 GiB"), lines)
+
+
+def lane_text(kind: str, lane: Row) -> str:
+    """A sentence about a kind of lane."""
+    name = "A lane" if kind == "full" else f"A lane held to {kind} GB/s"
+    us = {key: f"{lane[key] * 1e6:.1f} us" for key in ("overhead_s", "passing_s", "latency_s", "turn_s", "launch_s")}
+    return (
+        f"{name}: {lane['rates'][str(64 * MIB)] / 1e9:.1f} GB/s at 64 MiB, {us['overhead_s']} of overhead a piece and "
+        f"{us['passing_s']} more if it was received, {us['latency_s']} to the next GPU; a sum at "
+        f"{lane['sum_rate'] / 1e9:.1f} GB/s and {us['turn_s']} until it is on its way; {us['launch_s']} once (the "
+        f"lines themselves: median error {100 * lane['median']:.1f} %, worst {100 * lane['worst']:.1f} %)."
+    )
+
+
 def mxnet(rows: Sequence[Row]) -> str:
     """One tree against one per GPU."""
-    time = {(*parts_of(row), row["size_bytes"]): row["measured_s"] for row in rows}
-    lines = []
+    time = {(*parts_of(row), row["size_bytes"]): (row["measured_s"], row["predicted_s"]) for row in rows}
+    ratios: dict[tuple[str, str], dict[int, tuple[float, float]]] = defaultdict(dict)
     for machine, members, collective, algorithm, size in sorted(time):
         single = time.get((machine, members, collective, "mxnet-single", size))
         if algorithm == "mxnet" and single is not None:
-            ratio = single / time[machine, members, collective, algorithm, size]
-            lines.append((machine, "-".join(members), size_text(size), f"{ratio:.2f}"))
-    return table(("machine", "GPUs", "size", "many trees over one, measured"), lines)
+            many = time[machine, members, collective, algorithm, size]
+            ratios[machine, members][size] = (single[0] / many[0], single[1] / many[1])
+    sizes = sorted({size for found in ratios.values() for size in found})
+    lines = []
+    for (machine, members), found in sorted(ratios.items()):
+        cells = [f"{found[size][0]:.2f}" if size in found else "-" for size in sizes]
+        lines.append((machine, "-".join(members), *cells, f"{found[max(found)][1]:.2f}"))
+    header = ("machine", "GPUs", *map(size_text, sizes), f"simulated, {size_text(sizes[-1])}" if sizes else "")
+    return table(header, lines)
+
+
+def aurora(rows: Sequence[Row]) -> str:
+    """Half a node: the projection's hierarchy beside the best trees and rings."""
+    lines = []
+    for row in sorted(rows, key=lambda row: (row["size_bytes"], row["case"])):
+        machine, _, _, algorithm = parts_of(row)
+        if machine == "aurora":
+            times = (f"{1e6 * row['predicted_s']:.0f}", f"{1e6 * row['measured_s']:.0f}", f"{100 * error(row):+.1f} %")
+            lines.append((algorithm, size_text(row["size_bytes"]), row["lanes_exact"], *times))
+    return table(("schedule", "size", "rate, lanes", "simulated, us", "measured, us", "off"), lines)
 
 
 def full_speed(content: Row) -> list[dict[str, Any]]:
@@ -221,6 +299,8 @@ def full_speed_table(content: Row) -> str:
     for x in full_speed(content):
         ours, nccl = x["ours"], x["nccl"]
         how = f"{ours['algorithm']}, {ours['slices']} x {ours['piece_bytes'] >> 10} KiB"
+        if ours.get("protocol") == "ll128":
+            how = f"{ours['algorithm']} ll128, {ours['slices']}"
         rates = (f"{nccl['busbw_GBps']:.1f}", f"{ours['busbw_GBps']:.1f}")
         ends = (f"{100 * x['ratio']:.0f} %", f"{100 * x['spread']:.1f} %")
         lines.append((nccl["collective"], size_text(nccl["size_bytes"]), *rates, how, *ends))
@@ -270,17 +350,20 @@ def text(results: Path) -> str:
     for name, content in found.items():
         if name.startswith("emulated-") and name.endswith("-predicted"):
             rows = content["rows"]
-            lane, other = content["lane"], content["unaligned_lane"]
-            said = " A lane off 128-byte boundaries: ".join(
-                f"{x['rate'] / 1e9:.2f} GB/s, {x['overhead_s'] * 1e6:.2f} us of overhead a piece, a sum takes "
-                f"{x['sum_s'] * 1e6:.1f} us more (the lines themselves: median error {100 * x['median']:.1f} %, worst "
-                f"{100 * x['worst']:.1f} %)."
-                for x in (lane, other)
-            )
-            parts += [f"## Emulated machines ({name})", _EMULATED, f"A lane: {said}", errors(rows)]
+            lanes = [lane_text(kind, lane) for kind, lane in content["lanes"].items()]
+            gpus = name.split("-")[1].removesuffix("gpu")
+            chains = found.get(f"nccl-sets-{gpus}gpu")
+            parts += [f"## Emulated machines ({name})", _EMULATED, *lanes, errors(rows)]
             parts += [f"![predicted against measured](pictures/{name}.png)"]
-            parts += ["### Trees over rings", _RATIOS, speedup_table(rows), "### Controls", _CONTROLS]
-            parts += [control_table(rows), "### Blink+", _TENANTS, tenants(rows), "### MXNet", _MXNET, mxnet(rows)]
+            parts += ["### Trees over rings", _RATIOS, speedup_table(rows)]
+            if speedups(rows, "nccl"):
+                parts += ["### Trees over the rings of NCCL", _NCCL_RINGS, speedup_table(rows, "nccl")]
+            parts += ["### Controls", _CONTROLS, control_table(rows), "### Blink+", _TENANTS, tenants(rows)]
+            if chains is not None:
+                parts += ["### Blink+ with NCCL", _SETS, sets(chains, HERE.parent)]
+            parts += ["### MXNet", _MXNET, mxnet(rows)]
+            if any(parts_of(row)[0] == "aurora" for row in rows):
+                parts += ["### Half a node of Aurora", _AURORA, aurora(rows)]
     for name, content in found.items():
         if name.startswith("full-speed-") and "ours" in content:
             gpus = len(content["provenance"]["gpus"])
@@ -297,11 +380,14 @@ _WAYS = """\
 Time = alpha + bytes / rate, fitted to four sizes from 64 KiB to 64 MiB; rates count the bytes of all peers. "Reduce"
 adds two local vectors on the way. Alpha holds the launch of a kernel or of a copy."""
 _EMULATED = """\
-Parts of a DGX-1P and a DGX-1V, every lane of an NVLink one thread block, no other way out of a GPU. What a lane is was
+DGX-1P, DGX-1V, parts of them and half a node of Aurora, every lane of a link one thread block, no other way out of a
+GPU. Machines with more devices than there are GPUs run two on a GPU, never two that share a link. What a lane is was
 fitted to lines of two to four GPUs; every case is then a simulation of its schedule with these numbers."""
 _RATIOS = """\
 The exact ratio is that of the schedules' rates, lane by lane, as in the table of subsets of Blink (2018 short paper,
 section 2)."""
+_NCCL_RINGS = """\
+Allreduces over the rings that NCCL 2.28 would choose on the real machine (`blinksim.nccl`), at the same rates."""
 _CONTROLS = """\
 Skewed: the first tree carries twice its share, so its links are over-subscribed. Degraded: the widest link in use
 keeps one lane. Simulated and measured factors are both to the sound machine, at the same size."""
@@ -309,24 +395,32 @@ _TENANTS = """\
 Speedup of two GPUs of a DGX-1V with two idle helpers over the same two alone, by channels. The Blink+ report (section
 4.3) has, at 1 GiB on real machines, 2.91 (broadcast) and 2.59 (allreduce) for the tenant 0-1 and 1.39 and 1.29 for the
 tenant 0-3. Small messages gain less, because the ways through helpers are longer."""
-_MXNET = "Above 1 many trees win. They gain most where one tree leaves many lanes idle."
+_SETS = """\
+The same chains as NCCL communicators of their own (`blinksim export --format nccl-graph-set`), on the GPUs as they are:
+a chain is one channel, which moves 22 GB/s here as a lane does on a V100. Speedup over the lanes between the two GPUs
+alone, of which the tenant 0-3 has two. Published: the Blink+ report's on V100s (section 4.3)."""
+_MXNET = """\
+One push and pull of the whole vector, time over one tree to time over one tree per GPU: above 1 many trees win. They
+gain most where one tree leaves many lanes idle, and lose where they share lanes or where pieces become small."""
+_AURORA = """\
+Three cards of two tiles; MDFI counts as four lanes of an Xe link (220 GB/s against 53, nominal). Hierarchical: halves
+over MDFI, exchange within a plane over Xe links, and back (projection, section 3.1)."""
 _FULL = """\
 Out of place, float32, busbw in GB/s; NCCL without NVLS, same process and same events, one after the other. "By" is the
 algorithm with its slices and pieces. Spread: slowest minus fastest of 20 iterations, to the median."""
 _LIMITS = """\
-- Allreduces of 16 MiB come out too fast in the simulation, by some tens of microseconds. The cause is not known. The
-  order of service is not it: a wire serves its trees evenly and the simulation serves pieces as they arrive, but a
-  replay of the programs in the wires' own order comes out too fast by as much.
-- Adding up is a fixed delay per piece in the model; on the GPU it depends on the piece and on the number of sources.
-- Cases whose chunks do not begin on multiples of 128 bytes (thirds of the vector) ran up to 16 % slower than the first
-  lane says. The second lane covers that on average only: it was measured with 24 chunks that lie far apart in memory.
-  Chunks are cut at such multiples by now; results made before say `"aligned": false`.
+- Every piece of a lane waits until all of it has arrived (a system-wide fence), so that what a piece costs beside its
+  bytes is set by the fence; with many lanes busy at once it takes longer, which the model leaves out.
+- A lane is described by averages of its sends: whether a piece was received before, and whether it is added up.
+- Where two devices share a GPU, they share its caches and its port. The lanes are slowed down so that the port has
+  room, but copies, sums and flags of the two still meet.
 - Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
+- Flags behind the data (`simple`) cost a pipeline 10 us and more for every GPU that passes data on: enough has to be
+  under way to keep all 18 links of a port busy. Packets (`ll128`) cost 2 us, and a sixteenth of the rate. From 64 MiB
+  to 256 MiB neither reaches NCCL's broadcast and reduce on more than two GPUs.
 - On three GPUs, the slices of a reducescatter of a power of two begin at different distances from a 16-byte boundary,
   and our kernel then moves single elements. NCCL's own tests round sizes so that this does not happen, and so does
-  `full_speed.py` by now; results with a `used_bytes` were made so.
-- Broadcast and reduce from 1 to 64 MiB: every hop of ours costs a system-wide fence and a flag; NCCL's protocols for
-  small data pack flags with the data."""
+  `full_speed.py`; results with a `used_bytes` were made so."""
 
 
 def main() -> None:
