@@ -16,7 +16,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -273,7 +273,9 @@ def piece_for(schedule: Schedule, size: int, lane: int | None) -> int:
     return min(MIB, max(16 << 10, 1 << round(math.log2(best))))
 
 
-def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations: int) -> None:
+def run(
+    folder: Path, gpus: int, out: Path, budget: float, only: str, iterations: int, lanes: Sequence[int | None]
+) -> None:
     from notes import Notebook, provenance
 
     from blinksim.execute import execute
@@ -288,7 +290,7 @@ def run(folder: Path, gpus: int, out: Path, budget: float, only: str, iterations
 
     def measure(part: str, name: str, schedule: Schedule, size: int, piece: int, lane: int | None) -> None:
         keys, notes = {"case": name, "size_bytes": size, "piece_bytes": piece, "lane_GBps": lane}, every[lane]
-        if notes.out_of_time or notes.has(part, **keys) or only not in name:
+        if notes.out_of_time or lane not in lanes or notes.has(part, **keys) or only not in name:
             return
         place = places(schedule.topology, gpus) if schedule.topology.ranks > gpus else None
         cut = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece, "gpus": place, "apart": True}
@@ -326,12 +328,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--budget", type=float, default=200, help="seconds after which no further run begins")
     parser.add_argument("--only", default="", help="run only what has this in its name")
+    parser.add_argument("--lanes", choices=("full", "half", "both"), default="both", help="one device on a GPU, or two")
     parser.add_argument("--iterations", type=int, default=8)
     options = parser.parse_args()
     if options.make:
         make(options.make, options.gpus)
     elif options.schedules:
-        run(options.schedules, options.gpus, options.out, options.budget, options.only, options.iterations)
+        lanes = {"full": (FULL,), "half": (HALF,), "both": (FULL, HALF)}[options.lanes]
+        run(options.schedules, options.gpus, options.out, options.budget, options.only, options.iterations, lanes)
     else:
         parser.error("give --make FOLDER or --schedules FOLDER")
 
