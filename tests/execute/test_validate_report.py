@@ -79,8 +79,12 @@ def test_ratios_of_trees_to_rings_are_the_published_ones(report: ModuleType, pre
             for members in (row["subset"].replace("-", ""), *row["members"].split()):
                 published[row["machine"], members] = row
     found = report.speedups(predicted["rows"])
-    assert len(found) >= 14
+    assert len(found) >= 35
     for line in found:
+        if line["machine"] == "aurora":
+            # Rings keep to one Xe link a hop and share it; trees use both of a tile's, and MDFI beside.
+            assert line["exact"] == Fraction(5, 2)
+            continue
         machine = {"dgx1-p100": "DGX-1P", "dgx1-v100": "DGX-1V"}[line["machine"]]
         row = published[machine, line["members"]]
         wanted = float(row[f"tree_over_ring_{line['collective']}"])
