@@ -119,7 +119,7 @@ class Kernels:
         self.cupy, self.threads = require_cupy(), threads
         if threads % WARP or not WARP <= threads <= THREADS:
             raise InputError(f"a block has {WARP} to {THREADS} threads, in steps of {WARP}; not {threads}")
-        source = kernel_source(program.kind, op)
+        source = kernel_source(program.kind, op, program.packets)
         self.run = {gpu: load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
         shared = max(list(gpus).count(gpu) for gpu in gpus)
         self.blocks = (

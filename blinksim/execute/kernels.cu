@@ -1,6 +1,7 @@
 // Interprets the tables of blinksim/execute/tables.py: one launch per GPU and collective, one thread block per queue and
 // slice. Needs no headers. The compiler is told ELEMENT (the stored type), WIDE (what is computed with), CONVERT
-// (0 none, 1 IEEE half, 2 bfloat16, both kept as unsigned short) and REDUCE (0 sum, 1 prod, 2 min, 3 max).
+// (0 none, 1 IEEE half, 2 bfloat16, both kept as unsigned short), REDUCE (0 sum, 1 prod, 2 min, 3 max) and PACKETS (1 if
+// programs are of packets).
 // All blocks of all GPUs must be resident at once; the host checks that. A wait that takes too long is recorded in
 // `error`, and then every block of that GPU leaves at its next wait, so that no launch runs for ever.
 
@@ -10,7 +11,6 @@ struct alignas(16) Cell { u64 w[2]; };  // an eighth of a line
 
 #ifndef BLINKSIM_HOST  // a host build brings these along, with threads for blocks
 #define DEVICE static __device__ __forceinline__
-#define APART static __device__ __noinline__  // inlined where it is called, it would be compiled four times
 #define DEVICE_METHOD __device__ __forceinline__
 #define SHARED __shared__
 #define KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
@@ -137,7 +137,7 @@ DEVICE void move_lines(char* const* source, char* const* target, int targets, i6
   i64 at = threadIdx.x;
   for (; at + (U - 1) * stride < lines; at += U * stride)
     move_round<N, U, true>(source, target, targets, at, U, stride);
-  constexpr int REST = N < 3 ? U / 2 : 1;
+  constexpr int REST = N == 1 ? U / 2 : 1;  // more would not fit into registers
   for (; at < lines; at += REST * stride)
     move_round<N, REST, REST == 1>(source, target, targets, at, (int)((lines - at + stride - 1) / stride), stride);
 }
@@ -230,24 +230,64 @@ constexpr int CACHE_WORDS = 2048;
 // Addresses in an inbox have this bit set.
 constexpr i64 IN_INBOX = 1LL << 62;
 
-// queue: the ops of one queue and, behind them, the addresses that they name by position.
-// inbox: from an address in an inbox to the half of it that this launch uses. pace: the least cycles for a KiB, or 0.
-struct Run { const i64* queue; i64 unit, piece_units, inbox, pace; u64 base, timeout; u64* error; };
+// queue: the ops of one queue and, behind them, the addresses that they name by position. inbox: from an address in an
+// inbox to the half of it that this launch uses. pace: the least cycles for a KiB, or 0.
+struct Run {
+  const i64* queue;
+  int ops, slice, slices, unit, piece_units, pace;
+  i64 inbox;
+  u64 base, timeout;
+  u64* error;
+  DEVICE_METHOD const i64* op(int number) const { return queue + 1 + OP_WORDS * number; }
+};
+
+// The units of a chunk that a slice works on; a chunk has fewer than 2^31, of 128 bytes each.
+struct Part { int first, last; };
+
+DEVICE Part part_of(const Run& run, const i64* op) {
+  const i64 units = (op[LENGTH] + run.unit - 1) / run.unit;
+  return {(int)(units * run.slice / run.slices), (int)(units * (run.slice + 1) / run.slices)};
+}
+DEVICE int pieces_of(const Run& run, Part part) {
+  return (part.last - part.first + run.piece_units - 1) / run.piece_units;
+}
+DEVICE bool stores(const i64* op) { return op[OP_WORDS + TARGETS_AT] > op[TARGETS_AT]; }
+
+// What a block does next: an op by its place in the queue. ready: its flags have been seen already.
+struct Turn { int op, piece; Part part; bool ready; };
+
+// The turns of a queue in a fixed order. By key: all pieces of an op, then the next op. In waves: piece `wave - key` of
+// every op, then the next wave. Nothing follows the ops that only wait, so they come last, with their last piece.
+struct Walk {
+  int at, wave;
+  bool waves, more, waiting;
+  DEVICE_METHOD bool next(const Run& run, Turn& turn) {
+    for (;; ++at) {
+      if (at == run.ops) {
+        if (waiting) return false;
+        waiting = !(waves && more), at = 0, more = false, ++wave, turn.op = -1;
+        if (run.ops == 0) return false;
+      }
+      const i64* op = run.op(at);
+      if (stores(op) == waiting) continue;
+      const bool same = turn.op == at;
+      if (!same) turn.part = part_of(run, op);
+      const int pieces = pieces_of(run, turn.part);
+      const int piece = waiting ? pieces - 1 : waves ? wave - (int)op[KEY] : same ? turn.piece + 1 : 0;
+      more |= piece + 1 < pieces;
+      turn.op = at, turn.piece = piece;
+      if (piece < 0 || piece >= pieces) continue;
+      if (waiting || waves) ++at;
+      return true;
+    }
+  }
+};
+
+#if PACKETS
+// --- packets: four lines, which hold 480 bytes of data and each the number of their launch -----------------------------
 
 // Bytes of data in a packet, and of a cell; cells of a packet.
 constexpr int DATA = 480, CELL = 16, CELLS = 32;
-
-// The units of a chunk that a slice works on.
-struct Part { i64 first, last; };
-
-DEVICE Part part_of(const i64* op, i64 unit, i64 slice, i64 slices) {
-  const i64 units = (op[LENGTH] + unit - 1) / unit;
-  return {units * slice / slices, units * (slice + 1) / slices};
-}
-DEVICE i64 pieces_of(Part part, i64 piece_units) { return (part.last - part.first + piece_units - 1) / piece_units; }
-DEVICE bool stores(const i64* op) { return op[OP_WORDS + TARGETS_AT] > op[TARGETS_AT]; }
-
-// --- packets: four lines, which hold 480 bytes of data and each the number of their launch -----------------------------
 
 // Where a cell's data are in the vector. A packet begins with the cells that are not the last of their line, so
 // that they lie on multiples of 16 bytes in vectors as well; the halves of the last ones follow.
@@ -308,7 +348,7 @@ DEVICE u64 combine_words(u64 a, u64 b) {
 // Reduces a piece of N sources and stores it to every target, U cells of each source in flight per thread. Every warp goes
 // on as soon as its own lines are there. False if it must leave. none: poison.
 template <int N, int U>
-APART bool move_packets(const Run& run, const i64* op, i64 piece, i64 begin, i64 end, bool none) {
+DEVICE bool move_packets(const Run& run, const i64* op, int piece, i64 begin, i64 end, bool none) {
   const i64 *source = run.queue + op[SOURCES_AT], *target = run.queue + op[TARGETS_AT];
   const int targets = (int)(op[OP_WORDS + TARGETS_AT] - op[TARGETS_AT]), stride = blockDim.x;
   const u64 launch = run.base;
@@ -366,7 +406,7 @@ APART bool move_packets(const Run& run, const i64* op, i64 piece, i64 begin, i64
   return true;
 }
 
-DEVICE bool move_packets(const Run& run, const i64* op, int sources, i64 piece, i64 begin, i64 end) {
+DEVICE bool move_packets(const Run& run, const i64* op, int sources, int piece, i64 begin, i64 end) {
   switch (sources) {
     case 0: return move_packets<1, 1>(run, op, piece, begin, end, true);
     case 1: return move_packets<1, 2>(run, op, piece, begin, end, false);
@@ -379,40 +419,46 @@ DEVICE bool move_packets(const Run& run, const i64* op, int sources, i64 piece, 
     default: return move_packets<8, 1>(run, op, piece, begin, end, false);
   }
 }
+#endif
 
-// One piece of one op, by the whole block. False if the block must leave. ready: its flags have been seen already.
-APART bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part part, bool ready = false) {
+// One piece of one op, by the whole block. False if the block must leave. Called in one place only: inlined there, it
+// keeps its state in registers.
+DEVICE bool run_piece(const Run& run, const Turn& turn) {
   SHARED char* source[MOST_SOURCES];
   SHARED char* target[MOST_TARGETS];
-  const i64 *queue = run.queue, *next = op + OP_WORDS;
+  const i64 *queue = run.queue, *op = run.op(turn.op), *next = op + OP_WORDS;
   const int sources = (int)(next[SOURCES_AT] - op[SOURCES_AT]), targets = (int)(next[TARGETS_AT] - op[TARGETS_AT]);
   const int waits = (int)(next[WAITS_AT] - op[WAITS_AT]), signals = (int)(next[SIGNALS_AT] - op[SIGNALS_AT]);
-  const i64 low = part.first + piece * run.piece_units;
-  const i64 high = low + run.piece_units < part.last ? low + run.piece_units : part.last;
-  const i64 begin = low * run.unit, end = high * run.unit < op[LENGTH] ? high * run.unit : op[LENGTH];
+  const int piece = turn.piece, low = turn.part.first + piece * run.piece_units;
+  const int high = turn.part.last - low < run.piece_units ? turn.part.last : low + run.piece_units;
+  const i64 begin = (i64)low * run.unit, end = (i64)high * run.unit < op[LENGTH] ? (i64)high * run.unit : op[LENGTH];
   const u64 count = run.base + (u64)piece + 1;
   int fine = 1;
-  for (int i = ready ? waits : threadIdx.x; i < waits; i += blockDim.x)
-    fine &= wait_for((const u64*)queue[op[WAITS_AT] + i] + slice, count, run.timeout, run.error, op[NUMBER], piece);
-  for (int i = threadIdx.x; i < sources; i += blockDim.x)
-    source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
-  for (int i = threadIdx.x; i < targets; i += blockDim.x)
-    target[i] = (char*)queue[op[TARGETS_AT] + i] + begin * (i64)sizeof(ELEMENT);
-  if (run.unit * (i64)sizeof(ELEMENT) == DATA && targets) {
+  for (int i = turn.ready ? waits : threadIdx.x; i < waits; i += blockDim.x)
+    fine &= wait_for((const u64*)queue[op[WAITS_AT] + i] + run.slice, count, run.timeout, run.error, op[NUMBER], piece);
+#if PACKETS
+  if (targets) {
     // Nobody else of the block need be waited for, unless flags are in play after all.
     if (waits && !__syncthreads_and(fine)) return false;
     fine = move_packets(run, op, sources, piece, begin, end);
     if (signals ? !__syncthreads_and(fine) : !fine) return false;
-  } else {
-    if (!__syncthreads_and(fine)) return false;
-    const u64 start = run.pace ? cycles() : 0;
-    if (targets) move(source, sources, target, targets, end - begin);
-    __syncthreads();
-    if (run.pace)
-      for (const u64 least = (u64)((end - begin) * (i64)sizeof(ELEMENT) * run.pace / 1024); cycles() - start < least;) {}
+  } else if (!__syncthreads_and(fine)) {
+    return false;
   }
+#else
+  for (int i = threadIdx.x; i < sources; i += blockDim.x)
+    source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
+  for (int i = threadIdx.x; i < targets; i += blockDim.x)
+    target[i] = (char*)queue[op[TARGETS_AT] + i] + begin * (i64)sizeof(ELEMENT);
+  if (!__syncthreads_and(fine)) return false;
+  const u64 start = run.pace ? cycles() : 0;
+  if (targets) move(source, sources, target, targets, end - begin);
+  __syncthreads();
+  if (run.pace)
+    for (const u64 least = (u64)((end - begin) * (i64)sizeof(ELEMENT) * run.pace / 1024); cycles() - start < least;) {}
+#endif
   for (int i = threadIdx.x; i < signals; i += blockDim.x)
-    store_release((u64*)queue[op[SIGNALS_AT] + i] + slice, count);
+    store_release((u64*)queue[op[SIGNALS_AT] + i] + run.slice, count);
   return true;
 }
 
@@ -420,61 +466,64 @@ APART bool run_piece(const Run& run, const i64* op, i64 slice, i64 piece, Part p
 constexpr int MOST_READY = 512;
 
 // The first wait of an op that does not hold yet for one piece, or null.
-DEVICE const u64* missing(const Run& run, const i64* op, i64 slice, u64 count) {
+DEVICE const u64* missing(const Run& run, const i64* op, u64 count) {
   for (i64 i = op[WAITS_AT]; i < op[OP_WORDS + WAITS_AT]; ++i) {
-    const u64* flag = (const u64*)run.queue[i] + slice;
+    const u64* flag = (const u64*)run.queue[i] + run.slice;
     if (load_acquire(flag) < count) return flag;
   }
   return nullptr;
 }
 
-// Runs the ops of a queue, always the ready one with the smallest share of its pieces done: nobody waits for what is
-// late while there is something else to do, and ops of different length finish together. False if the block must leave.
-DEVICE bool run_ready(const Run& run, const i64* first_op, int ops, i64 slice, i64 slices) {
-  SHARED int done[MOST_READY], count[MOST_READY];
-  SHARED u64 best, idle_since;
-  for (int i = threadIdx.x; i < ops; i += blockDim.x) {
-    const i64* op = first_op + OP_WORDS * i;
-    done[i] = 0, count[i] = (int)pieces_of(part_of(op, run.unit, slice, slices), run.piece_units);
+// The turns of a queue whose ops are taken as they get ready, always the one with the smallest share of its pieces done:
+// nobody waits for what is late while there is something else to do, and ops of different length finish together.
+struct Choice {
+  int *done, *count;  // pieces of each op, in shared memory
+  u64 *best, *idle_since;
+  DEVICE_METHOD void begin(const Run& run) {
+    for (int i = threadIdx.x; i < run.ops; i += blockDim.x)
+      done[i] = 0, count[i] = pieces_of(run, part_of(run, run.op(i)));
+    if (threadIdx.x == 0) *idle_since = 0;
   }
-  if (threadIdx.x == 0) idle_since = 0;
-  for (;;) {
-    if (threadIdx.x == 0) best = ~0ULL;
-    __syncthreads();
-    int left = 0;
-    for (int i = threadIdx.x; i < ops; i += blockDim.x) {
-      if (done[i] >= count[i]) continue;
-      left = 1;
-      if (!missing(run, first_op + OP_WORDS * i, slice, run.base + (u64)done[i] + 1))
-        atomicMin(&best, ((u64)done[i] << 20) / (u64)count[i] << 10 | (u64)i);
-    }
-    if (!__syncthreads_or(left)) return true;
-    const u64 chosen = best;
-    if (chosen != ~0ULL) {
-      const int i = (int)(chosen & 1023);
-      const i64* op = first_op + OP_WORDS * i;
-      if (!run_piece(run, op, slice, done[i], part_of(op, run.unit, slice, slices), true)) return false;
-      if (threadIdx.x == 0) ++done[i], idle_since = 0;
-      continue;
-    }
-    int fine = 1;
-    if (threadIdx.x == 0) {
-      const u64 now = nanoseconds();
-      if (!idle_since) idle_since = now;
-      if (*(volatile u64*)run.error) fine = 0;
-      else if (now - idle_since > run.timeout) {
-        int i = 0;
-        while (done[i] >= count[i]) ++i;  // ops stand by key: the first is what the others wait for
-        const i64* op = first_op + OP_WORDS * i;
-        const u64 wanted = run.base + (u64)done[i] + 1;
-        const u64* flag = missing(run, op, slice, wanted);
-        report(run.error, op[NUMBER], done[i], wanted, flag ? load_acquire(flag) : wanted);
-        fine = 0;
+  // 1 with a turn, 0 if none is left, -1 if the block must leave.
+  DEVICE_METHOD int next(const Run& run, Turn& turn) {
+    for (;;) {
+      if (threadIdx.x == 0) *best = ~0ULL;
+      __syncthreads();
+      int left = 0;
+      for (int i = threadIdx.x; i < run.ops; i += blockDim.x) {
+        if (done[i] >= count[i]) continue;
+        left = 1;
+        if (!missing(run, run.op(i), run.base + (u64)done[i] + 1))
+          atomicMin(best, ((u64)done[i] << 20) / (u64)count[i] << 10 | (u64)i);
       }
+      if (!__syncthreads_or(left)) return 0;
+      const u64 chosen = *best;
+      if (chosen != ~0ULL) {
+        const int i = (int)(chosen & 1023);
+        turn = {i, done[i], part_of(run, run.op(i)), true};
+        __syncthreads();
+        if (threadIdx.x == 0) ++done[i], *idle_since = 0;
+        return 1;
+      }
+      int fine = 1;
+      if (threadIdx.x == 0) {
+        const u64 now = nanoseconds();
+        if (!*idle_since) *idle_since = now;
+        if (*(volatile u64*)run.error) fine = 0;
+        else if (now - *idle_since > run.timeout) {
+          int i = 0;
+          while (done[i] >= count[i]) ++i;  // ops stand by key: the first is what the others wait for
+          const i64* op = run.op(i);
+          const u64 wanted = run.base + (u64)done[i] + 1;
+          const u64* flag = missing(run, op, wanted);
+          report(run.error, op[NUMBER], done[i], wanted, flag ? load_acquire(flag) : wanted);
+          fine = 0;
+        }
+      }
+      if (!__syncthreads_and(fine)) return -1;
     }
-    if (!__syncthreads_and(fine)) return false;
   }
-}
+};
 
 // Moves `count` elements once, every block a part of its own: sources and targets are addresses in any GPU's memory.
 KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
@@ -494,56 +543,39 @@ KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
 // queues, stride: as in the table, so that the queue can be fetched together with the head. epoch: 1 for the first launch
 // over these tables, one more for each further one. timeout: nanoseconds.
 KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 timeout, u64* error) {
-  // This block's queue. A GPU without ops may still be stored to, and only announces itself.
+  const i64 *herald = table + HEAD_WORDS + stride * queues, told = table[TOLD], awaited = table[AWAITED];
+  const int unit = (int)table[UNIT], slices = (int)table[SLICES], order = (int)table[ORDER];
+  const int piece_units = (int)table[PIECE_UNITS], pace = (int)table[PACE];
+  const i64 half = table[INBOX_BYTES];
+  // Scratch and outputs of the previous launch may be overwritten once their owner has begun this one: every GPU
+  // announces itself to those that store to it, and waits for those that it stores to. Inboxes have two halves, used in
+  // turn: it is enough that a GPU that gets packets has begun the previous launch, and so is done with the one before.
+  if (blockIdx.x == 0)
+    for (int i = threadIdx.x; i < told; i += blockDim.x) store_release((u64*)herald[i], epoch);
+  // While the others answer: this block's queue. A GPU without ops may still be stored to, and only announces itself.
   SHARED i64 cache[CACHE_WORDS];
-  const i64 number = queues ? blockIdx.x % queues : 0, slice = queues ? blockIdx.x / queues : 0;
+  const int number = queues ? blockIdx.x % (int)queues : 0, slice = queues ? blockIdx.x / (int)queues : 0;
   const i64* const words = table + HEAD_WORDS + stride * number;
   const bool cached = stride <= CACHE_WORDS;
   if (cached && queues)
     for (i64 i = threadIdx.x; i < stride; i += blockDim.x) cache[i] = words[i];
-  // Scratch and outputs of the previous launch may be overwritten once their owner has begun this one: every GPU
-  // announces itself to those that store to it, and waits for those that it stores to. Inboxes have two halves, used in
-  // turn: it is enough that a GPU that gets packets has begun the previous launch, and so is done with the one before.
-  const i64 unit = table[UNIT], *herald = table + table[HERALD_AT], told = table[TOLD], awaited = table[AWAITED];
-  const bool packets = unit * (i64)sizeof(ELEMENT) == DATA;
-  if (blockIdx.x == 0)
-    for (int i = threadIdx.x; i < told; i += blockDim.x) store_release((u64*)herald[i], epoch);
   int fine = 1;
   for (int i = threadIdx.x; i < awaited; i += blockDim.x)
-    fine &= wait_for((const u64*)herald[told + i], epoch - packets, timeout, error, -1, 0);
+    fine &= wait_for((const u64*)herald[told + i], epoch - PACKETS, timeout, error, -1, 0);
   if (!__syncthreads_and(fine) || queues == 0) return;
-  const i64 inbox = (i64)(epoch % 2) * table[INBOX_BYTES] - IN_INBOX;
-  const i64 slices = table[SLICES], order = table[ORDER], piece_units = table[PIECE_UNITS];
   // The first word is the number of ops, and above it whether the queue is a wire, which may be slowed down.
   const i64* const queue = cached ? cache : words;
-  const int ops = (int)queue[0];
-  const Run run = {queue, unit, piece_units, inbox, queue[0] >> 32 ? table[PACE] : 0, epoch << 32, timeout, error};
-  const i64 *first_op = run.queue + 1, *end = first_op + OP_WORDS * ops;
-  if (order == 2) {
-    run_ready(run, first_op, ops, slice, slices);
-    return;
-  }
-  // By key: one wave in which every op runs all its pieces. In waves: piece `wave - key` of every op.
-  for (i64 wave = 0, more = 1; more; ++wave) {
-    more = 0;
-    for (const i64* op = first_op; op < end; op += OP_WORDS) {
-      if (!stores(op)) continue;
-      const Part part = part_of(op, unit, slice, slices);
-      const i64 pieces = pieces_of(part, piece_units);
-      if (order == 0) {
-        for (i64 piece = 0; piece < pieces; ++piece)
-          if (!run_piece(run, op, slice, piece, part)) return;
-        continue;
-      }
-      const i64 piece = wave - op[KEY];
-      more |= piece + 1 < pieces;
-      if (0 <= piece && piece < pieces && !run_piece(run, op, slice, piece, part)) return;
-    }
-  }
-  // Nothing follows the ops that only wait: the last piece is enough.
-  for (const i64* op = first_op; op < end; op += OP_WORDS) {
-    const Part part = part_of(op, unit, slice, slices);
-    const i64 pieces = pieces_of(part, piece_units);
-    if (!stores(op) && pieces && !run_piece(run, op, slice, pieces - 1, part)) return;
+  const i64 inbox = (i64)(epoch % 2) * half - IN_INBOX;
+  const Run run = {queue, (int)queue[0], slice, slices, unit, piece_units, queue[0] >> 32 ? pace : 0, inbox,
+                   epoch << 32, timeout, error};
+  SHARED int done[MOST_READY], count[MOST_READY];
+  SHARED u64 best, idle_since;
+  Choice choice = {done, count, &best, &idle_since};
+  Walk walk = {0, 0, order == 1, false, false};
+  Turn turn = {-1, 0, {0, 0}, false};
+  if (order == 2) choice.begin(run);
+  for (;;) {
+    if (order == 2 ? choice.next(run, turn) < 1 : !walk.next(run, turn)) return;
+    if (!run_piece(run, turn)) return;
   }
 }

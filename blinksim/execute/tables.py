@@ -134,13 +134,14 @@ def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], 
     return np.concatenate([np.array([last - first + (wire << 32)], dtype=np.int64), ops.ravel(), *addresses])
 
 
-def kernel_source(kind: ElementType, op: str) -> str:
+def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     """kernels.cu for an element type and a reduction: with the definitions that it asks for in front."""
     element, wide, convert = _C_TYPES[kind.name]
     if op in ("sum", "prod") and kind.name.startswith("int"):
         # Overflow of signed integers is undefined in C++; unsigned arithmetic gives the same bits.
         element, wide, _ = _C_TYPES[f"u{kind.name}"]
     names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
+    names["PACKETS"] = int(packets)
     head = "".join(f"#define {name} {value}\n" for name, value in names.items())
     return head + files("blinksim.execute").joinpath("kernels.cu").read_text(encoding="utf-8")
 

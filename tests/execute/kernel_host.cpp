@@ -6,7 +6,6 @@
 #include <vector>
 #define BLINKSIM_HOST
 #define DEVICE static inline
-#define APART static inline
 #define DEVICE_METHOD inline
 #define SHARED static thread_local
 #define KERNEL extern "C" void
