@@ -30,9 +30,7 @@ Examples:
 @click.option(
     "--protocol",
     type=click.Choice(["simple", "ll128"]),
-    default="simple",
-    show_default=True,
-    help="Flags behind the data, or packets that carry them: quicker up to tens of MiB where data are passed on.",
+    help="Flags behind the data, or packets that carry them.  [default: on GPUs the quicker one for this size]",
 )
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")

@@ -9,7 +9,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.execute.compile import compile_schedule
 from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
 from blinksim.execute.emulate import WIRE_PIECE, emulate
-from blinksim.execute.fit import fit
+from blinksim.execute.fit import fit, quicker_protocol
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
 from blinksim.execute.results import Execution
@@ -37,7 +37,7 @@ def execute(
     lane_blocks: int | None = None,
     lane_rate: float | None = None,
     threads: int | None = None,
-    protocol: str = "simple",
+    protocol: str | None = None,
     seed: int | None = None,
     gpus: Sequence[int] | None = None,
     warmup: int = 5,
@@ -53,7 +53,8 @@ def execute(
     with so many thread blocks for every lane of a link (`blinksim.execute.emulate`; out of place, without slices).
     lane_rate: bytes/s of such a block at most, on GPUs (they slow down, they cannot speed up).
     threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
-    protocol: one of `PROTOCOLS`; ll128 is quicker up to tens of MiB and moves 16 bytes for 15 of data.
+    protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
+    one that `blinksim.execute.fit` expects to be quicker).
     seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
     how long a GPU waits for another before the run ends with an error.
@@ -63,6 +64,9 @@ def execute(
     """
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
+    if protocol is None:
+        quick = executor == "cupy" and lane_blocks is None
+        protocol = quicker_protocol(schedule, size_bytes) if quick else "simple"
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
     kind = element_type(dtype)

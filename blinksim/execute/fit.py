@@ -1,4 +1,7 @@
-"""Cuts a program to the size of the machine: how many slices, how large the pieces, which queues share a block."""
+"""Cuts a program to the size of the machine: how many slices, how large the pieces, which queues share a block.
+
+And before there is a program: whether its data should go in packets.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.execute.program import BY_KEY, READY, WAVES, Longs, Program
+from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two and four H200 (validate/results/tuning-4gpu.json and full-speed-*-tuning.json).
 MOST_SLICES = 128
@@ -21,6 +25,25 @@ LEAST_PIECE = 64 << 10
 # Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline is quickest with a
 # block on each of the GPU's processors, exchanges in steps with half as many.
 PACKET_SLICE, PACKET_PIECE = 8 << 10, 1 << 20
+
+
+# What packets gain goes with the dependent steps, what they lose with the bytes: up to so many bytes out of the busiest
+# GPU they are quicker (validate/results/full-speed-*gpu.json). In a pipeline: alone, and where data are passed on;
+# elsewhere: for the first step, and for each further one.
+PIPELINE_BYTES, PASSED_BYTES = 25_000_000, 125_000_000
+STEP_BYTES, FURTHER_BYTES = 3_000_000, 1_800_000
+
+
+def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
+    """``ll128`` where packets are expected to be quicker for vectors of `size_bytes`, else ``simple``."""
+    sent = np.zeros(len(schedule.topology.devices))
+    np.add.at(sent, schedule.src, schedule.share_num[schedule.chunk] / schedule.share_den)
+    further = max(0, schedule.steps - 1)
+    if schedule.form == "forest":
+        most = PASSED_BYTES if further else PIPELINE_BYTES
+    else:
+        most = STEP_BYTES + FURTHER_BYTES * further
+    return "ll128" if float(sent.max(initial=0)) * size_bytes <= most else "simple"
 
 
 def merge_queues(program: Program, most: int) -> Program:
