@@ -294,7 +294,19 @@ def full_speed(content: Row) -> list[dict[str, Any]]:
     return found
 
 
-def full_speed_table(content: Row) -> str:
+def port_rate(results: Mapping[str, Any]) -> float | None:
+    """GB/s that a copy engine moves from one GPU to another: the most that was seen to leave a port."""
+    rates = [
+        way["GBps"]
+        for name, content in results.items()
+        if name.startswith("ways-")
+        for way in content["ways"]
+        if way["way"] == "copy engine"
+    ]
+    return median(rates) if rates else None
+
+
+def full_speed_table(content: Row, limit: float | None) -> str:
     lines = []
     for x in full_speed(content):
         ours, nccl = x["ours"], x["nccl"]
@@ -302,9 +314,10 @@ def full_speed_table(content: Row) -> str:
         if ours.get("protocol") == "ll128":
             how = f"{ours['algorithm']} ll128, {ours['slices']}"
         rates = (f"{nccl['busbw_GBps']:.1f}", f"{ours['busbw_GBps']:.1f}")
-        ends = (f"{100 * x['ratio']:.0f} %", f"{100 * x['spread']:.1f} %")
+        share = "-" if limit is None else f"{100 * ours['busbw_GBps'] / limit:.0f} %"
+        ends = (f"{100 * x['ratio']:.0f} %", f"{100 * x['spread']:.1f} %", share)
         lines.append((nccl["collective"], size_text(nccl["size_bytes"]), *rates, how, *ends))
-    return table(("collective", "size", "NCCL", "ours", "by", "ours to NCCL", "spread"), lines)
+    return table(("collective", "size", "NCCL", "ours", "by", "ours to NCCL", "spread", "of the limit"), lines)
 
 
 def targets(results: Mapping[str, Any]) -> str:
@@ -367,7 +380,7 @@ def text(results: Path) -> str:
     for name, content in found.items():
         if name.startswith("full-speed-") and "ours" in content:
             gpus = len(content["provenance"]["gpus"])
-            parts += [f"## Full speed on {gpus} GPUs", _FULL, full_speed_table(content)]
+            parts += [f"## Full speed on {gpus} GPUs", _FULL, full_speed_table(content, port_rate(found))]
             parts += [f"![ours to NCCL](pictures/{name}.png)"]
     parts += ["## What the model does not capture", _LIMITS, "## Where the figures come from", where(found)]
     return "\n\n".join(parts) + "\n"
@@ -407,7 +420,9 @@ Three cards of two tiles; MDFI counts as four lanes of an Xe link (220 GB/s agai
 over MDFI, exchange within a plane over Xe links, and back (projection, section 3.1)."""
 _FULL = """\
 Out of place, float32, busbw in GB/s; NCCL without NVLS, same process and same events, one after the other. "By" is the
-algorithm with its slices and pieces. Spread: slowest minus fastest of 20 iterations, to the median."""
+algorithm with its slices and pieces, or with `ll128` and the slices where data go in packets. Spread: slowest minus
+fastest of 20 iterations, to the median. The limit is what a copy engine moves out of a port: no bound lets busbw pass
+that (a switch gives every GPU one port), and kernels push 367 GB/s at most."""
 _LIMITS = """\
 - Every piece of a lane waits until all of it has arrived (a system-wide fence), so that what a piece costs beside its
   bytes is set by the fence; with many lanes busy at once it takes longer, which the model leaves out.
