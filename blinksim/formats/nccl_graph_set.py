@@ -111,11 +111,11 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     rate = schedule.bound.get("rate_exact")
     if isinstance(rate, str) and schedule.bound.get("gap_exact") == "0":
         facts.append(f"together {exact_GBps(Fraction(rate) * 10**9)} GB/s algbw by their loads")
+    same = len(found) == len(widths)
+    told = f"{len(found)} chains as communicators" if same else f"{len(widths)} chains as {len(found)} communicators"
     return Exported(
         files=files,
-        summary=(
-            f"{len(found)} communicators for {len(widths)} chains, {len(helpers)} helper GPUs, a manifest and a recipe"
-        ),
+        summary=f"{told}, {len(helpers)} helper GPUs, a manifest and a recipe",
         facts=tuple(facts),
         proof=("python3 {file}/recipe.py  (CuPy with NCCL, and the GPUs: checks the result, prints the bandwidth)",),
         notes=(
