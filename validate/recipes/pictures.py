@@ -32,7 +32,7 @@ def draw(results: Path, folder: Path) -> None:
                 ylabel="prediction off by, %",
                 title="Emulated machines: simulated against measured",
             )
-            axes.legend(title="size", ncols=2, fontsize=8)
+            figure.legend(title="size", loc="outside right upper", fontsize=8)
             figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": ""})
             plt.close(figure)
         elif name.startswith("full-speed-") and "ours" in content:

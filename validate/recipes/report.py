@@ -431,8 +431,8 @@ _LIMITS = """\
   room, but copies, sums and flags of the two still meet.
 - Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
 - Flags behind the data (`simple`) cost a pipeline 10 us and more for every GPU that passes data on: enough has to be
-  under way to keep all 18 links of a port busy. Packets (`ll128`) cost 2 us, and a sixteenth of the rate. From 64 MiB
-  to 256 MiB neither reaches NCCL's broadcast and reduce on more than two GPUs.
+  under way to keep all 18 links of a port busy. Packets (`ll128`) cost 2 us, and a sixteenth of the rate. At
+  256 MiB, and for reduce at 64 MiB, neither quite reaches NCCL on more than two GPUs.
 - On three GPUs, the slices of a reducescatter of a power of two begin at different distances from a 16-byte boundary,
   and our kernel then moves single elements. NCCL's own tests round sizes so that this does not happen, and so does
   `full_speed.py`; results with a `used_bytes` were made so."""
