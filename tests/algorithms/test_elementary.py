@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from importlib import import_module
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from blinksim import machines
 from blinksim.algorithms import double_binary, hierarchical, orders
 from blinksim.algorithms.plan import Postal, best_pieces, log2_ranks, pipelined
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
@@ -274,3 +276,23 @@ def test_hierarchical_needs_equal_nodes() -> None:
         REGISTRY["hierarchical"].build(one_port(4), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="have 4 3"):
         REGISTRY["hierarchical"].build(whole.subset(whole.members[:-1]), Collective("allreduce"))
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("machine", ["dgx-a100", "hgx-h200"])
+def test_rings_stay_on_their_rails_for_any_number_of_nodes(machine: str, nodes: int) -> None:
+    """NICs on rails: a hop between nodes that joins GPUs of different numbers would cross a second NIC."""
+    topology = machines.load(machine, nodes=nodes).select()
+    rings = orders.ring_orders(topology)
+    between: Counter[tuple[int, int, int]] = Counter()
+    for ring in rings:
+        assert sorted(ring) == list(range(topology.ranks))
+        for a, b in pairwise((*ring, ring[0])):
+            if a // 8 != b // 8:
+                assert a % 8 == b % 8
+                between[a // 8, b // 8, a % 8] += 1
+    # Every rail carries one ring each way between neighbours.
+    assert set(between.values()) == {1}
+    assert len(between) == 8 * nodes
+    even = machines.load(machine, nodes=2).select()
+    assert orders.ring_rate(topology, rings) == orders.ring_rate(even, orders.ring_orders(even))
