@@ -30,7 +30,8 @@ Examples:
 @click.option(
     "--protocol",
     type=click.Choice(["simple", "ll128"]),
-    help="Flags behind the data, or packets that carry them.  [default: on GPUs the quicker one for this size]",
+    help="Flags behind the data, or packets that carry them, over NVLink.  [default: on GPUs the quicker one for this "
+    "size; with --lane-blocks and on the CPU simple]",
 )
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")
@@ -81,7 +82,8 @@ def _show(found: Any) -> None:
             f"  median of {len(found.times_s)}: {format_time(found.time_s)}, algbw {format_rate(found.algbw)}, "
             f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
         )
-        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}")
+        cut = f"{found.slices} slices, pieces of {format_size(found.piece_bytes)}"
+        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}; protocol {found.protocol}, {cut}")
 
 
 def _pairs(schedule: str | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.execute.compile import compile_schedule
 from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
 from blinksim.execute.emulate import WIRE_PIECE, emulate
-from blinksim.execute.fit import fit, quicker_protocol
+from blinksim.execute.fit import fit
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
 from blinksim.execute.results import Execution
@@ -54,21 +54,19 @@ def execute(
     lane_rate: bytes/s of such a block at most, on GPUs (they slow down, they cannot speed up).
     threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
     protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
-    one that `blinksim.execute.fit` expects to be quicker).
+    one that `blinksim.execute.fit` expects to be quicker, if the links allow packets; for NumPy and lanes ``simple``).
     seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
     how long a GPU waits for another before the run ends with an error.
 
     Raises `InputError` for bad arguments, `ExecutionError` if the program gets stuck, and for "cupy" `MissingError`
-    without CuPy, GPUs or peer access. A wrong result is no error: look at `Execution.wrong`.
+    without CuPy, GPUs or peer access and `InfeasibleError` for ll128 over links that may split a line. A wrong result
+    is no error: look at `Execution.wrong`.
     """
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
-    if protocol is None:
-        quick = executor == "cupy" and lane_blocks is None
-        protocol = quicker_protocol(schedule, size_bytes) if quick else "simple"
-    if protocol not in PROTOCOLS:
-        raise unknown("protocol", protocol, PROTOCOLS)
+    if protocol not in (None, *PROTOCOLS):
+        raise unknown("protocol", str(protocol), PROTOCOLS)
     kind = element_type(dtype)
     check_reduction(op)
     count = size_bytes // kind.itemsize
@@ -81,10 +79,16 @@ def execute(
     if lane_blocks is not None:
         if in_place or slices is not None:
             raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
-        if protocol != "simple":
+        if protocol not in (None, "simple"):
             raise InputError("the lanes of an emulated machine use the protocol simple")
-        program, _ = emulate(schedule, count, kind, lane_blocks, piece_bytes or WIRE_PIECE)
+        protocol = "simple"
+        program, _ = emulate(schedule, count, kind, lane_blocks, WIRE_PIECE if piece_bytes is None else piece_bytes)
     else:
+        if executor == "cupy":
+            from blinksim.execute.gpu_run import protocol_for
+
+            protocol = protocol_for(schedule, size_bytes, gpus, protocol)
+        protocol = protocol or "simple"
         program = compile_schedule(schedule, count, kind, in_place=in_place, packets=protocol == "ll128")
     reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
     times: tuple[float, ...] = ()

@@ -27,6 +27,8 @@ from blinksim.schedule.model import COPY, Schedule
 
 # The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
 MOST_SOURCES = 8
+# And the addresses that it stores to in shared memory.
+MOST_TARGETS = 32
 FIRST_PIECE = 1 << 18
 # In waves, an op runs this many pieces behind the ops it depends on: a queue that holds both need not stand still
 # while a piece travels from the one to the other.

@@ -6,6 +6,7 @@ and good for trying things out. Memory that peers write is allocated outside CuP
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
+from blinksim.execute.compile import MOST_TARGETS
 from blinksim.execute.dtypes import POISON_BYTE
 from blinksim.execute.layout import INBOX
 from blinksim.execute.program import ExecutionError, Program
@@ -23,6 +25,8 @@ from blinksim.topology.graph import Topology
 # The most threads of a block (kernels.cu is compiled for so many), and what comes in one instruction.
 THREADS, WARP = 512, 32
 _ALREADY_ENABLED = 704
+# CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED of cuda.h.
+_NATIVE_ATOMIC = 3
 
 
 def require_cupy() -> Any:
@@ -88,6 +92,33 @@ def enable_peer(cupy: Any, gpu: int, peer: int) -> None:
         except runtime.CUDARuntimeError as error:
             if error.status != _ALREADY_ENABLED:
                 raise MissingError(f"GPU {gpu} cannot access the memory of GPU {peer}: {error}") from None
+
+
+def keeps_lines_whole(cupy: Any, gpus: Sequence[int]) -> bool:
+    """Whether a store of 128 bytes reaches each of the others as one, which packets need.
+
+    NVLink does that from compute capability 7.0 on; PCIe need not (NCCL takes LL128 by the same rule). What tells the
+    two apart is whether atomics work over the link; where that cannot be found out, the answer is no.
+    """
+    different = list(dict.fromkeys(gpus))
+    if any(int(cupy.cuda.Device(gpu).compute_capability) < 70 for gpu in different):
+        return False
+    return all(native_atomics(a, b) for a in different for b in different if a != b)
+
+
+def native_atomics(gpu: int, peer: int) -> bool:
+    """Whether the driver says that `gpu` can do atomics in the memory of `peer`; CuPy has no call for it."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        devices = [ctypes.c_int(), ctypes.c_int()]
+        value = ctypes.c_int()
+        for device, number in zip(devices, (gpu, peer), strict=True):
+            if driver.cuDeviceGet(ctypes.byref(device), ctypes.c_int(number)):
+                return False
+        status = driver.cuDeviceGetP2PAttribute(ctypes.byref(value), ctypes.c_int(_NATIVE_ATOMIC), *devices)
+    except (OSError, AttributeError):
+        return False
+    return status == 0 and value.value == 1
 
 
 def resident_blocks(cupy: Any, gpu: int, function: Any, threads: int = THREADS) -> int:
@@ -163,6 +194,9 @@ class Runner:
                 self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
             # At least one block announces the device to those that store to it.
             self.grids.append(max(1, len(program.queues_of(device)) * program.slices))
+        stores = int(np.diff(program.destination_start).max(initial=0))
+        if stores > MOST_TARGETS and not program.packets:
+            raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
         if max(self.grids, default=0) > kernels.blocks:
             raise InputError(
                 f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
@@ -221,7 +255,7 @@ class Runner:
                 self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
 
     def synchronize(self) -> None:
-        """Waits for all launches; raises `ExecutionError` if a kernel gave up waiting, and clears the flags then."""
+        """Waits for all launches; if a kernel gave up waiting, clears flags and inboxes and raises `ExecutionError`."""
         for stream in self.streams:
             stream.synchronize()
         reports = [self.cupy.asnumpy(errors) for errors in self.errors]

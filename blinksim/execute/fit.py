@@ -22,8 +22,8 @@ SLICE_BYTES, LONG_SLICE_BYTES, MANY = 16 << 10, 64 << 10, 64
 SMALL_PIECE, LARGE_PIECE = 128 << 10, 512 << 10
 # With very many blocks in a pipeline, half of that: the others work while one raises its flags.
 LEAST_PIECE = 64 << 10
-# Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline is quickest with a
-# block on each of the GPU's processors, exchanges in steps with half as many.
+# Packets need no flags: pieces only set the order of ops, and more blocks cost little. On four H200, a pipeline was
+# quickest with a block on each of the GPU's processors, exchanges in steps with half as many (the scan was not kept).
 PACKET_SLICE, PACKET_PIECE = 8 << 10, 1 << 20
 
 
@@ -88,7 +88,8 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 128, as long as
     each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB, in a pipeline of more than
     64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined an eighth of a slice up to 512 KiB. Of
-    packets, a slice for every 8 KiB, at most as many as fit, and half of them where nothing is pipelined. A program
+    packets, a slice for every 8 KiB, at most as many as fit, and half of them where nothing is pipelined, and pieces of
+    at most 1 MiB. A program
     whose queues stand for wires (`blinksim.execute.emulate`) is cut already and stays as it is. Raises `InputError` if
     the slices asked for do not fit.
     """
@@ -109,7 +110,7 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
         raise InputError(f"{slices} slices need {slices} thread blocks on every GPU, and only {blocks} run at once")
     program = merge_queues(program, max(1, blocks // slices))
     if program.packets:
-        piece_bytes = min(piece_bytes or PACKET_PIECE, PACKET_PIECE)
+        piece_bytes = PACKET_PIECE if piece_bytes is None else min(piece_bytes, PACKET_PIECE)
     elif piece_bytes is None:
         largest = LARGE_PIECE if program.order == BY_KEY else SMALL_PIECE
         least = LEAST_PIECE if program.order == WAVES and slices > MANY else SMALL_PIECE

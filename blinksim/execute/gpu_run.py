@@ -4,14 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blinksim.execute.cupy_p2p import THREADS, Kernels, Runner, map_devices
-from blinksim.execute.fit import fit
+from blinksim.errors import InfeasibleError
+from blinksim.execute.cupy_p2p import THREADS, Kernels, Runner, keeps_lines_whole, map_devices, require_cupy
+from blinksim.execute.fit import fit, quicker_protocol
 from blinksim.execute.measure import Stopwatch
 from blinksim.execute.program import Program
 from blinksim.execute.reference import Reference
+from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 Outcome = tuple[Program, tuple[float, ...], tuple[str, ...], int | None, float | None]
+
+
+def protocol_for(
+    schedule: Schedule, size_bytes: int, gpus: Sequence[int] | None = None, wanted: str | None = None
+) -> str:
+    """The protocol that is wanted, or else the one expected to be quicker, as far as the links allow it.
+
+    Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy or GPUs.
+    """
+    cupy = require_cupy()
+    protocol = wanted or quicker_protocol(schedule, size_bytes)
+    if protocol == "ll128":
+        topology = schedule.topology
+        needed = len(topology.members) + len(topology.relays)
+        chosen = range(min(needed, cupy.cuda.runtime.getDeviceCount())) if gpus is None else gpus
+        if not keeps_lines_whole(cupy, chosen):
+            if wanted:
+                raise InfeasibleError(
+                    "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
+                    "take the protocol simple"
+                )
+            return "simple"
+    return protocol
 
 
 def run_on_gpus(
@@ -36,7 +61,7 @@ def run_on_gpus(
     iteration; in place, where every iteration changes its own input, those of a further one on fresh data.
     """
     chosen = map_devices(program, topology, gpus)
-    kernels = Kernels(program, reference.op, chosen, threads or THREADS)
+    kernels = Kernels(program, reference.op, chosen, THREADS if threads is None else threads)
     program = fit(program, kernels.blocks, slices, piece_bytes)
     runner = Runner(program, kernels, chosen, timeout_s, lane_rate)
     runner.load(reference)

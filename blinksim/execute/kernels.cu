@@ -49,6 +49,8 @@ DEVICE void store_cell(char* line, int slot, Cell v) {
                :: "l"(line + 16 * slot), "l"(v.w[0]), "l"(v.w[1]) : "memory");
 }
 DEVICE bool all_of(bool mine) { return __all_sync(0xffffffffu, mine); }
+// Lines go as one only if the threads of a warp load and store them by the same instruction.
+DEVICE void together() { __syncwarp(); }
 DEVICE u64 cycles() {
   u64 t;
   asm volatile("mov.u64 %0, %clock64;" : "=l"(t));
@@ -241,7 +243,7 @@ struct Run {
   DEVICE_METHOD const i64* op(int number) const { return queue + 1 + OP_WORDS * number; }
 };
 
-// The units of a chunk that a slice works on; a chunk has fewer than 2^31, of 128 bytes each.
+// The units of a chunk that a slice works on; a chunk has fewer than 2^31.
 struct Part { int first, last; };
 
 DEVICE Part part_of(const Run& run, const i64* op) {
@@ -337,12 +339,20 @@ DEVICE void store_data(char* p, int slot, int bytes, Cell v) {
     if (slot < 7) store_word(p + 8, v.w[1], bytes - 8);
   }
 }
-DEVICE u64 combine_words(u64 a, u64 b) {
-  Word x, y;
-  x.bits = a, y.bits = b;
+// The words of N sources, reduced from first to last and rounded once.
+template <int N>
+DEVICE u64 reduce_words(const u64 (&bits)[N]) {
+  Word word[N];
 #pragma unroll
-  for (int e = 0; e < (int)(8 / sizeof(ELEMENT)); ++e) x.e[e] = narrow(combine(widen(x.e[e]), widen(y.e[e])));
-  return x.bits;
+  for (int s = 0; s < N; ++s) word[s].bits = bits[s];
+#pragma unroll
+  for (int e = 0; e < (int)(8 / sizeof(ELEMENT)); ++e) {
+    WIDE total = widen(word[0].e[e]);
+#pragma unroll
+    for (int s = 1; s < N; ++s) total = combine(total, widen(word[s].e[e]));
+    word[0].e[e] = narrow(total);
+  }
+  return word[0].bits;
 }
 
 // Reduces a piece of N sources and stores it to every target, U cells of each source in flight per thread. Every warp goes
@@ -364,41 +374,52 @@ DEVICE bool move_packets(const Run& run, const i64* op, int piece, i64 begin, i6
         const int cell = at + u * stride, slot = cell % 8, byte = place_of(cell);
         here[s][u] = true;
         v[s][u].w[0] = v[s][u].w[1] = ~0ULL;
-        if (none || cell >= cells) continue;
-        if (source[s] & IN_INBOX)
-          here[s][u] = load_cell((char*)(source[s] + inbox) + CELL * (cell - slot), slot, launch, v[s][u]);
-        else
+        if (none) continue;
+        if (source[s] & IN_INBOX) {
+          together();
+          if (cell < cells) here[s][u] = load_cell((char*)(source[s] + inbox) + CELL * (cell - slot), slot, launch, v[s][u]);
+        } else if (cell < cells) {
           v[s][u] = load_data((char*)source[s] + data + byte, slot, size - byte);
+        }
       }
 #pragma unroll
     for (int s = 0; s < N; ++s)
 #pragma unroll
       for (int u = 0; u < U; ++u) {
+        if (none || !(source[s] & IN_INBOX)) continue;
         const int cell = at + u * stride, slot = cell % 8;
+        const char* line = (char*)(source[s] + inbox) + CELL * (cell - slot);
         Patience patience;
         while (!all_of(here[s][u])) {
-          const bool over = patience.over(run.timeout, run.error, op[NUMBER], piece, launch, v[s][u].w[1]);
+          // Only who can see the number asks, so that the message shows it.
+          const bool over =
+              !here[s][u] && patience.over(run.timeout, run.error, op[NUMBER], piece, launch, v[s][u].w[1]);
           if (!all_of(!over)) return false;
-          if (cell < cells)
-            here[s][u] = load_cell((char*)(source[s] + inbox) + CELL * (cell - slot), slot, launch, v[s][u]);
+          if (cell < cells) here[s][u] = load_cell(line, slot, launch, v[s][u]);
         }
+        // Once more, as NCCL does it: should a line have been seen while it arrived, it has arrived now.
+        if (cell < cells) load_cell(line, slot, launch, v[s][u]);
       }
-#pragma unroll
-    for (int s = 1; s < N; ++s)
+    if (N > 1)
 #pragma unroll
       for (int u = 0; u < U; ++u)
 #pragma unroll
-        for (int w = 0; w < 2; ++w) v[0][u].w[w] = combine_words(v[0][u].w[w], v[s][u].w[w]);
+        for (int w = 0; w < 2; ++w) {
+          u64 bits[N];
+#pragma unroll
+          for (int s = 0; s < N; ++s) bits[s] = v[s][u].w[w];
+          v[0][u].w[w] = reduce_words<N>(bits);
+        }
     for (int t = 0; t < targets; ++t)
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const int cell = at + u * stride, slot = cell % 8, byte = place_of(cell);
-        if (cell >= cells) continue;
         if (target[t] & IN_INBOX) {
           Cell out = v[0][u];
           if (slot == 7) out.w[1] = launch;
-          store_cell((char*)(target[t] + inbox) + CELL * (cell - slot), slot, out);
-        } else {
+          together();
+          if (cell < cells) store_cell((char*)(target[t] + inbox) + CELL * (cell - slot), slot, out);
+        } else if (cell < cells) {
           store_data((char*)target[t] + data + byte, slot, size - byte, v[0][u]);
         }
       }

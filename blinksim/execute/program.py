@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import BUFFERS, LINE_BYTES, PACKET_BYTES, Layout
+from blinksim.execute.layout import BUFFERS, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2
@@ -178,11 +178,11 @@ class Program:
 
     def __repr__(self) -> str:
         order = ("by key", "in waves", "what is ready first")[self.order]
-        scratch = int(self.sizes[:, 2].max(initial=0)) * self.kind.itemsize
+        scratch = int(self.sizes[:, SCRATCH:].sum(axis=1).max(initial=0)) * self.kind.itemsize
         return (
             f"<Program: {self.ops} ops in {self.queues} queues on {len(self.devices)} devices, {self.slices} slices\n"
             f"  {self.layout.count} elements of {self.kind.name}, pieces of {self.piece_units} units, {order}\n"
-            f"  {len(self.waits)} waits, {len(self.signals)} signals; at most {scratch} bytes of scratch a device>"
+            f"  {len(self.waits)} waits, {len(self.signals)} signals; at most {scratch} bytes beside its data>"
         )
 
     def replace(self, **changes: Any) -> Program:

@@ -55,23 +55,21 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     found = lines(schedule)
     if any(line.ring for line in found):
         raise InfeasibleError("this schedule runs on rings; take --format nccl-graph, which needs one communicator")
-    widths = [_width(schedule, line) for line in found]
-    width = gcd(*widths)
-    if sum(widths) // width > most:
-        raise InfeasibleError(
-            f"{len(found)} chains need {sum(widths) // width} communicators; at most {most}. Synthesise fewer"
-        )
-    found = [
-        replace(line, share=line.share * width / wide)
-        for line, wide in zip(found, widths, strict=True)
+    chains = [(line, *_channels(schedule, line)) for line in found]
+    width = gcd(*(wide for _, wide, _ in chains))
+    parts = [
+        (replace(line, share=line.share * width / wide), speed)
+        for line, wide, speed in chains
         for _ in range(wide // width)
     ]
+    if len(parts) > most:
+        raise InfeasibleError(f"{len(found)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
     members = set(topology.members)
     files: dict[str, str] = {}
     entries = []
-    for position, line in enumerate(found):
+    for position, (line, speed) in enumerate(parts):
         file = f"chain{position}.xml"
-        graph = _graph(schedule, line, width)
+        graph = _graph(schedule, line, width, speed)
         text = to_text(graph)
         gpus = [number(topology.device(device)) for device in line.devices]
         check(graph, gpus, most=16)
@@ -106,13 +104,13 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
     files["recipe.py"] = RECIPE
-    words = [f"{line.words} carries {line.share}" for line in found]
+    words = [f"{line.words} carries {line.share}" for line, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
     rate = schedule.bound.get("rate_exact")
     if isinstance(rate, str) and schedule.bound.get("gap_exact") == "0":
         facts.append(f"together {exact_GBps(Fraction(rate) * 10**9)} GB/s algbw by their loads")
-    same = len(found) == len(widths)
-    told = f"{len(found)} chains as communicators" if same else f"{len(widths)} chains as {len(found)} communicators"
+    same = len(parts) == len(found)
+    told = f"{len(found)} chains as communicators" if same else f"{len(found)} chains as {len(parts)} communicators"
     return Exported(
         files=files,
         summary=f"{told}, {len(helpers)} helper GPUs, a manifest and a recipe",
@@ -140,27 +138,29 @@ def _environment(collective: str, width: int, schedule: Schedule) -> dict[str, s
     return found | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(schedule.topology) else {})
 
 
-def _carried(schedule: Schedule, line: Line) -> tuple[Fraction, str]:
-    """Bytes/s on every hop of a chain, and NCCL's name for the farthest of them."""
+def _routes(schedule: Schedule, line: Line) -> list[tuple[int, ...]]:
     topology = schedule.topology
     index = topology.index
     hops = zip(line.devices, line.devices[1:], strict=False)
-    routes = [topology.router.route(index[a], index[b]) for a, b in hops]
-    narrow = min(topology.links[link].bandwidth for route in routes for link in route)
+    return [tuple(topology.router.route(index[a], index[b])) for a, b in hops]
+
+
+def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
+    """In how many equal channels a chain goes, and the bytes/s of each.
+
+    They are what its share needs of thread blocks; a chain over several lanes has to be as wide as they are.
+    """
+    narrow = min(schedule.topology.links[link].bandwidth for route in _routes(schedule, line) for link in route)
     rate = schedule.bound.get("rate_exact")
-    carried = Fraction(rate) * 10**9 * line.share if isinstance(rate, str) else narrow
-    return min(carried, narrow), farthest((path_type(topology, route) for route in routes), "NVL")
+    carried = min(narrow, Fraction(rate) * 10**9 * line.share) if isinstance(rate, str) else narrow
+    width = max(1, min(16, -(-carried // BLOCK_RATE)))
+    return width, carried / width
 
 
-def _width(schedule: Schedule, line: Line) -> int:
-    """In how many equal channels a chain goes: what its share needs of thread blocks, as many as it uses lanes."""
-    return max(1, min(16, -(-_carried(schedule, line)[0] // BLOCK_RATE)))
-
-
-def _graph(schedule: Schedule, line: Line, width: int) -> GraphFile:
-    """The graph file of one chain of `width` channels."""
-    carried, kind = _carried(schedule, line)
-    speed = float(carried / width / 10**9)
+def _graph(schedule: Schedule, line: Line, width: int, rate: Fraction) -> GraphFile:
+    """The graph file of one chain of `width` channels of `rate` bytes/s."""
+    kind = farthest((path_type(schedule.topology, route) for route in _routes(schedule, line)), "NVL")
+    speed = float(rate / 10**9)
     gpus = tuple(number(schedule.topology.device(device)) for device in line.devices)
     graphs = tuple(
         Graph(

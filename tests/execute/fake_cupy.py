@@ -57,6 +57,7 @@ class Memory:
 class Device:
     current: ClassVar[list[int]] = [0]
     blocks: ClassVar[int] = 6
+    compute_capability: ClassVar[str] = "90"
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -30,6 +30,7 @@ static inline void store_release(unsigned long long* p, unsigned long long v) {
 // A warp of one thread: a cell is there when the last word of its line is.
 static const int WARP = 1;
 static inline bool all_of(bool mine) { return mine; }
+static inline void together() {}
 template <class C> static inline bool load_cell(const char* line, int slot, unsigned long long launch, C& v) {
   if (load_acquire(reinterpret_cast<const unsigned long long*>(line + 120)) != launch) return false;
   std::memcpy(&v, line + 16 * slot, 16);

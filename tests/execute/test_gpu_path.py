@@ -6,6 +6,7 @@ real flags between the "GPUs". That leaves the launch and the hardware's memory 
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import fake_cupy
 import numpy as np
@@ -22,9 +24,11 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.execute import compile_schedule, cupy_p2p, execute
+from blinksim.execute.compile import MOST_SOURCES, MOST_TARGETS
 from blinksim.execute.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
 from blinksim.execute.dtypes import ELEMENT_TYPES
 from blinksim.execute.fit import fit
+from blinksim.execute.gpu_run import protocol_for
 from blinksim.execute.layout import PACKET_BYTES
 from blinksim.execute.measure import Stopwatch
 from blinksim.execute.numpy_executor import interpret
@@ -120,7 +124,7 @@ def test_the_kernel_agrees_with_the_tables() -> None:
     assert head[1].split(", ").index("HEAD_WORDS") == HEAD_WORDS
     assert op[1].split(", ").index("OP_WORDS") == OP_WORDS
     assert len(re.findall(r"error\[\d\] =", SOURCE)) == ERROR_WORDS - 1
-    assert int(re.findall(r"MOST_SOURCES = (\d+)", SOURCE)[0]) == 8
+    assert f"MOST_SOURCES = {MOST_SOURCES}, MOST_TARGETS = {MOST_TARGETS};" in SOURCE
     assert f"__launch_bounds__({cupy_p2p.THREADS}, 1)" in SOURCE
     assert f"DATA = {PACKET_BYTES}," in SOURCE
     assert f"IN_INBOX = 1LL << {IN_INBOX.bit_length() - 1};" in SOURCE
@@ -166,6 +170,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     module = fake_cupy.module(built)
     monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
     cupy_p2p.load_kernel.cache_clear()
     yield module
     cupy_p2p.load_kernel.cache_clear()
@@ -211,10 +216,13 @@ def test_kernels_are_right(fake: object, name: str, collective: str, root: int, 
 
 
 @needs_compiler
-def test_kernel_and_numpy_agree_to_the_bit(fake: object) -> None:
-    schedule = build("ring")
+@pytest.mark.parametrize("packets", [False, True])
+@pytest.mark.parametrize("name", ["ring", "direct"])
+def test_kernel_and_numpy_agree_to_the_bit(fake: object, name: str, packets: bool) -> None:
+    """With several sources too: they are added up before anything is rounded."""
+    schedule = build(name)
     kind = ELEMENT_TYPES["bfloat16"]
-    program = fit(compile_schedule(schedule, 999, kind), 6, slices=2, piece_bytes=64)
+    program = fit(compile_schedule(schedule, 999, kind, packets=packets), 6, slices=2, piece_bytes=64)
     reference = Reference(schedule.collective, 4, 999, kind)
     chosen = map_devices(program, schedule.topology)
     runner = Runner(program, Kernels(program, "sum", chosen), chosen)
@@ -389,6 +397,7 @@ def test_missing_hardware_is_named(built: Path, monkeypatch: pytest.MonkeyPatch)
 def test_peer_access_is_enabled_for_neighbours_only(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = fake_cupy.module(built)
     monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
     schedule = build("chain")
     program = compile_schedule(schedule, 10, INT32)
     for _ in range(2):  # enabled already the second time
@@ -396,6 +405,36 @@ def test_peer_access_is_enabled_for_neighbours_only(built: Path, monkeypatch: py
     sends = {(a, b) for a, others in enumerate(receivers(program)) for b in others}
     assert module.enabled == sends | {(b, a) for a, b in sends}
     assert len(module.enabled) == 6
+
+
+def test_packets_only_go_where_lines_stay_whole(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default not, if asked for with a message: PCIe may split a line, and so may old GPUs."""
+    schedule = build("chain", "broadcast")
+    assert protocol_for(schedule, 1 << 20) == "ll128"
+    assert protocol_for(schedule, 1 << 30) == "simple"
+    assert protocol_for(schedule, 1 << 20, wanted="simple") == "simple"
+    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: {gpu, peer} != {1, 3})
+    assert protocol_for(schedule, 1 << 20) == "simple"
+    assert protocol_for(schedule, 1 << 20, gpus=[0, 1, 2, 0]) == "ll128"
+    with pytest.raises(InfeasibleError, match="ll128 needs NVLink between all GPUs"):
+        execute(schedule, 1 << 20, executor="cupy", protocol="ll128")
+    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
+    monkeypatch.setattr(fake_cupy.Device, "compute_capability", "61")
+    assert protocol_for(schedule, 1 << 20) == "simple"
+
+
+def test_a_machine_without_a_driver_has_no_atomics_between_gpus() -> None:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        assert not cupy_p2p.native_atomics(0, 1)
+
+
+def test_too_many_targets_are_refused(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_cupy.Device, "blocks", 200)
+    schedule = build("direct", "broadcast", ranks=40)
+    with pytest.raises(InputError, match="would store to 40 places at once, and the kernel to 32 at most"):
+        execute(schedule, 4000, executor="cupy", protocol="simple", gpus=[0, 1] * 20, slices=1)
 
 
 def test_too_many_blocks_are_refused(fake: object) -> None:

@@ -6,7 +6,7 @@
 The first writes the sets for the tenants of a DGX-1V that the Blink+ report measured (section 4.3), with one to four
 chains, and needs OR-Tools but no GPU. The second starts the communicators of every set in a process of its own, by the
 functions of the set's own recipe.py, looks for the promised lines in NCCL's log, checks the data and takes times. A
-chain has one channel, and on H200 a channel moves about what a lane of a V100 does, whoever is at its ends.
+chain has one channel for every lane between its GPUs, and on H200 a channel moves about what a lane of a V100 does.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ def targets(results: Mapping[str, Any]) -> str:
                 points = [x for x in full_speed(content) if x["nccl"]["size_bytes"] >= size]
                 low = min(points, key=lambda x: x["ratio"])
                 good = sum(x["ratio"] >= wanted for x in points)
-                text = f"{good} of {len(points)} points; least {100 * low['ratio']:.0f} %"
+                text = f"{good} of {len(points)} points; least {100 * low['ratio']:.1f} %"
                 text += f" ({low['nccl']['collective']}, {size_text(low['nccl']['size_bytes'])})"
                 what = f"{gpus} GPUs, from {least} MiB: at least {100 * wanted:.0f} % of NCCL"
                 add(what, text, low["ratio"] >= wanted)
@@ -410,8 +410,10 @@ Speedup of two GPUs of a DGX-1V with two idle helpers over the same two alone, b
 tenant 0-3. Small messages gain less, because the ways through helpers are longer."""
 _SETS = """\
 The same chains as NCCL communicators of their own (`blinksim export --format nccl-graph-set`), on the GPUs as they are:
-a chain is one channel, which moves 22 GB/s here as a lane does on a V100. Speedup over the lanes between the two GPUs
-alone, of which the tenant 0-3 has two. Published: the Blink+ report's on V100s (section 4.3)."""
+a chain is one channel, which moves 22 GB/s of a broadcast here, as a lane does on a V100, and 18 GB/s of an allreduce.
+Speedup over the lanes between the two GPUs alone, of which the tenant 0-3 has two. Published: the Blink+ report's on
+V100s (section 4.3). Broadcasts gain what the lanes say; allreduces less, because NCCL's tree of a chain through a
+helper has three GPUs, of which the middle one receives, adds and sends."""
 _MXNET = """\
 One push and pull of the whole vector, time over one tree to time over one tree per GPU: above 1 many trees win. They
 gain most where one tree leaves many lanes idle, and lose where they share lanes or where pieces become small."""
@@ -422,7 +424,7 @@ _FULL = """\
 Out of place, float32, busbw in GB/s; NCCL without NVLS, same process and same events, one after the other. "By" is the
 algorithm with its slices and pieces, or with `ll128` and the slices where data go in packets. Spread: slowest minus
 fastest of 20 iterations, to the median. The limit is what a copy engine moves out of a port: no bound lets busbw pass
-that (a switch gives every GPU one port), and kernels push 367 GB/s at most."""
+that (a switch gives every GPU one port)."""
 _LIMITS = """\
 - Every piece of a lane waits until all of it has arrived (a system-wide fence), so that what a piece costs beside its
   bytes is set by the fence; with many lanes busy at once it takes longer, which the model leaves out.
@@ -431,8 +433,10 @@ _LIMITS = """\
   room, but copies, sums and flags of the two still meet.
 - Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
 - Flags behind the data (`simple`) cost a pipeline 10 us and more for every GPU that passes data on: enough has to be
-  under way to keep all 18 links of a port busy. Packets (`ll128`) cost 2 us, and a sixteenth of the rate. At
-  256 MiB, and for reduce at 64 MiB, neither quite reaches NCCL on more than two GPUs.
+  under way to keep all 18 links of a port busy. Packets (`ll128`) cost 2 us, and a sixteenth of the rate. For
+  broadcast from 256 MiB on and reduce from 64 MiB on, neither quite reaches NCCL on more than two GPUs.
+- `ll128` was measured before its kernel loaded every packet a second time, as NCCL does, to be sure of whole lines.
+  What that trip to a GPU's own memory costs a hop (under 1 us is expected) was not measured.
 - On three GPUs, the slices of a reducescatter of a power of two begin at different distances from a 16-byte boundary,
   and our kernel then moves single elements. NCCL's own tests round sizes so that this does not happen, and so does
   `full_speed.py`; results with a `used_bytes` were made so."""
