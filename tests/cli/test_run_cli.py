@@ -67,3 +67,14 @@ def test_an_emulated_machine_runs_from_the_command_line(capsys: pytest.CaptureFi
     assert found["slices"] == 2
     assert run(["run", SCHEDULE, "256KiB", "--lane-blocks", "1", "--in-place"]) == 2
     assert "runs out of place" in capsys.readouterr().err
+    assert run(["run", SCHEDULE, "256KiB", "--lane-blocks", "1", "--protocol", "ll128"]) == 2
+    assert "lanes of an emulated machine use the protocol simple" in capsys.readouterr().err
+
+
+def test_packets_run_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for protocol in ("simple", "ll128"):
+        assert run(["run", SCHEDULE, "1000003", "--protocol", protocol, "--json", "--seed", "3"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["protocol"], found["wrong"]) == (protocol, 0)
+    assert run(["run", SCHEDULE, "1MiB", "--protocol", "ll"]) == 2
+    assert "ll128" in capsys.readouterr().err
