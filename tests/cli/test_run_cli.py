@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from blinksim.cli.main import run
@@ -33,6 +34,7 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
     assert ["push", "4", "2", "160", "168", "6", "7"] in lines
     assert run(["run", "--pairs", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, json.loads((ROOT / "docs" / "answer.schema.json").read_text()))
     assert found["GBps"] == measured["GBps"]
     assert [way["way"] for way in found["ways"]] == ["copy engine", "push", "push"]
     assert "copies of 256 MiB, GB/s\n         gpu0   gpu1\n  gpu0      -  393.4\n  gpu1  393.6      -\n" in text
