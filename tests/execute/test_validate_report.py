@@ -70,6 +70,9 @@ def test_errors_are_those_of_the_raw_samples(report: ModuleType, measured: Any, 
         in text
     )
     assert f"worst error at most 15 % | {100 * off.max():.1f} % | {'met' if off.max() <= 0.15 else 'missed'}" in text
+    middle, worst = (f"{100 * x:.1f} %" for x in (np.median(off), off.max()))
+    said = f"{len(large)} predictions were off by {middle} (median) and {worst} (worst)"
+    assert said in (ROOT / "docs" / "run.md").read_text()
 
 
 def test_ratios_of_trees_to_rings_are_the_published_ones(report: ModuleType, predicted: Any) -> None:
