@@ -6,8 +6,10 @@ Xe links, and swap back (Aurora allreduce projection, section 3.1).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.cost import aurora
 from blinksim.cost.presets import load_preset
-from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 SIZE = 2 * 10**9
@@ -30,27 +32,12 @@ def without_alpha(cards: int, tiles: tuple[int, ...] = (0, 1)) -> Topology:
     return replace(part, links=tuple(replace(link, latency=0.0, overhead=0.0) for link in part.links))
 
 
-def hierarchical(node: Topology, cards: int) -> Schedule:
-    """Card (MDFI), plane (Xe), plane, card: chunk (t, c) is complete at tile t of card c in between."""
-    builder = Builder(node, Collective("allreduce"), "hierarchical", "steps")
-    place = {(c, t): node.index[f"card{c}.t{t}"] for c in range(cards) for t in (0, 1)}
-    link = {(x.src, x.dst): number for number, x in enumerate(node.links)}
-
-    def send(chunk: int, a: tuple[int, int], b: tuple[int, int], op: int, step: int) -> None:
-        names = [f"card{c}.t{t}" for c, t in (a, b)]
-        route = builder.add_route([link[names[0], names[1]]])
-        builder.add_sends(chunk=chunk, src=place[a], dst=place[b], op=op, step=step, route=route)
-
-    for tile in (0, 1):
-        for owner in range(cards):
-            chunk = builder.add_chunk(Fraction(1, 2 * cards))
-            for card in range(cards):
-                send(chunk, (card, 1 - tile), (card, tile), REDUCE, 0)
-                send(chunk, (card, tile), (card, 1 - tile), COPY, 3)
-                if card != owner:
-                    send(chunk, (card, tile), (owner, tile), REDUCE, 1)
-                    send(chunk, (owner, tile), (card, tile), COPY, 2)
-    return builder.finish()
+@pytest.fixture
+def hierarchical(monkeypatch: pytest.MonkeyPatch) -> Callable[[Topology], Schedule]:
+    """The schedule that also ran on GPUs: card (MDFI), plane (Xe), plane, card."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "validate" / "recipes"))
+    found: Callable[[Topology], Schedule] = import_module("emulated").cards_and_planes
+    return found
 
 
 def equation_4(ranks: int) -> dict[str, float]:
@@ -76,10 +63,12 @@ def test_a_plane_takes_the_xe_terms_of_equation_4(ranks: int, engine: str) -> No
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_the_hierarchical_schedule_takes_equation_4_with_mdfi_added(ranks: int) -> None:
+def test_the_hierarchical_schedule_takes_equation_4_with_mdfi_added(
+    ranks: int, hierarchical: Callable[[Topology], Schedule]
+) -> None:
     cards = ranks // 2
     node = without_alpha(cards)
-    schedule = hierarchical(node, cards)
+    schedule = hierarchical(node)
     assert bs.verify(schedule).ok
     expected = equation_4(ranks)
     found = bs.simulate(schedule, SIZE, pieces=1)
