@@ -3,9 +3,9 @@
     python3 validate/validate.py --budget 540
 
 Steps that are done are not repeated (`--fresh` forgets them), and one that ran out of time goes on where it stopped, so
-the command can be run again until it says that all is done. Results go to validate/results, the report to
-validate/report.md. Needs CuPy and at least two GPUs that can access each other's memory; schedules are made with
-OR-Tools, or taken from --schedules.
+the command can be run again until it says that all is done. Results go to validate/results and the report to
+validate/report.md, or both to --out. Needs CuPy and at least two GPUs that can access each other's memory; schedules
+are made with OR-Tools, or taken from --schedules.
 """
 
 from __future__ import annotations
@@ -135,8 +135,7 @@ def main() -> int:
     emulated = options.schedules / f"emulated-{gpus}"
     if (options.out / f"emulated-{gpus}gpu.json").exists():
         call("calibration", ["--gpus", str(gpus), "--schedules", str(emulated), "--results", str(options.out)], None)
-    if options.out == HERE / "results":
-        call("report", [], None)
+    call("report", ["--results", str(options.out)], None)
     print("all done" if finished else "not everything is done; run again to go on")
     return 0 if finished else 1
 

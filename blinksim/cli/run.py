@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.output import print_json, table
+from blinksim.cli.output import note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_size, format_time, parse_size
 
@@ -35,7 +35,7 @@ Examples:
 )
 @click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")
-@click.option("--seed", type=int, help="Order in which NumPy runs the blocks.  [default: in turn]")
+@click.option("--seed", type=click.IntRange(0), help="Order in which NumPy runs the blocks.  [default: in turn]")
 @click.option(
     "--lane-blocks",
     type=click.IntRange(1),
@@ -50,6 +50,7 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
     NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
     """
     if pairs:
+        _only_pairs(options)
         _pairs(schedule, as_json)
         return
     if schedule is None or size is None:
@@ -57,6 +58,10 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
     from blinksim.execute import execute
     from blinksim.formats.schedule_json import read_schedule
 
+    if options["executor"] == "numpy":
+        idle = [f"--{name}" for name in ("warmup", "iterations") if _given(name)]
+        if idle:
+            note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
     found = execute(read_schedule(schedule), parse_size(size), **options)
     if as_json:
         print_json({"command": "run", "schedule": schedule, **found.to_dict()})
@@ -64,6 +69,19 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
         _show(found)
     if not found.ok:
         click.get_current_context().exit(1)
+
+
+def _given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
+def _only_pairs(options: dict[str, Any]) -> None:
+    """Refuses what would be left out of account."""
+    given = [name for name in options if _given(name) and (name, options[name]) != ("executor", "cupy")]
+    if given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"--pairs measures links, on GPUs and in its own way; leave out {named}")
 
 
 def _show(found: Any) -> None:

@@ -72,6 +72,8 @@ def execute(
     count = size_bytes // kind.itemsize
     if count < 1:
         raise InputError(f"{size_bytes} bytes hold no element of {kind.name}, which has {kind.itemsize}")
+    if seed is not None and seed < 0:
+        raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     if warmup < 0 or iterations < 1:
         raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
     if lane_rate is not None and (lane_blocks is None or lane_rate <= 0):

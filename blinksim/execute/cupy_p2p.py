@@ -35,7 +35,8 @@ def require_cupy() -> Any:
         import cupy
     except ImportError:
         raise MissingError(
-            "running on GPUs needs CuPy: pip install 'blinksim[gpu-cuda12]' (or gpu-cuda13 for CUDA 13)"
+            "running on GPUs needs CuPy: pip install 'blinksim[gpu-cuda13]', or gpu-cuda12 (from a checkout "
+            "'.[gpu-cuda13]'); nvidia-smi shows which CUDA the driver can do"
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()

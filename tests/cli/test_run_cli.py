@@ -80,3 +80,12 @@ def test_packets_run_from_the_command_line(capsys: pytest.CaptureFixture[str]) -
         assert (found["protocol"], found["wrong"]) == (protocol, 0)
     assert run(["run", SCHEDULE, "1MiB", "--protocol", "ll"]) == 2
     assert "ll128" in capsys.readouterr().err
+
+
+def test_what_would_have_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", SCHEDULE, "4KiB", "--iterations", "3"]) == 0
+    assert "--iterations: no effect without --executor cupy" in capsys.readouterr().err
+    assert run(["run", "--pairs", "--lane-blocks", "2", "--seed", "1"]) == 2
+    assert "leave out --lane-blocks, --seed" in capsys.readouterr().err
+    assert run(["run", SCHEDULE, "4KiB", "--seed", "-1"]) == 2
+    assert "Traceback" not in capsys.readouterr().err

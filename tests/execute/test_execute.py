@@ -81,7 +81,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 
 def test_without_cupy_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-    with pytest.raises(MissingError, match=r"needs CuPy: pip install 'blinksim\[gpu-cuda12\]'") as caught:
+    with pytest.raises(MissingError, match=r"needs CuPy: pip install 'blinksim\[gpu-cuda13\]'") as caught:
         execute(build(), 4096, executor="cupy")
     assert caught.value.exit_code == 4
 
