@@ -2,6 +2,9 @@
 
 Only 1/g of the vector of a node with g ranks crosses each of its network ports, in g parallel rings (Aurora allreduce
 projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section 4.2).
+
+On a single node of cards with several tiles, cards take the place of nodes, and the tiles with the same number exchange
+directly instead of on rings: their links join every pair of cards (projection, section 3.1, the scale-up terms).
 """
 
 from __future__ import annotations
@@ -35,14 +38,18 @@ def time(collective: str, nodes: int, local: int, size: float, inside: Postal, b
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; local rank l of every node is on inter-node ring l.
 
-    Raises `InfeasibleError` for a single node, or nodes with different numbers of ranks.
+    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards with
+    different numbers of ranks.
     """
     groups = nodes_of(topology, topology.members)
+    cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
+    if cards:
+        groups = _by_card(topology)
     if len(groups) < 2 or len({len(group) for group in groups}) > 1:
         sizes = " ".join(str(len(group)) for group in groups)
         raise InfeasibleError(
-            f"hierarchical needs two or more nodes with equally many ranks each; these have {sizes}; "
-            "take ring, or change --nodes and --members"
+            f"hierarchical needs two or more {'cards' if cards else 'nodes'} with equally many ranks each; these have "
+            f"{sizes}; take ring, or change --nodes and --members"
         )
     plan = Plan(topology, collective, "hierarchical", "steps")
     ranks = np.array(groups, dtype=np.int32)
@@ -54,14 +61,15 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             origin = owner if collective.name == "allgather" else -1
             target = owner if collective.name == "reducescatter" else -1
             plan.add_chunk(Fraction(1, nodes * local), origin, target)
+    between = _direct if cards else _rings
     step = 0
     if collective.reduces:
         if local > 1:
             _inside(plan, ranks, REDUCE, step)
             step += 1
-        step = _rings(plan, ranks, REDUCE, step)
+        step = between(plan, ranks, REDUCE, step)
     if collective.name != "reducescatter":
-        step = _rings(plan, ranks, COPY, step)
+        step = between(plan, ranks, COPY, step)
         if local > 1:
             _inside(plan, ranks, COPY, step)
     return plan.finish()
@@ -74,6 +82,25 @@ def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> Non
     keep = a != b
     node, a, b, k = node[keep], a[keep], b[keep], k[keep]
     plan.send(ranks[node, a], ranks[node, b], chunk=(b if op == REDUCE else a) * nodes + k, op=op, step=step)
+
+
+def _by_card(topology: Topology) -> list[list[int]]:
+    """Ranks by the card that the tiles' names begin with (card0.t1), in rank order."""
+    cards: dict[str, list[int]] = {}
+    for rank, name in enumerate(topology.members):
+        cards.setdefault(name.rpartition(".")[0], []).append(rank)
+    return list(cards.values())
+
+
+def _direct(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> int:
+    """Local rank l of every group sends chunk (l, k) to group k (REDUCE), or group k sends it to all (COPY)."""
+    groups, local = ranks.shape
+    g, k, l = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (groups, groups, local)), indexing="ij"))  # noqa: E741
+    keep = g != k
+    g, k, l = g[keep], k[keep], l[keep]  # noqa: E741
+    src, dst = (ranks[g, l], ranks[k, l]) if op == REDUCE else (ranks[k, l], ranks[g, l])
+    plan.send(src, dst, chunk=l * groups + k, op=op, step=step)
+    return step + 1
 
 
 def _rings(plan: Plan, ranks: npt.NDArray[np.int32], op: int, first: int) -> int:

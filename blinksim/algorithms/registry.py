@@ -56,7 +56,7 @@ REGISTRY = {
         Algorithm("halving_doubling", ("allreduce", "reducescatter"), "exchanges at halving, then doubling distances"),
         Algorithm("direct", COLLECTIVES, "everybody straight to everybody in one step (one-shot)"),
         Algorithm("two_shot", ("allreduce",), "direct reduce-scatter, then direct allgather"),
-        Algorithm("hierarchical", _SHARDED, "inside the nodes, rings between them, inside again"),
+        Algorithm("hierarchical", _SHARDED, "inside nodes (or cards), rings (or direct) between them, inside again"),
         Algorithm("chain_tree", ("allreduce",), "chains inside the nodes, a double binary tree between them"),
         Algorithm("parameter_server", ("allreduce",), "all to one rank and back"),
         Algorithm("mxnet", _REDUCE_AND_SPREAD, "a balanced binary tree per GPU, avoiding each other's links (MXNet)"),

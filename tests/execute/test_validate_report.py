@@ -182,7 +182,8 @@ def test_auroras_half_node_is_the_projections(monkeypatch: pytest.MonkeyPatch) -
     from blinksim.schedule.verify import verify
 
     emulated = module("emulated", monkeypatch)
-    schedule = emulated.cards_and_planes(emulated.half_node())
+    case = emulated.Case("aurora", emulated.HALF_NODE, "allreduce", "hierarchical")
+    schedule = emulated.build(case)
     assert verify(schedule).ok
     busy = {x.kind: load / x.lanes for x, load in zip(schedule.topology.links, link_loads(schedule), strict=True)}
     # Half of the vector goes both ways over MDFI, and a third of that half over each Xe link, twice.

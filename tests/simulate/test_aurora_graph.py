@@ -6,11 +6,9 @@ Xe links, and swap back (Aurora allreduce projection, section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
 
+import numpy as np
 import pytest
 
 import blinksim as bs
@@ -18,7 +16,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.cost import aurora
 from blinksim.cost.presets import load_preset
-from blinksim.schedule.model import Schedule
+from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Topology
 
 SIZE = 2 * 10**9
@@ -30,14 +28,6 @@ def without_alpha(cards: int, tiles: tuple[int, ...] = (0, 1)) -> Topology:
     node = bs.load("aurora", rates="seed")
     part = node.select([f"card{c}.t{t}" for c in range(cards) for t in tiles], links=["mdfi", "xe"])
     return replace(part, links=tuple(replace(link, latency=0.0, overhead=0.0) for link in part.links))
-
-
-@pytest.fixture
-def hierarchical(monkeypatch: pytest.MonkeyPatch) -> Callable[[Topology], Schedule]:
-    """The schedule that also ran on GPUs: card (MDFI), plane (Xe), plane, card."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "validate" / "recipes"))
-    found: Callable[[Topology], Schedule] = import_module("emulated").cards_and_planes
-    return found
 
 
 def equation_4(ranks: int) -> dict[str, float]:
@@ -63,12 +53,10 @@ def test_a_plane_takes_the_xe_terms_of_equation_4(ranks: int, engine: str) -> No
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_the_hierarchical_schedule_takes_equation_4_with_mdfi_added(
-    ranks: int, hierarchical: Callable[[Topology], Schedule]
-) -> None:
+def test_the_hierarchical_schedule_takes_equation_4_with_mdfi_added(ranks: int) -> None:
     cards = ranks // 2
     node = without_alpha(cards)
-    schedule = hierarchical(node)
+    schedule = algorithm("hierarchical").build(node, Collective("allreduce"))
     assert bs.verify(schedule).ok
     expected = equation_4(ranks)
     found = bs.simulate(schedule, SIZE, pieces=1)
@@ -78,3 +66,20 @@ def test_the_hierarchical_schedule_takes_equation_4_with_mdfi_added(
     # Cut into pieces, what MDFI carries hides behind the Xe links, as the projection assumes.
     hidden = bs.simulate(schedule, SIZE, pieces=200, offer="turns").time_s
     assert expected["xe"] <= hidden < expected["xe"] * 1.02 < found.time_s
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter"])
+def test_cards_take_the_place_of_nodes(collective: str) -> None:
+    node = bs.load("aurora").select(links=["mdfi", "xe"])
+    schedule = algorithm("hierarchical").build(node, Collective(collective))
+    assert bs.verify(schedule).ok
+    # MDFI and Xe links only, each send over a single link.
+    assert {node.links[i].kind for i in schedule.route_links.tolist()} == {"mdfi", "xe"}
+    assert set(np.diff(schedule.route_start).tolist()) == {1}
+
+
+def test_cards_have_to_be_alike() -> None:
+    node = bs.load("aurora")
+    for tiles, sizes in ((["card0.t0", "card0.t1"], "2"), (["card0.t0", "card0.t1", "card1.t0"], "2 1")):
+        with pytest.raises(InfeasibleError, match=f"more cards with equally many ranks each; these have {sizes};"):
+            algorithm("hierarchical").build(node.select(tiles), Collective("allreduce"))

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +148,6 @@ def build(case: Case) -> Schedule:
         options["trees"] = trees
     if algorithm == "nccl":
         made = nccl_rings(case)
-    elif algorithm == "hierarchical":
-        made = cards_and_planes(machine)
     else:
         made = synthesize(machine, collective, algorithm, **options).schedule
     verdict = verify(made)
@@ -171,33 +168,6 @@ def nccl_rings(case: Case) -> Schedule:
     found = predict(machines.load(case.machine, rates="nccl"), machine.members).orders("ring")
     orders = [tuple(rank[name] for name in order) for order in found]
     return replace(ring.build(machine, Collective(case.collective), orders), algorithm="nccl")
-
-
-def cards_and_planes(node: Topology) -> Schedule:
-    """Aurora's hierarchical allreduce inside a node: halves over MDFI, a plane's direct exchange over Xe, and back.
-
-    Chunk (t, c) is complete at tile t of card c in between (Aurora allreduce projection, section 3.1).
-    """
-    from blinksim.schedule.model import COPY, REDUCE, Builder
-
-    cards = len(node.members) // 2
-    builder = Builder(node, Collective("allreduce"), "hierarchical", "steps")
-    link = {(x.src, x.dst): number for number, x in enumerate(node.links)}
-
-    def send(chunk: int, a: tuple[int, int], b: tuple[int, int], op: int, step: int) -> None:
-        src, dst = (f"card{card}.t{tile}" for card, tile in (a, b))
-        route = builder.add_route([link[src, dst]])
-        builder.add_sends(chunk=chunk, src=node.index[src], dst=node.index[dst], op=op, step=step, route=route)
-
-    for tile, owner in product((0, 1), range(cards)):
-        chunk = builder.add_chunk(Fraction(1, 2 * cards))
-        for card in range(cards):
-            send(chunk, (card, 1 - tile), (card, tile), REDUCE, 0)
-            send(chunk, (card, tile), (card, 1 - tile), COPY, 3)
-            if card != owner:
-                send(chunk, (card, tile), (owner, tile), REDUCE, 1)
-                send(chunk, (owner, tile), (card, tile), COPY, 2)
-    return builder.finish()
 
 
 def places(topology: Topology, gpus: int) -> list[int]:
