@@ -150,13 +150,13 @@ def _turned(groups: list[list[int]], inside: list[Order], back: bool) -> list[Or
     back: every other node is passed backwards, so that a ring enters a node where it left the one before, which keeps
     it on its rail. An odd number of nodes has two forward in a row: between them the ring changes to a third rail.
     """
-    odd = back and len(groups) % 2 == 1
+    doubled = back and len(groups) % 2 == 1 and len(groups) > 2
     rings = []
     for order in inside:
         for first in range(len(order)):
             turned = order[first:] + order[:first]
             ways = [turned, turned[::-1] if back else turned] * len(groups)
-            if odd and len(groups) > 2 and len(order) > 2:
+            if doubled and len(order) > 2:
                 start, third, *middle, end = turned
                 ways[len(groups) - 2 : len(groups)] = [(end, start, *middle, third), (third, *middle, end, start)]
             rings.append(tuple(group[local] for group, way in zip(groups, ways, strict=False) for local in way))

@@ -445,8 +445,6 @@ DEVICE bool move_packets(const Run& run, const i64* op, int sources, int piece, 
 // One piece of one op, by the whole block. False if the block must leave. Called in one place only: inlined there, it
 // keeps its state in registers.
 DEVICE bool run_piece(const Run& run, const Turn& turn) {
-  SHARED char* source[MOST_SOURCES];
-  SHARED char* target[MOST_TARGETS];
   const i64 *queue = run.queue, *op = run.op(turn.op), *next = op + OP_WORDS;
   const int sources = (int)(next[SOURCES_AT] - op[SOURCES_AT]), targets = (int)(next[TARGETS_AT] - op[TARGETS_AT]);
   const int waits = (int)(next[WAITS_AT] - op[WAITS_AT]), signals = (int)(next[SIGNALS_AT] - op[SIGNALS_AT]);
@@ -467,6 +465,8 @@ DEVICE bool run_piece(const Run& run, const Turn& turn) {
     return false;
   }
 #else
+  SHARED char* source[MOST_SOURCES];
+  SHARED char* target[MOST_TARGETS];
   for (int i = threadIdx.x; i < sources; i += blockDim.x)
     source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
   for (int i = threadIdx.x; i < targets; i += blockDim.x)
