@@ -9,7 +9,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.execute.compile import compile_schedule
 from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
 from blinksim.execute.emulate import WIRE_PIECE, emulate
-from blinksim.execute.fit import fit
+from blinksim.execute.fit import fit, worth_staging
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
 from blinksim.execute.results import Execution
@@ -38,6 +38,7 @@ def execute(
     lane_rate: float | None = None,
     threads: int | None = None,
     protocol: str | None = None,
+    staged: bool | None = None,
     seed: int | None = None,
     gpus: Sequence[int] | None = None,
     warmup: int = 5,
@@ -55,6 +56,8 @@ def execute(
     threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
     protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
     one that `blinksim.execute.fit` expects to be quicker, if the links allow packets; for NumPy and lanes ``simple``).
+    staged: what comes from elsewhere is copied out of an inbox, so that GPUs that are ahead go on with the next launch
+    (default: with ll128, and on GPUs where `blinksim.execute.fit` expects it to be quicker; not for lanes).
     seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
     how long a GPU waits for another before the run ends with an error.
@@ -83,6 +86,8 @@ def execute(
             raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
         if protocol not in (None, "simple"):
             raise InputError("the lanes of an emulated machine use the protocol simple")
+        if staged:
+            raise InputError("an emulated machine hands data on without inboxes")
         protocol = "simple"
         program, _ = emulate(schedule, count, kind, lane_blocks, WIRE_PIECE if piece_bytes is None else piece_bytes)
     else:
@@ -91,7 +96,11 @@ def execute(
 
             protocol = protocol_for(schedule, size_bytes, gpus, protocol)
         protocol = protocol or "simple"
-        program = compile_schedule(schedule, count, kind, in_place=in_place, packets=protocol == "ll128")
+        if staged is None:
+            staged = executor == "cupy" and worth_staging(schedule, size_bytes)
+        program = compile_schedule(
+            schedule, count, kind, in_place=in_place, packets=protocol == "ll128", staged=staged
+        )
     reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
     times: tuple[float, ...] = ()
     hardware: tuple[str, ...] = ()
@@ -146,6 +155,7 @@ def execute(
         slices=program.slices,
         piece_bytes=program.piece_units * program.unit * kind.itemsize,
         protocol=protocol,
+        staged=program.staged,
         wrong=wrong,
         max_error=worst,
         tolerance=reference.tolerance,

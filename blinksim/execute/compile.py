@@ -5,8 +5,8 @@ has not yet added, or a stored result. Reductions are put off until somebody nee
 that sends it on, to all receivers of that step at once (receive + reduce + send in one pass over the data, as NCCL's
 fused primitives do). A copy lands directly in the receiver's output where nobody can still be reading what it
 overwrites; everything else lands in a place of its own in the receiver's scratch buffer, so that no two writes ever
-meet and no credits are needed. In a program of packets, everything from elsewhere lands in an inbox. Dependencies go
-from piece to piece of one chunk only.
+meet and no credits are needed. In a staged program, and so in one of packets, everything from elsewhere lands in an
+inbox. Dependencies go from piece to piece of one chunk only.
 
 Folding order: the sources of an op are sorted by the device that wrote them, so that all ranks of a one-step allreduce
 add in the same order.
@@ -63,9 +63,11 @@ def compile_schedule(
     *,
     in_place: bool = False,
     packets: bool = False,
+    staged: bool = False,
     most_sources: int = MOST_SOURCES,
 ) -> Program:
-    """The program of a schedule for a vector of `count` elements, of packets if so wanted (`blinksim.execute.program`).
+    """The program of a schedule for a vector of `count` elements, of packets or staged if so wanted
+    (`blinksim.execute.program`; packets are always staged).
 
     It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do not
     fill the vector and for an alltoall in place. A schedule that sends what a device does not have compiles, and
@@ -74,20 +76,23 @@ def compile_schedule(
     if most_sources < 2:
         raise InputError("most_sources must be at least 2")
     layout = lay_out(schedule, count, kind.itemsize, in_place)
-    return _Compiler(schedule, layout, kind, packets, most_sources).program()
+    return _Compiler(schedule, layout, kind, packets, staged, most_sources).program()
 
 
 class _Compiler:
-    def __init__(self, schedule: Schedule, layout: Layout, kind: ElementType, packets: bool, most_sources: int) -> None:
+    def __init__(
+        self, schedule: Schedule, layout: Layout, kind: ElementType, packets: bool, staged: bool, most_sources: int
+    ) -> None:
         self.schedule, self.layout, self.kind, self.most_sources = schedule, layout, kind, most_sources
-        self.packets, self.unit = packets, unit_of(kind, packets)
+        self.packets, self.staged, self.unit = packets, packets or staged, unit_of(kind, packets)
         # Ranks first, then whatever else sends or receives.
         extra = sorted({*schedule.src.tolist(), *schedule.dst.tolist()} - {*schedule.device_of.tolist()})
         self.order = [*schedule.device_of.tolist(), *extra]
         self.number = {device: position for position, device in enumerate(self.order)}
         self.ranks = schedule.topology.ranks
         self.ops: list[_Op] = []
-        self.scratch, self.inbox = [0] * len(self.order), [0] * len(self.order)
+        # Elements that are taken already, by buffer and device.
+        self.taken = {buffer: [0] * len(self.order) for buffer in (SCRATCH, INBOX)}
 
     def program(self) -> Program:
         schedule = self.schedule
@@ -108,21 +113,21 @@ class _Compiler:
             _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()
         return self._flatten()
 
-    def slot(self, device: int, chunk: int) -> Place:
-        """A new place in a device's scratch buffer, at the same distance from a 128-byte boundary as the chunk."""
+    def slot(self, device: int, chunk: int, buffer: int = SCRATCH) -> Place:
+        """A new place in a device's scratch or inbox, at the same distance from a 128-byte boundary as the chunk; for
+        packets in an inbox, of whole units."""
+        taken = self.taken[buffer]
+        if buffer == INBOX and self.packets:
+            packets = (INBOX, taken[device])
+            taken[device] += -(-self.layout.length[chunk] // self.unit) * self.unit
+            return packets
         length, line = self.layout.length[chunk], LINE_BYTES // self.kind.itemsize
         phase = 0
         if self.schedule.collective.name != "alltoall":
             holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
             phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
-        place = (SCRATCH, self.scratch[device] + phase)
-        self.scratch[device] += -(-(phase + length) // line) * line
-        return place
-
-    def packet_slot(self, device: int, chunk: int) -> Place:
-        """A new place in a device's inbox, of whole units."""
-        place = (INBOX, self.inbox[device])
-        self.inbox[device] += -(-self.layout.length[chunk] // self.unit) * self.unit
+        place = (buffer, taken[device] + phase)
+        taken[device] += -(-(phase + length) // line) * line
         return place
 
     def _flatten(self) -> Program:
@@ -154,7 +159,7 @@ class _Compiler:
         signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
         layout = self.layout
         buffers = [layout.sizes[d] if d < self.ranks else (0, 0) for d in self._all]
-        sizes = [[*buffers[d], self.scratch[d], self.inbox[d]] for d in self._all]
+        sizes = [[*buffers[d], self.taken[SCRATCH][d], self.taken[INBOX][d]] for d in self._all]
         devices = [self.schedule.topology.devices[device].name for device in self.order]
         return Program(
             devices=tuple(devices),
@@ -316,8 +321,8 @@ class _ChunkCompiler:
         self.done[device] = number
 
     def _landing(self, device: int, sender: int, step: int, only: bool) -> Place:
-        if self.compiler.packets:
-            return self.compiler.packet_slot(device, self.chunk)
+        if self.compiler.staged:
+            return self.compiler.slot(device, self.chunk, INBOX)
         target = self.result.get(device)
         final = only and self.arrives[device] == step and target is not None
         ancestors = self.ops[sender].ancestors

@@ -149,8 +149,9 @@ class Kernels:
 
     def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = THREADS) -> None:
         self.cupy, self.threads = require_cupy(), threads
-        if threads % WARP or not WARP <= threads <= THREADS:
-            raise InputError(f"a block has {WARP} to {THREADS} threads, in steps of {WARP}; not {threads}")
+        least = WARP if program.packets else 2 * WARP
+        if threads % WARP or not least <= threads <= THREADS:
+            raise InputError(f"a block has {least} to {THREADS} threads, in steps of {WARP}; not {threads}")
         source = kernel_source(program.kind, op, program.packets)
         self.run = {gpu: load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
         shared = max(list(gpus).count(gpu) for gpu in gpus)

@@ -46,6 +46,11 @@ def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
     return "ll128" if float(sent.max(initial=0)) * size_bytes <= most else "simple"
 
 
+def worth_staging(schedule: Schedule, size_bytes: int) -> bool:
+    """Whether inboxes are expected to make runs on vectors of `size_bytes` quicker."""
+    return False
+
+
 def merge_queues(program: Program, most: int) -> Program:
     """The same ops in at most `most` queues a device.
 

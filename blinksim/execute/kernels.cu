@@ -13,6 +13,7 @@ struct alignas(16) Cell { u64 w[2]; };  // an eighth of a line
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_METHOD __device__ __forceinline__
 #define SHARED __shared__
+#define SHARED_WITH_POSTERS(type, name) __shared__ type name
 #define KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
 
 struct alignas(16) Line { unsigned int w[4]; };
@@ -37,9 +38,35 @@ DEVICE u64 load_acquire(const u64* p) {
 DEVICE void store_release(u64* p, u64 v) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory");
 }
+constexpr int WARP = 32;
+// Threads of a block that do not move data: where flags go behind the data, a warp that raises them.
+constexpr int POSTERS = PACKETS ? 0 : WARP;
+DEVICE int movers() { return blockDim.x - POSTERS; }
+// Barriers of the threads that move data.
+DEVICE void sync() { asm volatile("bar.sync 1, %0;" :: "r"(movers()) : "memory"); }
+DEVICE int sync_and(int mine) {
+  int all;
+  asm volatile("{\n .reg .pred p, q;\n setp.ne.s32 p, %1, 0;\n bar.red.and.pred q, 1, %2, p;\n selp.s32 %0, 1, 0, q;\n}"
+               : "=r"(all) : "r"(mine), "r"(movers()) : "memory");
+  return all;
+}
+// Of all threads of the block.
+DEVICE void sync_all() { __syncthreads(); }
+// Between threads of a block.
+DEVICE unsigned int read_shared(const unsigned int* p) {
+  unsigned int v;
+  asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+DEVICE void pause() { __nanosleep(20); }
+DEVICE void write_shared(unsigned int* p, unsigned int v) {
+  asm volatile("st.release.cta.u32 [%0], %1;" :: "l"(p), "r"(v) : "memory");
+}
+// What was stored before the fence, by this thread or by those that it has heard of, is there before what is stored after.
+DEVICE void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+DEVICE void store_fenced(u64* p, u64 v) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory"); }
 // A warp moves four lines of an inbox at once: eight threads a cell each, and a line is never seen in parts. Whether
 // the launch that it belongs to is this one, the last of the eight can tell; `all_of` asks for the whole warp.
-constexpr int WARP = 32;
 DEVICE bool load_cell(const char* line, int slot, u64 launch, Cell& v) {
   asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];" : "=l"(v.w[0]), "=l"(v.w[1]) : "l"(line + 16 * slot));
   return slot != 7 || v.w[1] == launch;
@@ -51,6 +78,12 @@ DEVICE void store_cell(char* line, int slot, Cell v) {
 DEVICE bool all_of(bool mine) { return __all_sync(0xffffffffu, mine); }
 // Lines go as one only if the threads of a warp load and store them by the same instruction.
 DEVICE void together() { __syncwarp(); }
+// What the first thread of the warp has, and knows.
+DEVICE unsigned int of_first(unsigned int mine) {
+  mine = __shfl_sync(0xffffffffu, mine, 0);
+  __syncwarp();
+  return mine;
+}
 DEVICE u64 cycles() {
   u64 t;
   asm volatile("mov.u64 %0, %clock64;" : "=l"(t));
@@ -74,6 +107,8 @@ DEVICE unsigned short to_half(float f) {
 DEVICE float from_bits(unsigned int b) { return __uint_as_float(b); }
 DEVICE unsigned int to_bits(float f) { return __float_as_uint(f); }
 #endif
+
+DEVICE int sync_or(int mine) { return !sync_and(!mine); }
 
 #if CONVERT == 1
 DEVICE float widen(unsigned short v) { return from_half(v); }
@@ -135,7 +170,7 @@ DEVICE void move_round(char* const* source, char* const* target, int targets, i6
 // What is left at the end as well: line by line, it would cost a trip to memory each.
 template <int N, int U>
 DEVICE void move_lines(char* const* source, char* const* target, int targets, i64 lines) {
-  const i64 stride = blockDim.x;
+  const i64 stride = movers();
   i64 at = threadIdx.x;
   for (; at + (U - 1) * stride < lines; at += U * stride)
     move_round<N, U, true>(source, target, targets, at, U, stride);
@@ -146,7 +181,7 @@ DEVICE void move_lines(char* const* source, char* const* target, int targets, i6
 
 // The same, element by element: what is left over, and places that differ in their distance from a 16-byte boundary.
 DEVICE void move_elements(char* const* source, int sources, char* const* target, int targets, i64 begin, i64 end) {
-  for (i64 at = begin + threadIdx.x; at < end; at += blockDim.x) {
+  for (i64 at = begin + threadIdx.x; at < end; at += movers()) {
     ELEMENT out = ((const volatile ELEMENT*)source[0])[at];
     if (sources > 1) {
       WIDE total = widen(out);
@@ -159,7 +194,7 @@ DEVICE void move_elements(char* const* source, int sources, char* const* target,
 
 DEVICE void poison(char* const* target, int targets, i64 bytes) {
   for (int t = 0; t < targets; ++t)
-    for (i64 at = threadIdx.x; at < bytes; at += blockDim.x) ((volatile unsigned char*)target[t])[at] = 0xff;
+    for (i64 at = threadIdx.x; at < bytes; at += movers()) ((volatile unsigned char*)target[t])[at] = 0xff;
 }
 
 DEVICE void move(char* const* source, int sources, char* const* target, int targets, i64 count) {
@@ -178,8 +213,8 @@ DEVICE void move(char* const* source, int sources, char* const* target, int targ
   SHARED char* to[MOST_TARGETS];
 #pragma unroll
   for (int s = 0; s < MOST_SOURCES; ++s) from[s] = s < sources ? source[s] + head * (i64)sizeof(ELEMENT) : nullptr;
-  for (int t = threadIdx.x; t < targets; t += blockDim.x) to[t] = target[t] + head * (i64)sizeof(ELEMENT);
-  __syncthreads();
+  for (int t = threadIdx.x; t < targets; t += movers()) to[t] = target[t] + head * (i64)sizeof(ELEMENT);
+  sync();
   switch (sources) {
     case 1: return move_lines<1, 8>(from, to, targets, lines);
     case 2: return move_lines<2, 4>(from, to, targets, lines);
@@ -214,17 +249,70 @@ struct Patience {
   }
 };
 
-// Waits until *flag reaches `least`. False once this GPU has given up; `op` and `piece` say where, for the message.
-DEVICE bool wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op, i64 piece) {
+// Waits until *flag reaches `least`, which is over 0, and returns what it was then; 0 once this GPU has given up. `op` and
+// `piece` say where, for the message.
+DEVICE u64 wait_for(const u64* flag, u64 least, u64 timeout, u64* error, i64 op, i64 piece) {
   Patience patience;
-  for (u64 seen; (seen = load_acquire(flag)) < least;)
-    if (patience.over(timeout, error, op, piece, least, seen)) return false;
-  return true;
+  u64 seen;
+  while ((seen = load_acquire(flag)) < least)
+    if (patience.over(timeout, error, op, piece, least, seen)) return 0;
+  return seen;
 }
 
+// What a flag was when it was last looked at: it may have been further already than it had to be.
+struct Seen {
+  const u64* flag;
+  u64 value;
+};
+constexpr int MOST_SEEN = 8;
+
 // Words of the table's head and of one op; tables.py writes them.
-enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, HERALD_AT, INBOX_BYTES, STRIDE, PACE, HEAD_WORDS };
+enum { QUEUES, SLICES, ORDER, UNIT, PIECE_UNITS, TOLD, AWAITED, STAGED, INBOX_BYTES, STRIDE, PACE, HEAD_WORDS };
 enum { LENGTH, KEY, NUMBER, SOURCES_AT, TARGETS_AT, WAITS_AT, SIGNALS_AT, OP_WORDS };
+
+// Flags to raise: their addresses and what to raise them to. None at all: nothing will follow.
+struct Letter {
+  const i64* flags;
+  int count;
+  u64 value;
+};
+
+// Before a flag may say to other GPUs that data are there, a fence waits until they have arrived, 3 us and more. One warp
+// does that for its block, so that the others are at work on the next piece meanwhile (as in NCCL's protocol Simple), and
+// for all pieces at once that were stored while it waited for the ones before.
+constexpr int LETTERS = 16;
+struct Mail {
+  Letter letters[LETTERS];
+  unsigned int written, sent;
+  // By one thread, after a barrier of all that have stored.
+  DEVICE_METHOD void post(const i64* flags, int count, u64 value) {
+    const unsigned int number = written;
+    while (number - read_shared(&sent) >= LETTERS) pause();
+    letters[number % LETTERS] = {flags, count, value};
+    write_shared(&written, number + 1);
+  }
+  // By the posters.
+  DEVICE_METHOD void deliver(int slice) {
+    for (unsigned int number = 0;;) {
+      const unsigned int seen = of_first(read_shared(&written));
+      if (number == seen) pause();
+      else fence();
+      for (; number != seen; ++number) {
+        const Letter letter = letters[number % LETTERS];
+        if (letter.count == 0) return;
+        for (int i = threadIdx.x - movers(); i < letter.count; i += POSTERS)
+          store_fenced((u64*)letter.flags[i] + slice, letter.value);
+      }
+      together();
+      if (threadIdx.x == movers()) write_shared(&sent, number);
+    }
+  }
+};
+
+DEVICE Mail& mail() {
+  SHARED_WITH_POSTERS(Mail, of_this_block);
+  return of_this_block;
+}
 
 // A queue up to this size is copied into shared memory: reading it piece by piece would cost a round trip each time.
 constexpr int CACHE_WORDS = 2048;
@@ -233,14 +321,19 @@ constexpr int CACHE_WORDS = 2048;
 constexpr i64 IN_INBOX = 1LL << 62;
 
 // queue: the ops of one queue and, behind them, the addresses that they name by position. inbox: from an address in an
-// inbox to the half of it that this launch uses. pace: the least cycles for a KiB, or 0.
+// inbox to the half of it that this launch uses. pace: the least cycles for a KiB, or 0. seen: by the thread
+// that waits for the flag in that place.
 struct Run {
   const i64* queue;
   int ops, slice, slices, unit, piece_units, pace;
   i64 inbox;
   u64 base, timeout;
   u64* error;
+  Seen* seen;
   DEVICE_METHOD const i64* op(int number) const { return queue + 1 + OP_WORDS * number; }
+  DEVICE_METHOD char* place(i64 address, i64 element) const {
+    return (char*)(address & IN_INBOX ? address + inbox : address) + element * (i64)sizeof(ELEMENT);
+  }
 };
 
 // The units of a chunk that a slice works on; a chunk has fewer than 2^31.
@@ -360,7 +453,7 @@ DEVICE u64 reduce_words(const u64 (&bits)[N]) {
 template <int N, int U>
 DEVICE bool move_packets(const Run& run, const i64* op, int piece, i64 begin, i64 end, bool none) {
   const i64 *source = run.queue + op[SOURCES_AT], *target = run.queue + op[TARGETS_AT];
-  const int targets = (int)(op[OP_WORDS + TARGETS_AT] - op[TARGETS_AT]), stride = blockDim.x;
+  const int targets = (int)(op[OP_WORDS + TARGETS_AT] - op[TARGETS_AT]), stride = movers();
   const u64 launch = run.base;
   const i64 data = begin * (i64)sizeof(ELEMENT), inbox = begin / run.unit * (CELLS * CELL) + run.inbox;
   const int size = (int)((end - begin) * (i64)sizeof(ELEMENT)), cells = (size + DATA - 1) / DATA * CELLS;
@@ -453,33 +546,41 @@ DEVICE bool run_piece(const Run& run, const Turn& turn) {
   const i64 begin = (i64)low * run.unit, end = (i64)high * run.unit < op[LENGTH] ? (i64)high * run.unit : op[LENGTH];
   const u64 count = run.base + (u64)piece + 1;
   int fine = 1;
-  for (int i = turn.ready ? waits : threadIdx.x; i < waits; i += blockDim.x)
-    fine &= wait_for((const u64*)queue[op[WAITS_AT] + i] + run.slice, count, run.timeout, run.error, op[NUMBER], piece);
+  for (int i = turn.ready ? waits : threadIdx.x; i < waits; i += movers()) {
+    const u64* const flag = (const u64*)queue[op[WAITS_AT] + i] + run.slice;
+    Seen* const before = i < MOST_SEEN ? run.seen + i : nullptr;
+    if (before && before->flag == flag && before->value >= count) continue;
+    const u64 value = wait_for(flag, count, run.timeout, run.error, op[NUMBER], piece);
+    if (before) *before = {flag, value};
+    fine &= value > 0;
+  }
 #if PACKETS
   if (targets) {
     // Nobody else of the block need be waited for, unless flags are in play after all.
-    if (waits && !__syncthreads_and(fine)) return false;
+    if (waits && !sync_and(fine)) return false;
     fine = move_packets(run, op, sources, piece, begin, end);
-    if (signals ? !__syncthreads_and(fine) : !fine) return false;
-  } else if (!__syncthreads_and(fine)) {
+    if (signals ? !sync_and(fine) : !fine) return false;
+  } else if (!sync_and(fine)) {
     return false;
   }
 #else
   SHARED char* source[MOST_SOURCES];
   SHARED char* target[MOST_TARGETS];
-  for (int i = threadIdx.x; i < sources; i += blockDim.x)
-    source[i] = (char*)queue[op[SOURCES_AT] + i] + begin * (i64)sizeof(ELEMENT);
-  for (int i = threadIdx.x; i < targets; i += blockDim.x)
-    target[i] = (char*)queue[op[TARGETS_AT] + i] + begin * (i64)sizeof(ELEMENT);
-  if (!__syncthreads_and(fine)) return false;
+  for (int i = threadIdx.x; i < sources; i += movers()) source[i] = run.place(queue[op[SOURCES_AT] + i], begin);
+  for (int i = threadIdx.x; i < targets; i += movers()) target[i] = run.place(queue[op[TARGETS_AT] + i], begin);
+  if (!sync_and(fine)) return false;
   const u64 start = run.pace ? cycles() : 0;
   if (targets) move(source, sources, target, targets, end - begin);
-  __syncthreads();
+  sync();
   if (run.pace)
     for (const u64 least = (u64)((end - begin) * (i64)sizeof(ELEMENT) * run.pace / 1024); cycles() - start < least;) {}
 #endif
-  for (int i = threadIdx.x; i < signals; i += blockDim.x)
+#if PACKETS
+  for (int i = threadIdx.x; i < signals; i += movers())
     store_release((u64*)queue[op[SIGNALS_AT] + i] + run.slice, count);
+#else
+  if (signals && threadIdx.x == 0) mail().post(queue + op[SIGNALS_AT], signals, count);
+#endif
   return true;
 }
 
@@ -501,7 +602,7 @@ struct Choice {
   int *done, *count;  // pieces of each op, in shared memory
   u64 *best, *idle_since;
   DEVICE_METHOD void begin(const Run& run) {
-    for (int i = threadIdx.x; i < run.ops; i += blockDim.x)
+    for (int i = threadIdx.x; i < run.ops; i += movers())
       done[i] = 0, count[i] = pieces_of(run, part_of(run, run.op(i)));
     if (threadIdx.x == 0) *idle_since = 0;
   }
@@ -509,20 +610,20 @@ struct Choice {
   DEVICE_METHOD int next(const Run& run, Turn& turn) {
     for (;;) {
       if (threadIdx.x == 0) *best = ~0ULL;
-      __syncthreads();
+      sync();
       int left = 0;
-      for (int i = threadIdx.x; i < run.ops; i += blockDim.x) {
+      for (int i = threadIdx.x; i < run.ops; i += movers()) {
         if (done[i] >= count[i]) continue;
         left = 1;
         if (!missing(run, run.op(i), run.base + (u64)done[i] + 1))
           atomicMin(best, ((u64)done[i] << 20) / (u64)count[i] << 10 | (u64)i);
       }
-      if (!__syncthreads_or(left)) return 0;
+      if (!sync_or(left)) return 0;
       const u64 chosen = *best;
       if (chosen != ~0ULL) {
         const int i = (int)(chosen & 1023);
         turn = {i, done[i], part_of(run, run.op(i)), true};
-        __syncthreads();
+        sync();
         if (threadIdx.x == 0) ++done[i], *idle_since = 0;
         return 1;
       }
@@ -541,7 +642,7 @@ struct Choice {
           fine = 0;
         }
       }
-      if (!__syncthreads_and(fine)) return -1;
+      if (!sync_and(fine)) return -1;
     }
   }
 };
@@ -554,41 +655,45 @@ KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
   const i64 begin = units * blockIdx.x / gridDim.x * PER_LINE;
   i64 end = units * (blockIdx.x + 1) / gridDim.x * PER_LINE;
   if (end > count) end = count;
-  for (int i = threadIdx.x; i < sources; i += blockDim.x) source[i] = (char*)addresses[i] + begin * (i64)sizeof(ELEMENT);
-  for (int i = threadIdx.x; i < targets; i += blockDim.x)
+  if ((int)threadIdx.x >= movers()) return;
+  for (int i = threadIdx.x; i < sources; i += movers()) source[i] = (char*)addresses[i] + begin * (i64)sizeof(ELEMENT);
+  for (int i = threadIdx.x; i < targets; i += movers())
     target[i] = (char*)addresses[sources + i] + begin * (i64)sizeof(ELEMENT);
-  __syncthreads();
+  sync();
   if (begin < end) move(source, (int)sources, target, (int)targets, end - begin);
 }
 
-// queues, stride: as in the table, so that the queue can be fetched together with the head. epoch: 1 for the first launch
-// over these tables, one more for each further one. timeout: nanoseconds.
-KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 timeout, u64* error) {
+// What a block's movers do; queue number and slice say which block it is.
+DEVICE void conduct(const i64* table, i64 queues, i64 stride, u64 epoch, u64 timeout, u64* error, int number, int slice) {
   const i64 *herald = table + HEAD_WORDS + stride * queues, told = table[TOLD], awaited = table[AWAITED];
-  const int unit = (int)table[UNIT], slices = (int)table[SLICES], order = (int)table[ORDER];
-  const int piece_units = (int)table[PIECE_UNITS], pace = (int)table[PACE];
-  const i64 half = table[INBOX_BYTES];
+  const int order = (int)table[ORDER];
+  const u64 begun = epoch - table[STAGED];
   // Scratch and outputs of the previous launch may be overwritten once their owner has begun this one: every GPU
   // announces itself to those that store to it, and waits for those that it stores to. Inboxes have two halves, used in
-  // turn: it is enough that a GPU that gets packets has begun the previous launch, and so is done with the one before.
+  // turn: if nothing else is stored to, it is enough that the others have begun the previous launch, and so are done with
+  // the one before.
   if (blockIdx.x == 0)
-    for (int i = threadIdx.x; i < told; i += blockDim.x) store_release((u64*)herald[i], epoch);
+    for (int i = threadIdx.x; i < told; i += movers()) store_release((u64*)herald[i], epoch);
   // While the others answer: this block's queue. A GPU without ops may still be stored to, and only announces itself.
   SHARED i64 cache[CACHE_WORDS];
-  const int number = queues ? blockIdx.x % (int)queues : 0, slice = queues ? blockIdx.x / (int)queues : 0;
   const i64* const words = table + HEAD_WORDS + stride * number;
   const bool cached = stride <= CACHE_WORDS;
   if (cached && queues)
-    for (i64 i = threadIdx.x; i < stride; i += blockDim.x) cache[i] = words[i];
+    for (i64 i = threadIdx.x; i < stride; i += movers()) cache[i] = words[i];
+  // In shared memory, because what moves data needs all registers.
+  SHARED Run run;
+  SHARED Seen seen[MOST_SEEN];
+  if (threadIdx.x < MOST_SEEN) seen[threadIdx.x].flag = nullptr;
+  if (threadIdx.x == 0 && queues) {
+    // The first word is the number of ops, and above it whether the queue is a wire, which may be slowed down.
+    const i64 first = words[0], inbox = (i64)(epoch % 2) * table[INBOX_BYTES] - IN_INBOX;
+    run = {cached ? cache : words, (int)first, slice, (int)table[SLICES], (int)table[UNIT], (int)table[PIECE_UNITS],
+           first >> 32 ? (int)table[PACE] : 0, inbox, epoch << 32, timeout, error, seen};
+  }
   int fine = 1;
-  for (int i = threadIdx.x; i < awaited; i += blockDim.x)
-    fine &= wait_for((const u64*)herald[told + i], epoch - PACKETS, timeout, error, -1, 0);
-  if (!__syncthreads_and(fine) || queues == 0) return;
-  // The first word is the number of ops, and above it whether the queue is a wire, which may be slowed down.
-  const i64* const queue = cached ? cache : words;
-  const i64 inbox = (i64)(epoch % 2) * half - IN_INBOX;
-  const Run run = {queue, (int)queue[0], slice, slices, unit, piece_units, queue[0] >> 32 ? pace : 0, inbox,
-                   epoch << 32, timeout, error};
+  for (int i = threadIdx.x; i < awaited; i += movers())
+    fine &= begun == 0 || wait_for((const u64*)herald[told + i], begun, timeout, error, -1, 0) > 0;
+  if (!sync_and(fine) || queues == 0) return;
   SHARED int done[MOST_READY], count[MOST_READY];
   SHARED u64 best, idle_since;
   Choice choice = {done, count, &best, &idle_since};
@@ -599,4 +704,19 @@ KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 time
     if (order == 2 ? choice.next(run, turn) < 1 : !walk.next(run, turn)) return;
     if (!run_piece(run, turn)) return;
   }
+}
+
+// queues, stride: as in the table, so that the queue can be fetched together with the head. epoch: 1 for the first launch
+// over these tables, one more for each further one. timeout: nanoseconds.
+KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 timeout, u64* error) {
+  const int number = queues ? blockIdx.x % (int)queues : 0, slice = queues ? blockIdx.x / (int)queues : 0;
+#if PACKETS
+  conduct(table, queues, stride, epoch, timeout, error, number, slice);
+#else
+  if (threadIdx.x == 0) mail().written = mail().sent = 0;
+  sync_all();
+  if ((int)threadIdx.x >= movers()) return mail().deliver(slice);
+  conduct(table, queues, stride, epoch, timeout, error, number, slice);
+  if (threadIdx.x == 0) mail().post(nullptr, 0, 0);
+#endif
 }

@@ -21,10 +21,12 @@ with the smallest share of its pieces done; its queues stand for wires (`blinksi
 Slices multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
 meets another slice. Parts are counted in units of 128 bytes, the lines in which memory moves.
 
-In a program of packets, whatever goes to another device lands in the INBOX there: a unit is 480 bytes of data, which
-a GPU stores as four lines that each hold the number of the launch as well, so that who sees the number has the data
-(NCCL calls this LL128). The flags between devices are then carried by the data; executors without such lines raise
-them all the same, and need to know nothing of packets.
+In a staged program, whatever goes to another device lands in the INBOX there, which has two halves on GPUs, used in
+turn: who sends need not wait until the receiver has begun the same launch and so is done with its output of the one
+before (NCCL's protocols all stage data in such buffers). A program of packets is staged, and a unit is 480 bytes of
+data, which a GPU stores as four lines that each hold the number of the launch as well, so that who sees the number has
+the data (NCCL calls this LL128). The flags between devices are then carried by the data; executors without such lines
+raise them all the same, and need to know nothing of packets.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import BUFFERS, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
+from blinksim.execute.layout import BUFFERS, INBOX, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2
@@ -104,6 +106,12 @@ class Program:
     def unit(self) -> int:
         """Elements of one unit."""
         return unit_of(self.kind, self.packets)
+
+    @cached_property
+    def staged(self) -> bool:
+        """Whether nothing but an INBOX is stored to from elsewhere."""
+        away = np.repeat(self.op_device, np.diff(self.destination_start)) != self.destinations[:, 0]
+        return bool((self.destinations[away, 1] == INBOX).all())
 
     @cached_property
     def op_device(self) -> Longs:

@@ -21,7 +21,7 @@ class Execution:
     size_bytes: what was asked for; `used_bytes` is what `count` whole elements make of it. times_s: seconds of each
     timed iteration on GPUs, empty for NumPy, whose time says nothing about a machine. wrong: elements outside the
     tolerance on all ranks, None if nobody looked. max_error: largest absolute error, infinite if a result is no
-    number. hardware: names of the GPUs, in the order of the devices. protocol: how data were handed on.
+    number. hardware: names of the GPUs, in the order of the devices. protocol, staged: how data were handed on.
     """
 
     machine: str
@@ -42,6 +42,7 @@ class Execution:
     slices: int
     piece_bytes: int
     protocol: str = "simple"
+    staged: bool = False
     wrong: int | None = None
     max_error: float | None = None
     tolerance: str = "exact"
@@ -116,6 +117,7 @@ class Execution:
             "slices": self.slices,
             "piece_bytes": self.piece_bytes,
             "protocol": self.protocol,
+            "staged": self.staged,
             "ok": self.ok,
             "checked": self.wrong is not None,
             "wrong": self.wrong,

@@ -1,8 +1,8 @@
 """Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
 
-The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, the
-position of the heralds, the bytes of half an inbox (the same for all devices), the words from one queue to the next,
-and the least clock cycles that a wire takes for a KiB. Behind it, the queues, each filled up to that length, then the
+The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, whether
+the program is staged, the bytes of half an inbox (the same for all devices), the words from one queue to the next, and
+the least clock cycles that a wire takes for a KiB. Behind it, the queues, each filled up to that length, then the
 heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
 listen at.
 
@@ -78,7 +78,7 @@ def pack(
         awaited = [heralds[device] + 8 * other for other in sends_to[device]]
         stride = max((len(queue) for queue in queues), default=0)
         head = [len(queues), program.slices, program.order, program.unit, program.piece_units, len(told), len(awaited)]
-        head += [HEAD_WORDS + stride * len(queues), inbox_bytes(program), stride, pace]
+        head += [int(program.staged), inbox_bytes(program), stride, pace]
         filled = [np.concatenate([queue, np.zeros(stride - len(queue), dtype=np.int64)]) for queue in queues]
         parts = [np.array(head), *filled, np.array([*told, *awaited], dtype=np.int64)]
         tables.append(np.concatenate(parts).astype(np.int64))
@@ -86,8 +86,11 @@ def pack(
 
 
 def inbox_bytes(program: Program) -> int:
-    """Bytes of half an inbox: a packet for every unit of the fullest one. Launches use the halves in turn."""
-    return int(program.sizes[:, INBOX].max(initial=0)) // program.unit * PACKET_LINES * LINE_BYTES
+    """Bytes of half an inbox, the fullest one's, in whole lines. Launches use the halves in turn."""
+    most = int(program.sizes[:, INBOX].max(initial=0))
+    if program.packets:
+        return most // program.unit * PACKET_LINES * LINE_BYTES
+    return -(-most * program.kind.itemsize // LINE_BYTES) * LINE_BYTES
 
 
 def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -103,11 +106,12 @@ def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.boo
 
 
 def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:
-    """What to add to a buffer's address for an offset in elements; an inbox has a packet for a unit, and is marked."""
-    inside: Longs = np.where(
-        buffer == INBOX, offset // program.unit * PACKET_LINES * LINE_BYTES + IN_INBOX, offset * program.kind.itemsize
-    )
-    return inside
+    """What to add to a buffer's address for an offset in elements; an inbox is marked, and may have a packet for a unit."""
+    inside = offset * program.kind.itemsize
+    if program.packets:
+        inside = np.where(buffer == INBOX, offset // program.unit * PACKET_LINES * LINE_BYTES, inside)
+    marked: Longs = inside + np.where(buffer == INBOX, IN_INBOX, 0)
+    return marked
 
 
 def _only(start: Longs, values: Longs, kept: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:

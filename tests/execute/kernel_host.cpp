@@ -1,20 +1,33 @@
-// Builds kernels.cu for the CPU: a thread for every block, one lane per block.
+// Builds kernels.cu for the CPU: a thread for the movers of every block and one for its posters, a lane each.
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <thread>
 #include <vector>
 #define BLINKSIM_HOST
 #define DEVICE static inline
 #define DEVICE_METHOD inline
 #define SHARED static thread_local
+// What both threads of a block see lies where the launch says.
+static thread_local void* of_block;
+#define SHARED_WITH_POSTERS(type, name) type& name = *static_cast<type*>(of_block)
 #define KERNEL extern "C" void
 struct Dim { unsigned x; };
 static thread_local Dim blockIdx, gridDim = {1}, threadIdx = {0};
-static const Dim blockDim = {1};
-static inline void __syncthreads() {}
-static inline int __syncthreads_and(int v) { return v; }
-static inline int __syncthreads_or(int v) { return v; }
+#define POSTERS (PACKETS ? 0 : 1)
+static inline int movers() { return 1; }
+static inline void sync() {}
+static inline int sync_and(int v) { return v; }
+// The launch has prepared what the posters read.
+static inline void sync_all() {}
+static inline void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+static inline unsigned read_shared(const unsigned* p) {
+  return reinterpret_cast<const std::atomic<unsigned>*>(p)->load(std::memory_order_acquire);
+}
+static inline void write_shared(unsigned* p, unsigned v) {
+  reinterpret_cast<std::atomic<unsigned>*>(p)->store(v, std::memory_order_release);
+}
 static inline void atomicMin(unsigned long long* p, unsigned long long v) { if (v < *p) *p = v; }
 struct alignas(16) Line { unsigned int w[4]; };
 static inline Line load_line(const void* p) { Line v; std::memcpy(&v, p, 16); return v; }
@@ -27,10 +40,13 @@ static inline unsigned long long load_acquire(const unsigned long long* p) {
 static inline void store_release(unsigned long long* p, unsigned long long v) {
   reinterpret_cast<std::atomic<unsigned long long>*>(p)->store(v, std::memory_order_release);
 }
+static inline void fence() {}
+static inline void store_fenced(unsigned long long* p, unsigned long long v) { store_release(p, v); }
 // A warp of one thread: a cell is there when the last word of its line is.
 static const int WARP = 1;
 static inline bool all_of(bool mine) { return mine; }
 static inline void together() {}
+static inline unsigned of_first(unsigned mine) { return mine; }
 template <class C> static inline bool load_cell(const char* line, int slot, unsigned long long launch, C& v) {
   if (load_acquire(reinterpret_cast<const unsigned long long*>(line + 120)) != launch) return false;
   std::memcpy(&v, line + 16 * slot, 16);
@@ -55,9 +71,21 @@ static inline unsigned short to_half(float f) { _Float16 x = f; unsigned short h
 #include KERNELS
 extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 timeout, u64* const* errors) {
   std::vector<std::thread> blocks;
+  std::deque<Mail> mails;
   for (int d = 0; d < devices; ++d)
-    for (unsigned b = 0; b == 0 || b < tables[d][0] * tables[d][1]; ++b)
-      blocks.emplace_back([=] { blockIdx.x = b; run_program(tables[d], tables[d][QUEUES], tables[d][STRIDE], epoch, timeout, errors[d]); });
+    for (unsigned b = 0; b == 0 || b < tables[d][0] * tables[d][1]; ++b) {
+      Mail* const mail = &mails.emplace_back();
+      const auto run = [=](unsigned t) {
+        blockIdx.x = b, threadIdx.x = t, of_block = mail;
+        run_program(tables[d], tables[d][QUEUES], tables[d][STRIDE], epoch, timeout, errors[d]);
+      };
+      blocks.emplace_back([=] {
+        std::vector<std::thread> posters;
+        for (int t = 0; t < POSTERS; ++t) posters.emplace_back(run, movers() + t);
+        run(0);
+        for (auto& t : posters) t.join();  // they read the movers' copy of the queue
+      });
+    }
   for (auto& t : blocks) t.join();
 }
 extern "C" void stream(unsigned blocks, const i64* addresses, i64 sources, i64 targets, i64 count) {

@@ -59,9 +59,10 @@ def test_tables_say_what_the_program_says(name: str, collective: str) -> None:
     for device, table in enumerate(tables):
         queues = program.queues_of(device)
         assert table[:5].tolist() == [len(queues), 2, program.order, 128 // 4, program.piece_units]
-        told, awaited, herald_at, half, stride = table[5:10].tolist()
+        told, awaited, staged, half, stride = table[5:10].tolist()
         assert half == 0
-        assert herald_at == HEAD_WORDS + stride * len(queues)
+        herald_at = HEAD_WORDS + stride * len(queues)
+        assert staged == program.staged
         assert len(table) == herald_at + told + awaited
         senders = [other for other, targets in enumerate(receivers(program)) if device in targets]
         assert table[herald_at : herald_at + told].tolist() == [heralds[x] + 8 * device for x in senders]
@@ -448,9 +449,9 @@ def test_too_many_blocks_are_refused(fake: object) -> None:
 
 
 def test_a_block_has_whole_warps_and_no_more_threads_than_the_kernel_allows(fake: object) -> None:
-    for threads in (16, 48, 1024):
-        with pytest.raises(InputError, match=f"32 to 512 threads, in steps of 32; not {threads}"):
-            execute(build("ring"), 400, executor="cupy", threads=threads)
+    for threads in (32, 72, 1024):
+        with pytest.raises(InputError, match=f"64 to 512 threads, in steps of 32; not {threads}"):
+            execute(build("ring"), 400, executor="cupy", threads=threads, protocol="simple")
 
 
 def test_a_switch_cannot_run_ops() -> None:

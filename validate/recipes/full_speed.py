@@ -35,19 +35,11 @@ from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.generators import fully_connected, one_switch
 
-# What --tune tries: threads of a block, slices, bytes of a piece. Blocks of fewer threads leave room for more of them.
+# What --tune tries: threads of a block, slices, bytes of a piece.
 SCAN = [
-    ("simple", threads, slices, 1 << power)
-    for threads in (512, 256, 128)
-    for slices in (32, 64, 128, 256, 512)
-    for power in range(13, 20)
-    if slices * threads <= 1 << 16
+    ("simple", 512, slices, piece << 10) for slices in (16, 32, 48, 64, 96, 128) for piece in (16, 32, 64, 128, 256)
 ]
-SCAN += [
-    ("ll128", threads, slices, 1 << power)
-    for threads, slices in ((512, 8), (512, 16), (512, 32), (512, 64), (512, 128), (256, 64), (256, 128), (256, 256))
-    for power in (15, 17)
-]
+SCAN += [("ll128", 512, slices, 1 << 17) for slices in (16, 33, 66, 132)]
 # Larger vectors are not tried with packets, which move 16 bytes for 15.
 MOST_PACKETS = 1 << 26
 SIZES = tuple(1 << power for power in range(20, 31, 2))
