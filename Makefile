@@ -13,14 +13,16 @@ BUDGET ?= 540
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# What is in .venv: blinksim alone, and what developing it takes.
+BARE := $(VENV)/.installed
+STAMP := $(VENV)/.installed-dev
 
 # An editable install points at the checkout that it was made in: a moved or copied checkout is installed again.
-ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
-.PHONY: $(STAMP)
+ifneq ($(shell cat $(BARE) 2>/dev/null),$(CURDIR))
+.PHONY: $(BARE)
 endif
 
-$(STAMP): pyproject.toml
+$(BARE): pyproject.toml
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  python=; \
 	  for name in $(PYTHON); do \
@@ -32,9 +34,14 @@ $(STAMP): pyproject.toml
 	  echo "making $(VENV) with $$("$$python" --version)"; \
 	  "$$python" -m venv --clear $(VENV); \
 	fi
-	@echo 'installing blinksim and its development tools into $(VENV) (once, about a minute)'
+	@echo 'installing blinksim into $(VENV) (once, half a minute)'
+	@$(BIN)/python -m pip --disable-pip-version-check install -qq --editable .
+	@echo '$(CURDIR)' > $(BARE)
+
+$(STAMP): $(BARE)
+	@echo 'installing the development tools into $(VENV) (once, half a minute)'
 	@$(BIN)/python -m pip --disable-pip-version-check install -qq --editable '.[dev]'
-	@echo '$(CURDIR)' > $(STAMP)
+	@touch $(STAMP)
 
 .PHONY: help
 help:  ## this list
@@ -44,7 +51,7 @@ help:  ## this list
 install: $(STAMP)  ## set up .venv (every target that needs it does so by itself)
 
 .PHONY: demo
-demo: $(STAMP)  ## how fast is allreduce on three machines: a DGX-1V, 16 Aurora nodes, an 8-GPU H200 host
+demo: $(BARE)  ## how fast is allreduce on three machines: a DGX-1V, 16 Aurora nodes, an 8-GPU H200 host
 	@for question in \
 	  'project dgx1-v100 allreduce 256MiB' \
 	  'project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection' \
@@ -80,14 +87,14 @@ bench: $(STAMP)  ## time whole commands; RUNS=20 runs each more often
 	@for file in benchmarks/bench_*.py; do $(BIN)/python "$$file" --runs $(RUNS); done
 
 .PHONY: validate
-validate: $(STAMP)  ## predictions against measurements on this machine's GPUs; again to go on (BUDGET=540 seconds)
+validate: $(BARE)  ## predictions against measurements on this machine's GPUs; again to go on (BUDGET=540 seconds)
 	@$(BIN)/python -c "import cupy" 2>/dev/null || { \
 	  cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'); \
 	  [ -z "$$cuda" ] || $(BIN)/python -m pip install --quiet -e ".[gpu-cuda$$cuda]"; }
 	@$(BIN)/python validate/validate.py --budget $(BUDGET)
 
 .PHONY: schedules
-schedules: $(STAMP)  ## make the ready schedules in schedules/ anew
+schedules: $(BARE)  ## make the ready schedules in schedules/ anew
 	@$(BIN)/python -m blinksim.study.classics schedules
 
 .PHONY: docs

@@ -30,32 +30,42 @@ OUT_OF_TIME = "out of time"
 
 @dataclass(frozen=True)
 class Step:
-    """A recipe with its arguments. seconds: what it took on four H200; without so much left it is not begun."""
+    """A recipe with its arguments.
+
+    seconds: what it took on four or eight H200, or with `most` what it must have to begin at all; without so much left
+    it is not begun. most: seconds that one that can go on where it stopped may take at once.
+    """
 
     recipe: str
     gpus: int
     arguments: tuple[str, ...]
     seconds: float
-    takes_budget: bool = False
+    most: float | None = None
+    part: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.recipe}-{self.gpus}gpu"
+        return f"{self.recipe}-{self.gpus}gpu{self.part}"
 
 
 def steps(gpus: int, schedules: Path) -> Iterator[Step]:
     """What `gpus` GPUs can show, the most telling first."""
-    yield Step("ways", gpus, (), 25)
-    yield Step("emulated", gpus, ("--schedules", str(schedules / f"emulated-{gpus}")), 20, True)
     counts = [count for count in SIZES if count <= gpus]
+    packed = ("--schedules", str(schedules / "full"))
     for count in reversed(counts):
-        yield Step("full_speed", count, ("--schedules", str(schedules / "full")), 15, True)
-    for count in sorted({2, max(counts)}, reverse=True):
-        yield Step("elementary", count, (), 90)
+        yield Step("full_speed", count, packed, 15, 60)
+    yield Step("emulated", gpus, ("--schedules", str(schedules / f"emulated-{gpus}")), 20, 300)
+    yield Step("elementary", max(counts), (), 90)
     if gpus >= 4:
         yield Step("synthesised", 4, ("--schedules", str(schedules / "synthesised-4")), 40)
+    yield Step("ways", gpus, (), 25 if gpus <= 4 else 100)
+    for count in reversed(counts):
+        yield Step("full_speed", count, (*packed, "--tune", ""), 15, 60, "-tuning")
+    if max(counts) > 2:
+        yield Step("elementary", 2, (), 60)
+    if gpus >= 4:
         yield Step("nccl_files", 4, ("--files", str(schedules / "nccl-files")), 90)
-        yield Step("nccl_sets", 4, ("--sets", str(schedules / "nccl-sets")), 20, True)
+        yield Step("nccl_sets", 4, ("--sets", str(schedules / "nccl-sets")), 20, 100)
 
 
 def make_schedules(gpus: int, folder: Path) -> None:
@@ -105,8 +115,8 @@ def run(gpus: int, out: Path, schedules: Path, budget: float, fresh: bool) -> bo
             continue
         print(f"--- {step.name}, {left:.0f} s left")
         arguments = ["--gpus", str(step.gpus), "--out", str(out), *step.arguments]
-        if step.takes_budget:
-            arguments += ["--budget", f"{left - 10:.0f}"]
+        if step.most:
+            arguments += ["--budget", f"{min(step.most, left - 10):.0f}"]
         log: list[str] = []
         status = call(step.recipe, arguments, log)
         if status or any(OUT_OF_TIME in line for line in log):

@@ -98,9 +98,7 @@ def execute(
         protocol = protocol or "simple"
         if staged is None:
             staged = executor == "cupy" and worth_staging(schedule, size_bytes)
-        program = compile_schedule(
-            schedule, count, kind, in_place=in_place, packets=protocol == "ll128", staged=staged
-        )
+        program = compile_schedule(schedule, count, kind, in_place=in_place, packets=protocol == "ll128", staged=staged)
     reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
     times: tuple[float, ...] = ()
     hardware: tuple[str, ...] = ()

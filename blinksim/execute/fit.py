@@ -1,6 +1,6 @@
 """Cuts a program to the size of the machine: how many slices, how large the pieces, which queues share a block.
 
-And before there is a program: whether its data should go in packets.
+And before there is a program: whether its data should go in packets, or through inboxes.
 """
 
 from __future__ import annotations
@@ -13,42 +13,46 @@ from blinksim.errors import InputError
 from blinksim.execute.program import BY_KEY, READY, WAVES, Longs, Program
 from blinksim.schedule.model import Schedule
 
-# Chosen from scans on two and four H200 (validate/results/tuning-4gpu.json and full-speed-*-tuning.json).
+# Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).
 MOST_SLICES = 128
 # Below this a further block costs more in flags than it gains in bandwidth; beyond MANY of them, more is asked of each.
 SLICE_BYTES, LONG_SLICE_BYTES, MANY = 16 << 10, 64 << 10, 64
-# One block moves a small piece in 3 us, a large one in 12; smaller ones spend their time on flags, and in pipelines
-# larger ones make the next device wait.
-SMALL_PIECE, LARGE_PIECE = 128 << 10, 512 << 10
-# With very many blocks in a pipeline, half of that: the others work while one raises its flags.
-LEAST_PIECE = 64 << 10
-# Packets need no flags: pieces only set the order of ops, and more blocks cost little. On four H200, a pipeline was
-# quickest with a block on each of the GPU's processors, exchanges in steps with half as many (the scan was not kept).
-PACKET_SLICE, PACKET_PIECE = 8 << 10, 1 << 20
-
+# In pipelines, larger pieces make the next device wait; with very many blocks, the others work meanwhile.
+PIPELINE_PIECE, LEAST_PIECE = 128 << 10, 64 << 10
+# Between steps that depend on each other, two pieces of a slice hide one's way behind the other's.
+STEP_PIECE, LARGE_PIECE = 16 << 10, 512 << 10
+# Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline was quickest with a
+# block on each of the GPU's processors, exchanges in steps with slices for half of them.
+PACKET_SLICE, PACKET_STEP_SLICE, PACKET_PIECE = 8 << 10, 4 << 10, 1 << 20
 
 # What packets gain goes with the dependent steps, what they lose with the bytes: up to so many bytes out of the busiest
-# GPU they are quicker (validate/results/full-speed-*gpu.json). In a pipeline: alone, and where data are passed on;
-# elsewhere: for the first step, and for each further one.
-PIPELINE_BYTES, PASSED_BYTES = 25_000_000, 125_000_000
+# GPU they are quicker (validate/results/full-speed-*gpu.json): in a pipeline; elsewhere for the first step, and for
+# each further one.
+PIPELINE_BYTES = 30_000_000
 STEP_BYTES, FURTHER_BYTES = 3_000_000, 1_800_000
+
+# Inboxes have two halves of what a GPU receives. Beyond this, a launch gains 1 % by not waiting for its neighbours.
+STAGED_BYTES = 1 << 30
 
 
 def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
     """``ll128`` where packets are expected to be quicker for vectors of `size_bytes`, else ``simple``."""
     sent = np.zeros(len(schedule.topology.devices))
     np.add.at(sent, schedule.src, schedule.share_num[schedule.chunk] / schedule.share_den)
-    further = max(0, schedule.steps - 1)
-    if schedule.form == "forest":
-        most = PASSED_BYTES if further else PIPELINE_BYTES
-    else:
-        most = STEP_BYTES + FURTHER_BYTES * further
+    most = PIPELINE_BYTES
+    if schedule.form != "forest":
+        most = STEP_BYTES + FURTHER_BYTES * max(0, schedule.steps - 1)
     return "ll128" if float(sent.max(initial=0)) * size_bytes <= most else "simple"
 
 
 def worth_staging(schedule: Schedule, size_bytes: int) -> bool:
-    """Whether inboxes are expected to make runs on vectors of `size_bytes` quicker."""
-    return False
+    """Whether inboxes are expected to make runs on vectors of `size_bytes` quicker.
+
+    They are where data go one way and are passed on: without them, who passes data on cannot begin a launch before
+    those behind have ended the one before, 20 us later.
+    """
+    passed_on = schedule.form == "forest" and schedule.collective.rooted and schedule.steps > 1
+    return passed_on and size_bytes <= STAGED_BYTES
 
 
 def merge_queues(program: Program, most: int) -> Program:
@@ -91,20 +95,20 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     """The program cut for devices that hold `blocks` thread blocks at once.
 
     slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 128, as long as
-    each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB, in a pipeline of more than
-    64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined an eighth of a slice up to 512 KiB. Of
-    packets, a slice for every 8 KiB, at most as many as fit, and half of them where nothing is pipelined, and pieces of
-    at most 1 MiB. A program
-    whose queues stand for wires (`blinksim.execute.emulate`) is cut already and stays as it is. Raises `InputError` if
-    the slices asked for do not fit.
+    each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB in a pipeline, of more than
+    64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined half a slice from 16 to 512 KiB. Of
+    packets, in a pipeline a slice for every 8 KiB and at most as many as fit, elsewhere for every 4 KiB and half as
+    many, and pieces of at most 1 MiB. A program whose queues stand for wires (`blinksim.execute.emulate`) is cut
+    already and stays as it is. Raises `InputError` if the slices asked for do not fit.
     """
     if program.order == READY:
         return program
     longest = int(program.length.max(initial=0)) * program.kind.itemsize
     queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
     if slices is None and program.packets:
-        slices = blocks // max(1, queues) // (1 if program.order == WAVES else 2)
-        slices = max(1, min(slices, longest // PACKET_SLICE))
+        pipeline = program.order == WAVES
+        slices = blocks // max(1, queues) if pipeline else blocks // 2
+        slices = max(1, min(slices, longest // (PACKET_SLICE if pipeline else PACKET_STEP_SLICE)))
     elif slices is None:
         worth = min(MANY, longest // SLICE_BYTES)
         room = max(1, min(MOST_SLICES, blocks // max(1, queues), max(worth, longest // LONG_SLICE_BYTES)))
@@ -117,7 +121,10 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     if program.packets:
         piece_bytes = PACKET_PIECE if piece_bytes is None else min(piece_bytes, PACKET_PIECE)
     elif piece_bytes is None:
-        largest = LARGE_PIECE if program.order == BY_KEY else SMALL_PIECE
-        least = LEAST_PIECE if program.order == WAVES and slices > MANY else SMALL_PIECE
-        piece_bytes = min(max(least, longest // slices // 8), largest)
+        if program.order == BY_KEY:
+            unit = program.unit * program.kind.itemsize
+            piece_bytes = min(max(STEP_PIECE, -(-longest // (2 * slices * unit)) * unit), LARGE_PIECE)
+        else:
+            least = LEAST_PIECE if slices > MANY else PIPELINE_PIECE
+            piece_bytes = min(max(least, longest // slices // 8), PIPELINE_PIECE)
     return program.cut(slices, piece_bytes)

@@ -106,7 +106,7 @@ def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.boo
 
 
 def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:
-    """What to add to a buffer's address for an offset in elements; an inbox is marked, and may have a packet for a unit."""
+    """What to add to a buffer's address for an offset in elements; inboxes are marked, and may hold packets."""
     inside = offset * program.kind.itemsize
     if program.packets:
         inside = np.where(buffer == INBOX, offset // program.unit * PACKET_LINES * LINE_BYTES, inside)

@@ -115,15 +115,17 @@ def check_all(notes: Notebook, gpus: int) -> None:
                     op=op,
                     dtype=dtype,
                     protocol=PROTOCOLS[turn // 2 % len(PROTOCOLS)],
+                    staged=(None, True)[turn // 4 % 2],
                     in_place=in_place,
                     slices=(None, 1, 3)[turn % 3],
                     piece_bytes=(None, 4096)[turn % 2],
                     warmup=1,
                     iterations=2,
                 )
-                keys = ("algorithm", "collective", "root", "count", "dtype", "op", "protocol", "in_place", "slices")
+                keys = ("algorithm", "collective", "root", "count", "dtype", "op", "protocol", "staged", "in_place")
                 whole = run.to_dict()
-                row = {key: whole[key] for key in (*keys, "piece_bytes", "ops", "wrong", "max_error", "tolerance")}
+                more = ("slices", "piece_bytes", "ops", "wrong", "max_error", "tolerance")
+                row = {key: whole[key] for key in (*keys, *more)}
                 notes.add("checks", row)
                 if run.wrong:
                     wrong += 1
@@ -175,26 +177,6 @@ def time_all(notes: Notebook, gpus: int, sizes: tuple[int, ...]) -> None:
         print(f"# {schedule.algorithm}\n{nccl_tests_table(rows[-len(sizes) :])}")
 
 
-def tune(notes: Notebook, gpus: int) -> None:
-    """How slices and pieces change the rate of allreduce."""
-    for name in ("ring", "two_shot", "double_binary", "direct"):
-        schedule = next(s for s in schedules(gpus) if s.algorithm == name and s.collective.name == "allreduce")
-        for size in (1 << 20, 1 << 24, 1 << 30):
-            tried: list[tuple[float, int, int]] = []
-            for slices in (8, 16, 24, 32, 44, 64):
-                for piece_bytes in (1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20):
-                    if notes.out_of_time or slices * piece_bytes > size:
-                        continue
-                    options = {"slices": slices, "piece_bytes": piece_bytes, "warmup": 2, "iterations": 8}
-                    run = execute(schedule, size, executor="cupy", check=False, **options)
-                    whole = run.to_dict()
-                    keys = ("algorithm", "size_bytes", "slices", "piece_bytes", "time_s", "busbw_GBps")
-                    notes.add("tuning", {key: whole[key] for key in keys})
-                    tried.append((round(whole["busbw_GBps"], 1), slices, piece_bytes >> 10))
-            print(name, size, "GB/s busbw, slices, KiB:", sorted(tried, reverse=True)[:8])
-            print("    ", tried)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=2)
@@ -220,8 +202,6 @@ def main() -> None:
         time_nccl(notes, options.gpus, sizes)
     if "checks" in parts:
         check_all(notes, options.gpus)
-    if "tuning" in parts:
-        tune(notes, options.gpus)
     if "timing" in parts:
         time_all(notes, options.gpus, sizes)
 

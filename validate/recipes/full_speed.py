@@ -3,8 +3,8 @@
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
 
 For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.execute.fit` takes.
-With --tune, a scan of slices and pieces instead. Trees of two levels for broadcast and reduce are packed, which needs
-OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
+With --tune, a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce are
+packed, which needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.generators import fully_connected, one_switch
 
-# What --tune tries: threads of a block, slices, bytes of a piece.
-SCAN = [
-    ("simple", 512, slices, piece << 10) for slices in (16, 32, 48, 64, 96, 128) for piece in (16, 32, 64, 128, 256)
-]
-SCAN += [("ll128", 512, slices, 1 << 17) for slices in (16, 33, 66, 132)]
+# What --tune tries: protocol, whether staged, slices, bytes of a piece; and the sizes.
+SCAN = [("simple", False, slices, piece << 10) for slices in (16, 32, 64, 128) for piece in (16, 32, 64, 128, 256)]
+SCAN += [("simple", True, slices, piece << 10) for slices in (64, 128) for piece in (32, 64, 128)]
+SCAN += [("ll128", True, slices, 1 << 20) for slices in (16, 33, 66, 132)]
+SCAN_SIZES = (1 << 20, 1 << 22, 1 << 24, 1 << 28)
 # Larger vectors are not tried with packets, which move 16 bytes for 15.
 MOST_PACKETS = 1 << 26
+# Smaller ones are not scanned without them.
+LEAST_SIMPLE = 1 << 24
 SIZES = tuple(1 << power for power in range(20, 31, 2))
 CANDIDATES = {
     "allreduce": ("ring", "two_shot", "direct"),
@@ -117,9 +119,9 @@ def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Pa
 
 def time_schedule(notes: Notebook, schedule: Schedule, gpus: int, collective: str, size: int, protocol: str) -> None:
     run = execute(schedule, whole_lines(size, gpus), executor="cupy", protocol=protocol, check=size <= 1 << 28)
-    keys = ("algorithm", "protocol", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps", "times_s")
+    keys = ("algorithm", "protocol", "staged", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps")
     whole = run.to_dict()
-    notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in keys}})
+    notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in (*keys, "times_s")}})
     note = "" if run.ok else f" WRONG: {run.wrong}"
     print(
         f"{collective:<14} {size:>11} {run.algorithm:<13} {protocol:<6} {run.slices:>3} x "
@@ -127,10 +129,8 @@ def time_schedule(notes: Notebook, schedule: Schedule, gpus: int, collective: st
     )
 
 
-def tune(
-    notes: Notebook, gpus: int, sizes: tuple[int, ...], only: str, folder: Path | None, protocols: Sequence[str]
-) -> None:
-    """How threads, slices and pieces change the rate."""
+def tune(notes: Notebook, gpus: int, sizes: Sequence[int], only: str, folder: Path | None) -> None:
+    """How slices, pieces, packets and inboxes change the rate."""
     for collective, names in CANDIDATES.items():
         for name in names:
             if only not in f"{collective}-{name}":
@@ -138,14 +138,13 @@ def tune(
             schedule = schedule_of(name, collective, gpus, folder)
             for size in sizes if schedule is not None else ():
                 tried = []
-                for protocol, threads, slices, piece in SCAN:
-                    keys = {"collective": collective, "algorithm": name, "size_bytes": size, "protocol": protocol}
-                    keys |= {"threads": threads, "slices": slices, "piece_bytes": piece}
-                    if protocol not in protocols or (protocol == "simple" and slices * piece > size):
+                for protocol, staged, slices, piece in SCAN:
+                    cut = {"protocol": protocol, "staged": staged, "slices": slices, "piece_bytes": piece}
+                    keys = {"collective": collective, "algorithm": name, "size_bytes": size, **cut}
+                    if size < LEAST_SIMPLE if protocol == "simple" else size > MOST_PACKETS:
                         continue
                     if notes.out_of_time or notes.has("tuning", **keys):
                         continue
-                    cut = {"protocol": protocol, "threads": threads, "slices": slices, "piece_bytes": piece}
                     try:
                         run = execute(
                             schedule, size, executor="cupy", check=size <= 1 << 24, warmup=2, iterations=6, **cut
@@ -156,9 +155,10 @@ def tune(
                     notes.add("tuning", {**keys, **found})
                     if run.wrong:
                         print("WRONG", keys, run.wrong)
-                    tried.append((round(run.busbw / 1e9, 1), protocol, threads, slices, piece >> 10))
+                    way = "staged" if staged and protocol == "simple" else protocol
+                    tried.append((round(run.busbw / 1e9, 1), way, slices, piece >> 10))
                 best = sorted(tried, reverse=True)[:6]
-                print(collective, name, size, "GB/s busbw, protocol, threads, slices, KiB:", best)
+                print(collective, name, size, "GB/s busbw, protocol, slices, KiB:", best)
 
 
 def main() -> None:
@@ -166,9 +166,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--budget", type=float, default=200, help="seconds after which no further run begins")
     parser.add_argument("--out", type=Path, default=Path("."))
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--sizes", help="bytes, with commas between")
     parser.add_argument("--tune", metavar="PART", help="scan slices and pieces of COLLECTIVE-ALGORITHM with PART in it")
-    parser.add_argument("--protocols", default="simple,ll128", help="what --tune tries")
     parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the packed trees there and stop")
     parser.add_argument("--schedules", type=Path, metavar="FOLDER", help="where they are")
     options = parser.parse_args()
@@ -176,13 +175,18 @@ def main() -> None:
         make(options.make, options.gpus)
         return
     command = f"python3 validate/recipes/full_speed.py --gpus {options.gpus} --budget {options.budget:g}"
-    command += f" --sizes {options.sizes}"
+    command += f" --sizes {options.sizes}" if options.sizes else ""
+    command += f" --tune '{options.tune}'" if options.tune is not None else ""
     name = f"full-speed-{options.gpus}gpu" + ("-tuning" if options.tune is not None else "")
     notes = Notebook(options.out / f"{name}.json", provenance(options.gpus, command), resume=True)
     notes.deadline = time.monotonic() + options.budget
-    sizes = tuple(int(size) for size in options.sizes.split(","))
+    sizes = SIZES if options.tune is None else SCAN_SIZES
+    if options.sizes:
+        sizes = tuple(int(size) for size in options.sizes.split(","))
     if options.tune is not None:
-        tune(notes, options.gpus, sizes, options.tune, options.schedules, options.protocols.split(","))
+        tune(notes, options.gpus, sizes, options.tune, options.schedules)
+        if notes.out_of_time:
+            print("out of time; run again to go on")
         return
     nccl = Nccl(range(options.gpus))
     late = False
