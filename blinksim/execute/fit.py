@@ -28,8 +28,8 @@ PACKET_SLICE, PACKET_STEP_SLICE, PACKET_PIECE = 8 << 10, 4 << 10, 1 << 20
 # What packets gain goes with the dependent steps, what they lose with the bytes: up to so many bytes out of the busiest
 # GPU they are quicker (validate/results/full-speed-*gpu.json): in a pipeline; elsewhere for the first step, and for
 # each further one.
-PIPELINE_BYTES = 30_000_000
-STEP_BYTES, FURTHER_BYTES = 3_000_000, 1_800_000
+PIPELINE_BYTES = 20_000_000
+STEP_BYTES, FURTHER_BYTES = 9_000_000, 2_400_000
 
 # Inboxes have two halves of what a GPU receives. Beyond this, a launch gains 1 % by not waiting for its neighbours.
 STAGED_BYTES = 1 << 30
@@ -48,11 +48,12 @@ def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
 def worth_staging(schedule: Schedule, size_bytes: int) -> bool:
     """Whether inboxes are expected to make runs on vectors of `size_bytes` quicker.
 
-    They are where data go one way and are passed on: without them, who passes data on cannot begin a launch before
-    those behind have ended the one before, 20 us later.
+    They are where data go one way, to be added up or passed on: without them, who passes data on cannot begin a launch
+    before those behind have ended the one before, 20 us later.
     """
-    passed_on = schedule.form == "forest" and schedule.collective.rooted and schedule.steps > 1
-    return passed_on and size_bytes <= STAGED_BYTES
+    collective = schedule.collective
+    one_way = schedule.form == "forest" and collective.rooted
+    return one_way and (schedule.steps > 1 or collective.name == "reduce") and size_bytes <= STAGED_BYTES
 
 
 def merge_queues(program: Program, most: int) -> Program:

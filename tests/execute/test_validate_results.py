@@ -22,7 +22,7 @@ def result(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_there_are_results() -> None:
-    assert [path.stem for path in RESULTS] == ["elementary-2gpu", "elementary-4gpu"]
+    assert [path.stem for path in RESULTS] == ["elementary-2gpu", "elementary-4gpu", "elementary-8gpu"]
 
 
 def test_provenance_is_complete(result: dict[str, Any]) -> None:

@@ -106,10 +106,15 @@ def pieces_of(size: int, piece: int) -> int:
 
 
 def predict(schedule: Schedule, size: int, piece: int, lane: Lane) -> float:
-    """Seconds that `schedule` takes on lanes like this one, by simulation; every lane as its sends are on average."""
+    """Seconds that `schedule` takes on lanes like this one, by simulation; every lane as its sends are on average.
+
+    The executor cuts all chunks into pieces of one size, the simulator each into equally many: chunks of different
+    size are simulated as collectives of their own that run at once.
+    """
     from blinksim.execute.emulate import PARTS
     from blinksim.schedule.lanes import lanes_apart
-    from blinksim.simulate.simulator import simulate
+    from blinksim.simulate.simulator import pieces_of, simulate
+    from blinksim.simulate.together import Job, together
 
     apart = lanes_apart(schedule, PARTS)
     extra = extras(apart, piece, lane)
@@ -123,7 +128,29 @@ def predict(schedule: Schedule, size: int, piece: int, lane: Lane) -> float:
         for link, (busy, late) in zip(apart.topology.links, extra, strict=True)
     ]
     calibrated = replace(apart, topology=apart.topology.with_links(links))
-    return simulate(calibrated, size, chunk=piece, launch=lane.launch_s).time_s
+    shares = sorted(set(apart.share_num.tolist()))
+    if len(shares) == 1:
+        return simulate(calibrated, size, chunk=piece, launch=lane.launch_s).time_s
+    equal = Fraction(size * shares[-1], apart.share_den) / pieces_of(apart, size, piece)
+    jobs = [
+        Job(chunks_of(calibrated, share), size, math.ceil(Fraction(size * share, apart.share_den) / equal))
+        for share in shares
+    ]
+    return lane.launch_s + together(jobs, alone=False).time_s
+
+
+def chunks_of(schedule: Schedule, share: int) -> Schedule:
+    """The chunks of a schedule that have this share (`share_num`), and what is sent of them."""
+    chosen = schedule.share_num == share
+    sends = chosen[schedule.chunk]
+    names = ("src", "dst", "op", "step", "channel", "route")
+    return replace(
+        schedule,
+        chunk=(np.cumsum(chosen) - 1)[schedule.chunk[sends]],
+        **{name: getattr(schedule, name)[sends] for name in names},
+        **{name: getattr(schedule, name)[chosen] for name in ("share_num", "origin", "target")},
+        bound={},
+    )
 
 
 def extras(apart: Schedule, piece: int, lane: Lane) -> list[tuple[float, float]]:

@@ -274,7 +274,7 @@ def run(
         if done.wrong:
             print("WRONG", name, size, done.wrong)
 
-    for lane in (FULL, HALF):
+    for lane in sorted({case.lane(gpus) for case, _ in cases(gpus)}, key=bool):
         for name, schedule in lines(gpus):
             for size in LINE_SIZES if lane is FULL else LINE_SIZES[:-1]:
                 # Many small pieces of a large vector show nothing new and take long.

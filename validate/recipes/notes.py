@@ -65,9 +65,6 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         text=True,
         check=False,
     ).stdout.split()
-    commit = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -81,8 +78,22 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         "kernel": platform.release(),
         "blinksim": blinksim.__version__,
         # A copy of the tree without its history can be told by whoever made it.
-        "commit": os.environ.get("BLINKSIM_COMMIT") or commit.stdout.strip() or "unknown",
+        "commit": os.environ.get("BLINKSIM_COMMIT") or commit(),
         "environment": {
             key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
         },
     }
+
+
+def commit() -> str:
+    """The commit of this checkout, with "-dirty" behind it if the code that measures is another; or "unknown"."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+
+    head = git("rev-parse", "HEAD")
+    if head.returncode:
+        return "unknown"
+    same = git("diff", "--quiet", "HEAD", "--", "blinksim", "validate/recipes").returncode == 0
+    return head.stdout.strip() + ("" if same else "-dirty")
