@@ -89,7 +89,7 @@ bench: $(STAMP)  ## time whole commands; RUNS=20 runs each more often
 .PHONY: validate
 validate: $(BARE)  ## predictions against measurements on this machine's GPUs; again to go on (BUDGET=540 seconds)
 	@$(BIN)/python -c "import cupy" 2>/dev/null || { \
-	  cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'); \
+	  cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p') || true; \
 	  [ -z "$$cuda" ] || $(BIN)/python -m pip install --quiet -e ".[gpu-cuda$$cuda]"; }
 	@$(BIN)/python validate/validate.py --budget $(BUDGET)
 
