@@ -101,7 +101,8 @@ def _show(found: Any) -> None:
             f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
         )
         cut = f"{found.slices} slices, pieces of {format_size(found.piece_bytes)}"
-        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}; protocol {found.protocol}, {cut}")
+        how = f"protocol {found.protocol}" + (", staged" if found.staged else "")
+        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}; {how}, {cut}")
 
 
 def _pairs(schedule: str | None, as_json: bool) -> None:

@@ -57,7 +57,8 @@ def execute(
     protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
     one that `blinksim.execute.fit` expects to be quicker, if the links allow packets; for NumPy and lanes ``simple``).
     staged: what comes from elsewhere is copied out of an inbox, so that GPUs that are ahead go on with the next launch
-    (default: with ll128, and on GPUs where `blinksim.execute.fit` expects it to be quicker; not for lanes).
+    (default: with ll128, which always is, and on GPUs where `blinksim.execute.fit` expects it to be quicker; lanes and
+    runs with False are not, and take ``simple``).
     seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
     how long a GPU waits for another before the run ends with an error.
@@ -79,6 +80,8 @@ def execute(
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     if warmup < 0 or iterations < 1:
         raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
+    if staged is False and protocol == "ll128":
+        raise InputError("packets always go through inboxes; leave staged out, or take the protocol simple")
     if lane_rate is not None and (lane_blocks is None or lane_rate <= 0):
         raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
     if lane_blocks is not None:
@@ -94,7 +97,7 @@ def execute(
         if executor == "cupy":
             from blinksim.execute.gpu_run import protocol_for
 
-            protocol = protocol_for(schedule, size_bytes, gpus, protocol)
+            protocol = protocol_for(schedule, size_bytes, gpus, "simple" if staged is False else protocol)
         protocol = protocol or "simple"
         if staged is None:
             staged = executor == "cupy" and worth_staging(schedule, size_bytes)

@@ -109,9 +109,9 @@ class Program:
 
     @cached_property
     def staged(self) -> bool:
-        """Whether nothing but an INBOX is stored to from elsewhere."""
+        """Whether what comes from elsewhere is stored to an INBOX, all of it."""
         away = np.repeat(self.op_device, np.diff(self.destination_start)) != self.destinations[:, 0]
-        return bool((self.destinations[away, 1] == INBOX).all())
+        return bool(away.any() and (self.destinations[away, 1] == INBOX).all())
 
     @cached_property
     def op_device(self) -> Longs:

@@ -62,6 +62,7 @@ def test_nvrtc_compiles_the_kernels(dtype: str, op: str, packets: bool) -> None:
     assert ".entry run_stream(" in ptx
     # What the memory model asks for: flags are released and acquired for the whole system, packets go as one.
     assert "st.release.sys.global.u64" in ptx
+    assert ("fence.acq_rel.sys" in ptx) != packets
     assert "ld.acquire.sys.global.u64" in ptx
     assert ("st.volatile.global.v2.u64" in ptx) == packets
 

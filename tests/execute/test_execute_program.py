@@ -70,8 +70,10 @@ def test_every_algorithm_compiles_to_a_sound_program_that_is_right(name: str, co
         schedule = REGISTRY[name].build(machine(ranks), Collective(collective, root))
         for count in (1, 10 * ranks + 3):
             for in_place in (False, True)[: 1 if collective == "alltoall" else 2]:
-                for packets in (False, True):
-                    program = compile_schedule(schedule, count, INT32, in_place=in_place, packets=packets)
+                for packets, staged in ((False, False), (False, True), (True, False)):
+                    how = {"in_place": in_place, "packets": packets, "staged": staged}
+                    program = compile_schedule(schedule, count, INT32, **how)
+                    assert program.staged == (packets or staged)
                     assert hazards(program) == []
                     assert wrong(program.cut(2, 64), schedule, seed=root) == 0
 

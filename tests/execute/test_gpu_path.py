@@ -27,7 +27,7 @@ from blinksim.execute import compile_schedule, cupy_p2p, execute
 from blinksim.execute.compile import MOST_SOURCES, MOST_TARGETS
 from blinksim.execute.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
 from blinksim.execute.dtypes import ELEMENT_TYPES
-from blinksim.execute.fit import fit
+from blinksim.execute.fit import fit, worth_staging
 from blinksim.execute.gpu_run import protocol_for
 from blinksim.execute.layout import PACKET_BYTES
 from blinksim.execute.measure import Stopwatch
@@ -216,14 +216,17 @@ def test_kernels_are_right(fake: object, name: str, collective: str, root: int, 
                 assert run.hardware == ("Fake GPU",) * 4
 
 
+WAYS = [{}, {"staged": True}, {"packets": True}]
+
+
 @needs_compiler
-@pytest.mark.parametrize("packets", [False, True])
-@pytest.mark.parametrize("name", ["ring", "direct"])
-def test_kernel_and_numpy_agree_to_the_bit(fake: object, name: str, packets: bool) -> None:
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "".join(way) or "direct")
+@pytest.mark.parametrize("name", ["ring", "direct", "chain"])
+def test_kernel_and_numpy_agree_to_the_bit(fake: object, name: str, way: dict[str, bool]) -> None:
     """With several sources too: they are added up before anything is rounded."""
     schedule = build(name)
     kind = ELEMENT_TYPES["bfloat16"]
-    program = fit(compile_schedule(schedule, 999, kind, packets=packets), 6, slices=2, piece_bytes=64)
+    program = fit(compile_schedule(schedule, 999, kind, **way), 6, slices=2, piece_bytes=64)
     reference = Reference(schedule.collective, 4, 999, kind)
     chosen = map_devices(program, schedule.topology)
     runner = Runner(program, Kernels(program, "sum", chosen), chosen)
@@ -305,11 +308,14 @@ def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch)
 
 
 @needs_compiler
+@pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: "".join(way))
 @pytest.mark.parametrize(("name", "collective"), [("chain", "reduce"), ("ring", "allreduce"), ("direct", "alltoall")])
-def test_packets_of_one_launch_are_not_taken_for_those_of_another(fake: object, name: str, collective: str) -> None:
+def test_data_of_one_launch_are_not_taken_for_those_of_another(
+    fake: object, name: str, collective: str, way: dict[str, bool]
+) -> None:
     """Other data in every launch, several launches in the queue at once, and a count that fills no packet."""
     schedule = build(name, collective)
-    program = fit(compile_schedule(schedule, 1003, INT32, packets=True), 6)
+    program = fit(compile_schedule(schedule, 1003, INT32, **way), 6)
     chosen = map_devices(program, schedule.topology)
     runner = Runner(program, Kernels(program, "sum", chosen), chosen)
     for turn in range(5):
@@ -327,6 +333,81 @@ def test_packets_of_one_launch_are_not_taken_for_those_of_another(fake: object, 
         expected = interpret(program, inputs)
         for got, wanted in zip(runner.outputs(), expected, strict=True):
             assert np.array_equal(got, wanted)
+
+
+@needs_compiler
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "".join(way) or "direct")
+def test_who_sends_to_inboxes_is_one_launch_ahead_and_no_further(fake: Any, way: dict[str, bool]) -> None:
+    """The first of a chain ends a second launch before the others begin it if inboxes have room, and never a third."""
+    schedule = build("chain", "broadcast", 3)
+    program = fit(compile_schedule(schedule, 1003, INT32, **way), 6)
+    chosen = map_devices(program, schedule.topology)
+    runner = Runner(program, Kernels(program, "sum", chosen), chosen, timeout_s=0.2)
+    runner.load(Reference(schedule.collective, 3, 1003, INT32))
+    runner.launch()
+    runner.synchronize()
+    gave_up = []
+    for epoch in (2, 3):
+        arguments = (runner.tables[0], *runner.heads[0], np.uint64(epoch), runner.timeout, runner.errors[0])
+        with runner.streams[0]:
+            runner.kernels.run[chosen[0]]((runner.grids[0],), (runner.kernels.threads,), arguments)
+        runner.streams[0].synchronize()
+        gave_up.append(bool(runner.errors[0][0]))
+    assert gave_up == ([False, True] if way else [True, True])
+
+
+def test_what_lands_in_an_inbox_is_marked() -> None:
+    """By hand, for a chain of three: the last copies its inbox out, the first stores to that of the middle."""
+    program = compile_schedule(build("chain", "broadcast", 3), 1000, INT32, staged=True)
+    assert program.sizes[:, 3].tolist() == [0, 1024, 1024]
+    buffers = [[(device + 1) << 32 | buffer << 24 for buffer in range(4)] for device in range(3)]
+    tables = pack(program, buffers, [1 << 40] * 3, [1 << 41] * 3)
+    assert [table[8] for table in tables] == [1024 * 4] * 3
+    expected = [
+        ([buffers[0][0]], {IN_INBOX + buffers[1][3], buffers[0][1]}),
+        ([IN_INBOX + buffers[1][3]], {IN_INBOX + buffers[2][3], buffers[1][1]}),
+        ([IN_INBOX + buffers[2][3]], {buffers[2][1]}),
+    ]
+    for table, (sources, targets) in zip(tables, expected, strict=True):
+        words = table[HEAD_WORDS : HEAD_WORDS + table[9]]
+        op, after = words[1 : 1 + OP_WORDS], words[1 + OP_WORDS : 1 + 2 * OP_WORDS]
+        assert words[op[3] : after[3]].tolist() == sources
+        assert set(words[op[4] : after[4]].tolist()) == targets
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "ranks", "size", "expected"),
+    [
+        ("chain", "broadcast", 4, 1 << 26, True),
+        ("chain", "broadcast", 2, 1 << 26, False),  # nobody passes anything on
+        ("chain", "reduce", 2, 1 << 26, True),  # but what is added up would land beside the output anyway
+        ("double_binary", "reduce", 4, 1 << 30, True),
+        ("double_binary", "reduce", 4, (1 << 30) + 4, False),  # memory
+        ("chain", "allreduce", 4, 1 << 26, False),  # both ways
+        ("ring", "allgather", 4, 1 << 26, False),
+    ],
+)
+def test_what_goes_one_way_is_staged(name: str, collective: str, ranks: int, size: int, expected: bool) -> None:
+    assert worth_staging(build(name, collective, ranks), size) == expected
+
+
+@needs_compiler
+def test_a_run_says_whether_it_was_staged(fake: object) -> None:
+    chain = build("chain", "broadcast")
+    common = {"executor": "cupy", "protocol": "simple", "warmup": 0, "iterations": 1}
+    assert [execute(chain, 400, staged=staged, **common).staged for staged in (None, True, False)] == [
+        True,
+        True,
+        False,
+    ]
+    assert execute(chain, 400).staged is False
+    assert execute(chain, 400, staged=True).to_dict()["staged"] is True
+    assert execute(chain, 400, protocol="ll128").staged is True
+    assert execute(chain, 400, executor="cupy", staged=False, warmup=0, iterations=1).protocol == "simple"
+    with pytest.raises(InputError, match="packets always go through inboxes"):
+        execute(chain, 400, protocol="ll128", staged=False)
+    with pytest.raises(InputError, match="an emulated machine hands data on without inboxes"):
+        execute(build("chain", "broadcast"), 400, lane_blocks=1, staged=True)
 
 
 @needs_compiler

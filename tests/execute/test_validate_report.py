@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blinksim.errors import InfeasibleError
-
 ROOT = Path(__file__).resolve().parents[2]
 VALIDATE = ROOT / "validate"
 RESULTS = VALIDATE / "results"
@@ -34,28 +32,34 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     sys.modules.pop("report", None)
 
 
+@pytest.fixture(scope="module", params=[4, 8])
+def gpus(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def measured() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((RESULTS / "emulated-4gpu.json").read_text())
+def measured(gpus: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / f"emulated-{gpus}gpu.json").read_text())
     return content
 
 
 @pytest.fixture(scope="module")
-def predicted() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((RESULTS / "emulated-4gpu-predicted.json").read_text())
+def predicted(gpus: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / f"emulated-{gpus}gpu-predicted.json").read_text())
     return content
 
 
 def test_the_report_is_what_the_results_give(report: ModuleType) -> None:
     text = (VALIDATE / "report.md").read_text(encoding="utf-8")
     assert text == report.text(RESULTS)
-    for name in ("emulated-4gpu-predicted", *(f"full-speed-{gpus}gpu" for gpus in (2, 3, 4))):
+    emulated = [f"emulated-{gpus}gpu-predicted" for gpus in (4, 8)]
+    for name in (*emulated, *(f"full-speed-{gpus}gpu" for gpus in (2, 3, 4, 6, 8))):
         assert f"(pictures/{name}.png)" in text
         assert (VALIDATE / "pictures" / f"{name}.png").stat().st_size > 10_000
 
 
-def test_errors_are_those_of_the_raw_samples(report: ModuleType, measured: Any, predicted: Any) -> None:
-    shared = RESULTS / "emulated-4gpu-shared.json"
+def test_errors_are_those_of_the_raw_samples(report: ModuleType, gpus: int, measured: Any, predicted: Any) -> None:
+    shared = RESULTS / f"emulated-{gpus}gpu-shared.json"
     cases = measured["cases"] + (json.loads(shared.read_text())["cases"] if shared.exists() else [])
     raw = {(row["case"], row["size_bytes"]): median(row["times_s"]) for row in cases}
     assert len(raw) == len(cases) == len(predicted["rows"])
@@ -69,9 +73,10 @@ def test_errors_are_those_of_the_raw_samples(report: ModuleType, measured: Any, 
         f"median error at most 5 % | {100 * np.median(off):.1f} % | {'met' if np.median(off) <= 0.05 else 'missed'}"
         in text
     )
-    assert f"worst error at most 15 % | {100 * off.max():.1f} % | {'met' if off.max() <= 0.15 else 'missed'}" in text
+    beyond = f"; {(off > 0.15).sum()} of {len(off)} cases beyond | missed" if off.max() > 0.15 else " | met"
+    assert f"worst error at most 15 % | {100 * off.max():.1f} %{beyond} |" in text
     middle, worst = (f"{100 * x:.1f} %" for x in (np.median(off), off.max()))
-    said = f"{len(large)} predictions were off by {middle} (median) and {worst} (worst)"
+    said = f"on {gpus} GPUs {len(large)} predictions were off by {middle} (median) and {worst} (worst)"
     assert said in (ROOT / "docs" / "run.md").read_text()
 
 
@@ -97,11 +102,11 @@ def test_ratios_of_trees_to_rings_are_the_published_ones(report: ModuleType, pre
 
 @pytest.mark.parametrize("case", ["dgx1-v100_0123_allreduce_packed", "dgx1-p100_0145_broadcast_rings"])
 def test_predictions_can_be_made_again(
-    case: str, monkeypatch: pytest.MonkeyPatch, measured: Any, predicted: Any
+    case: str, monkeypatch: pytest.MonkeyPatch, gpus: int, measured: Any, predicted: Any
 ) -> None:
     """From the machine, not from a stored schedule: built, cut into lanes and simulated anew."""
     calibration, emulated = module("calibration", monkeypatch), module("emulated", monkeypatch)
-    question = next(known for known, _ in emulated.cases(4) if known.name == case)
+    question = next(known for known, _ in emulated.cases(gpus) if known.name == case)
     schedule = emulated.build(question)
     lane = calibration.fit_lane(measured["lines"])
     rates = {str(size): rate for size, rate in lane.rates.items()}
@@ -138,6 +143,10 @@ def test_a_lane_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lane.worst < 1e-9
     table = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
     assert calibration.at_least_zero(table, np.array([3.0, 2.0, 1.0]))[1] == 0
+    # Two GPUs have no lines that pass anything on: what they cannot tell is 0, and their lines are met all the same.
+    short = calibration.fit_lane([line for line in lines if line["case"].startswith("line-2")])
+    assert (short.latency_s, short.passing_s, short.turn_s) == (0, 0, 0)
+    assert short.worst < 1e-9
 
 
 def test_what_is_added_up_arrives_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +181,12 @@ def test_devices_that_share_a_gpu_share_no_link(monkeypatch: pytest.MonkeyPatch)
             seen += 1
     assert seen > 50
     assert emulated.places(emulated.half_node(), 6) == list(range(6))
-    with pytest.raises(InfeasibleError, match="2 GPUs are too few"):
-        emulated.places(emulated.half_node(), 2)
+    assert emulated.places(emulated.half_node(), 2) is None
+    # Linked with each other, as all four of a quad of a DGX-1P are, devices cannot share GPUs.
+    two = {(case.machine, case.members) for case, _ in emulated.cases(2)}
+    assert {("dgx1-p100", "01"), ("dgx1-v100", "03"), ("dgx1-v100", "034")} <= two
+    assert ("dgx1-p100", "0123") not in two
+    assert {len(case.members) for case, _ in emulated.cases(8)} >= {2, 3, 4, 5, 6, 7, 8}
 
 
 def test_auroras_half_node_is_the_projections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +260,68 @@ def test_validating_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_catalogue_says_what_was_measured() -> None:
-    """The measured rate of hgx-h200 (8 GPUs) is what kernels push out of one of these four, within 1 %."""
+    """The measured rate of hgx-h200 is what kernels push out of one of these eight, within 1 %."""
     from blinksim import machines
 
-    content = json.loads((RESULTS / "ways-4gpu.json").read_text())
+    content = json.loads((RESULTS / "ways-8gpu.json").read_text())
     pushed = [way["GBps"] for way in content["ways"] if (way["way"], way["blocks"]) == ("push", 64)]
     machine = machines.load("hgx-h200", rates="measured")
     out = next(link for link in machine.links if link.src == "gpu0" and link.kind == "nvlink")
-    assert len(pushed) == 12
+    assert len(pushed) == 56
     assert float(out.bandwidth) / 1e9 == pytest.approx(median(pushed), rel=0.01)
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
+    """What `fit` takes on a GPU with 132 blocks is, where it was scanned, within 6 % of the best of its protocol."""
+    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.collective import Collective
+    from blinksim.execute import ELEMENT_TYPES, compile_schedule
+    from blinksim.execute.fit import fit, worth_staging
+    from blinksim.topology.generators import one_switch
+
+    scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]
+    seen: dict[tuple[str, str, int, str], dict[tuple[bool, int, int], float]] = {}
+    for row in scan:
+        key = (row["collective"], row["algorithm"], row["size_bytes"], row["protocol"])
+        seen.setdefault(key, {})[row["staged"], row["slices"], row["piece_bytes"]] = row["busbw_GBps"]
+    lost = []
+    for (collective, name, size, protocol), rates in seen.items():
+        if name not in ("ring", "chain", "two_shot"):
+            continue
+        schedule = REGISTRY[name].build(one_switch(gpus, bandwidth=Fraction(10**9)).select(), Collective(collective))
+        packets = protocol == "ll128"
+        staged = packets or worth_staging(schedule, size)
+        program = compile_schedule(schedule, size // 4, ELEMENT_TYPES["float32"], packets=packets, staged=staged)
+        cut = fit(program, 132)
+        # Packets were scanned with pieces of 1 MiB, which fit makes whole units of.
+        chosen = (staged, cut.slices, 1 << 20 if packets else cut.piece_units * cut.unit * 4)
+        if chosen in rates:
+            lost.append(1 - rates[chosen] / max(rates.values()))
+    assert len(lost) == {2: 20, 8: 10}[gpus]
+    assert sum(share > 0.06 for share in lost) <= 1
+    assert max(lost) < 0.11
+
+
+def test_the_protocol_follows_the_measurements() -> None:
+    """Of the two, `fit` takes the quicker one, or loses at most 5 %, at nine points of ten; never more than 25 %."""
+    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.collective import Collective
+    from blinksim.execute.fit import quicker_protocol
+    from blinksim.topology.generators import one_switch
+
+    lost = []
+    for gpus in (2, 3, 4, 6, 8):
+        machine = one_switch(gpus, bandwidth=Fraction(10**9)).select()
+        rows = json.loads((RESULTS / f"full-speed-{gpus}gpu.json").read_text())["ours"]
+        time = {
+            (row["collective"], row["algorithm"], row["size_bytes"], row["protocol"]): row["time_s"] for row in rows
+        }
+        for (collective, name, size, protocol), packets in time.items():
+            if protocol == "ll128" and name != "packed":
+                both = {"ll128": packets, "simple": time[collective, name, size, "simple"]}
+                chosen = quicker_protocol(REGISTRY[name].build(machine, Collective(collective)), size)
+                lost.append(both[chosen] / min(both.values()) - 1)
+    assert len(lost) == 220
+    assert sum(share > 0.05 for share in lost) <= 23
+    assert max(lost) < 0.25

@@ -85,10 +85,11 @@ def fit_lane(lines: Sequence[Mapping[str, Any]]) -> Lane:
 
 
 def at_least_zero(table: Floats, wanted: Floats) -> Floats:
-    """Least squares with no unknown below 0: those that come out negative are left out, the lowest first."""
+    """Least squares with no unknown below 0: those that come out negative are left out, the lowest first, and before
+    them those that nothing depends on."""
     # Unknowns differ by many orders of magnitude: solved for, and compared by, what they contribute.
     scale = np.linalg.norm(table, axis=0)
-    kept = list(range(table.shape[1]))
+    kept = np.flatnonzero(scale).tolist()
     while True:
         part, *_ = np.linalg.lstsq(table[:, kept] / scale[kept], wanted)
         if part.min() >= 0:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.errors import BlinksimError
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -80,6 +80,13 @@ class Case:
 
 def cases(gpus: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
     """Every case that fits on so many GPUs, at most two devices on each, with its sizes; the most telling first."""
+    for case, sizes in _wanted(gpus):
+        if len(case.members + case.relays) <= gpus or places(machine_of(case), gpus):
+            yield case, sizes
+
+
+def _wanted(gpus: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Every case with so few devices that two on each of the GPUs would do."""
     room = min(8, 2 * gpus)
     for machine in ("dgx1-v100", "dgx1-p100"):
         for part in ("0123", "01234567"):
@@ -170,8 +177,9 @@ def nccl_rings(case: Case) -> Schedule:
     return replace(ring.build(machine, Collective(case.collective), orders), algorithm="nccl")
 
 
-def places(topology: Topology, gpus: int) -> list[int]:
-    """The GPU of every rank: one each while there are enough, else pairs of ranks without a link between them."""
+def places(topology: Topology, gpus: int) -> list[int] | None:
+    """The GPU of every rank: one each while there are enough, else pairs of ranks without a link between them; None
+    where there are too few such pairs."""
     import networkx as nx
 
     ranks = len(topology.members)
@@ -180,7 +188,7 @@ def places(topology: Topology, gpus: int) -> list[int]:
     apart = nx.complement(nx.Graph([(x.src, x.dst) for x in topology.links if {x.src, x.dst} <= {*topology.members}]))
     pairs = sorted(tuple(sorted(pair)) for pair in nx.max_weight_matching(apart, maxcardinality=True))
     if ranks - len(pairs) > gpus:
-        raise InfeasibleError(f"{gpus} GPUs are too few: only {len(pairs)} pairs of the {ranks} ranks have no link")
+        return None
     place: dict[str, int] = {}
     for number, pair in enumerate(pairs[: ranks - gpus]):
         place |= dict.fromkeys(pair, number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -311,7 +312,8 @@ def full_speed_table(content: Row, limit: float | None) -> str:
     lines = []
     for x in full_speed(content):
         ours, nccl = x["ours"], x["nccl"]
-        how = f"{ours['algorithm']}, {ours['slices']} x {ours['piece_bytes'] >> 10} KiB"
+        staged = " staged" if ours.get("staged") else ""
+        how = f"{ours['algorithm']}{staged}, {ours['slices']} x {ours['piece_bytes'] >> 10} KiB"
         if ours.get("protocol") == "ll128":
             how = f"{ours['algorithm']} ll128, {ours['slices']}"
         rates = (f"{nccl['busbw_GBps']:.1f}", f"{ours['busbw_GBps']:.1f}")
@@ -330,13 +332,17 @@ def targets(results: Mapping[str, Any]) -> str:
 
     for name, content in results.items():
         if name.startswith("emulated-") and name.endswith("-predicted"):
+            on = f"{name.split('-')[1].removesuffix('gpu')} GPUs, "
             middle, worst = verdict(content["rows"])
-            add("predictions from 16 MiB: median error at most 5 %", f"{100 * middle:.1f} %", middle <= 0.05)
-            add("predictions from 16 MiB: worst error at most 15 %", f"{100 * worst:.1f} %", worst <= 0.15)
+            large = [row for row in content["rows"] if row["size_bytes"] >= LARGE]
+            beyond = sum(abs(error(row)) > 0.15 for row in large)
+            add(f"{on}predictions from 16 MiB: median error at most 5 %", f"{100 * middle:.1f} %", middle <= 0.05)
+            figure = f"{100 * worst:.1f} %" + (f"; {beyond} of {len(large)} cases beyond" if beyond else "")
+            add(f"{on}predictions from 16 MiB: worst error at most 15 %", figure, worst <= 0.15)
             off = max(abs(seen / said - 1) for _, _, said, seen in controls(content["rows"]))
-            add("controls: simulated factor within 10 %", f"worst {100 * off:.1f} %", off <= 0.10)
+            add(f"{on}controls: simulated factor within 10 %", f"worst {100 * off:.1f} %", off <= 0.10)
             off = max(abs(x["measured"] / float(x["exact"]) - 1) for x in speedups(content["rows"]))
-            lines.append(("speedups over rings: exact ratio", f"worst {100 * off:.1f} % off", "no limit set"))
+            lines.append((f"{on}speedups over rings: exact ratio", f"worst {100 * off:.1f} % off", "no limit set"))
     for name, content in results.items():
         if name.startswith("full-speed-") and "ours" in content:
             gpus = len(content["provenance"]["gpus"])
@@ -344,7 +350,7 @@ def targets(results: Mapping[str, Any]) -> str:
                 points = [x for x in full_speed(content) if x["nccl"]["size_bytes"] >= size]
                 low = min(points, key=lambda x: x["ratio"])
                 good = sum(x["ratio"] >= wanted for x in points)
-                text = f"{good} of {len(points)} points; least {100 * low['ratio']:.1f} %"
+                text = f"{good} of {len(points)} points; least {math.floor(1000 * low['ratio']) / 10:.1f} %"
                 text += f" ({low['nccl']['collective']}, {size_text(low['nccl']['size_bytes'])})"
                 what = f"{gpus} GPUs, from {least} MiB: at least {100 * wanted:.0f} % of NCCL"
                 add(what, text, low["ratio"] >= wanted)
@@ -424,22 +430,23 @@ Three cards of two tiles; MDFI counts as four lanes of an Xe link (220 GB/s agai
 over MDFI, exchange within a plane over Xe links, and back (projection, section 3.1)."""
 _FULL = """\
 Out of place, float32, busbw in GB/s; NCCL without NVLS, same process and same events, one after the other. "By" is the
-algorithm with its slices and pieces, or with `ll128` and the slices where data go in packets. Spread: slowest minus
-fastest of 20 iterations, to the median. The limit is the rate of a copy engine, the most that was seen to leave a
-port; a switch gives every GPU one. "Ours" is the best of all algorithms and both protocols that were tried; `ll128` is
-that of an older kernel (see the last section but one)."""
+algorithm with its slices and pieces, staged if what comes from elsewhere is copied out of an inbox, or with `ll128` and
+the slices where data go in packets. Spread: slowest minus fastest of 20 iterations, to the median. The limit is the
+rate of a copy engine, the most that was seen to leave a port; a switch gives every GPU one. "Ours" is the best of all
+algorithms and both protocols that were tried."""
 _LIMITS = """\
-- Every piece of a lane waits until all of it has arrived (a system-wide fence), so that what a piece costs beside its
-  bytes is set by the fence; with many lanes busy at once it takes longer, which the model leaves out.
+- A piece costs a lane 3 us beside its bytes, in which a block finds it, loads it and hands it on; with many lanes busy
+  at once it takes longer, which the model leaves out.
 - A lane is described by averages of its sends: whether a piece was received before, and whether it is added up.
+- Where chunks have four pieces or fewer, rings are predicted up to 16 % too quick, and Blink's trees up to 16 % too
+  slow. It is not the order in which a lane serves its sends: simulated in the executor's, fewer cases come right.
 - Where two devices share a GPU, they share its caches and its port. The lanes are slowed down so that the port has
   room, but copies, sums and flags of the two still meet.
 - Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
-- Flags behind the data (`simple`) cost a pipeline 10 us and more for every GPU that passes data on: enough has to be
-  under way to keep all 18 links of a port busy. Packets (`ll128`) cost 2 us, and a sixteenth of the rate. For
-  broadcast from 256 MiB on and reduce from 64 MiB on, neither quite reaches NCCL on more than two GPUs.
-- `ll128` was measured before its kernel loaded every packet a second time, as NCCL does, to be sure of whole lines.
-  What that trip to a GPU's own memory costs a hop (under 1 us is expected) was not measured.
+- Iterations of a collective overlap where data go one way, for NCCL and for us, as in NCCL's own tests: the time is
+  that of the GPU that is busiest, not of the way from the first to the last. Emulated machines are measured apart.
+- Up to 4 MiB, chains over six and eight GPUs are slower than NCCL's broadcast and reduce: a hop costs 2 us or more,
+  and there are no packets of 8 bytes (NCCL's LL).
 - On three GPUs, the slices of a reducescatter of a power of two begin at different distances from a 16-byte boundary,
   and our kernel then moves single elements. NCCL's own tests round sizes so that this does not happen, and so does
   `full_speed.py`; results with a `used_bytes` were made so."""
