@@ -190,7 +190,8 @@ class Runner:
                 self.streams.append(cupy.cuda.Stream(non_blocking=True))
                 sizes = program.sizes[device, :INBOX].tolist()
                 buffers = [self._allocate(size, program.kind.storage) for size in sizes]
-                self.buffers.append([*buffers, self._allocate(2 * inbox_bytes(program), "uint8")])
+                inbox = 2 * inbox_bytes(program) if program.sizes[device, INBOX] else 0
+                self.buffers.append([*buffers, self._allocate(inbox, "uint8")])
                 self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
                 self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
                 self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))

@@ -31,7 +31,8 @@ PACKET_SLICE, PACKET_STEP_SLICE, PACKET_PIECE = 8 << 10, 4 << 10, 1 << 20
 PIPELINE_BYTES = 20_000_000
 STEP_BYTES, FURTHER_BYTES = 9_000_000, 2_400_000
 
-# Inboxes have two halves of what a GPU receives. Beyond this, a launch gains 1 % by not waiting for its neighbours.
+# Inboxes have two halves, each for what the GPU with the most to receive gets in a launch. For vectors beyond this, a
+# launch gains 1 % by not waiting for its neighbours.
 STAGED_BYTES = 1 << 30
 
 

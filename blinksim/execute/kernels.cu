@@ -42,9 +42,14 @@ constexpr int WARP = 32;
 // Threads of a block that do not move data: where flags go behind the data, a warp that raises them.
 constexpr int POSTERS = PACKETS ? 0 : WARP;
 DEVICE int movers() { return blockDim.x - POSTERS; }
-// Barriers of the threads that move data.
-DEVICE void sync() { asm volatile("bar.sync 1, %0;" :: "r"(movers()) : "memory"); }
+// Barriers of the threads that move data. Those of packets may leave one by one, and then are not waited for: that takes
+// a barrier without a number of threads.
+DEVICE void sync_movers() {
+  if (PACKETS) __syncthreads();
+  else asm volatile("bar.sync 1, %0;" :: "r"(movers()) : "memory");
+}
 DEVICE int sync_and(int mine) {
+  if (PACKETS) return __syncthreads_and(mine);
   int all;
   asm volatile("{\n .reg .pred p, q;\n setp.ne.s32 p, %1, 0;\n bar.red.and.pred q, 1, %2, p;\n selp.s32 %0, 1, 0, q;\n}"
                : "=r"(all) : "r"(mine), "r"(movers()) : "memory");
@@ -58,10 +63,10 @@ DEVICE unsigned int read_shared(const unsigned int* p) {
   asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
-DEVICE void pause() { __nanosleep(20); }
 DEVICE void write_shared(unsigned int* p, unsigned int v) {
   asm volatile("st.release.cta.u32 [%0], %1;" :: "l"(p), "r"(v) : "memory");
 }
+DEVICE void rest() { __nanosleep(20); }
 // What was stored before the fence, by this thread or by those that it has heard of, is there before what is stored after.
 DEVICE void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 DEVICE void store_fenced(u64* p, u64 v) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory"); }
@@ -214,7 +219,7 @@ DEVICE void move(char* const* source, int sources, char* const* target, int targ
 #pragma unroll
   for (int s = 0; s < MOST_SOURCES; ++s) from[s] = s < sources ? source[s] + head * (i64)sizeof(ELEMENT) : nullptr;
   for (int t = threadIdx.x; t < targets; t += movers()) to[t] = target[t] + head * (i64)sizeof(ELEMENT);
-  sync();
+  sync_movers();
   switch (sources) {
     case 1: return move_lines<1, 8>(from, to, targets, lines);
     case 2: return move_lines<2, 4>(from, to, targets, lines);
@@ -287,7 +292,7 @@ struct Mail {
   // By one thread, after a barrier of all that have stored.
   DEVICE_METHOD void post(const i64* flags, int count, u64 value) {
     const unsigned int number = written;
-    while (number - read_shared(&sent) >= LETTERS) pause();
+    while (number - read_shared(&sent) >= LETTERS) rest();
     letters[number % LETTERS] = {flags, count, value};
     write_shared(&written, number + 1);
   }
@@ -295,8 +300,11 @@ struct Mail {
   DEVICE_METHOD void deliver(int slice) {
     for (unsigned int number = 0;;) {
       const unsigned int seen = of_first(read_shared(&written));
-      if (number == seen) pause();
-      else fence();
+      if (number == seen) {
+        rest();
+        continue;
+      }
+      fence();
       for (; number != seen; ++number) {
         const Letter letter = letters[number % LETTERS];
         if (letter.count == 0) return;
@@ -563,6 +571,8 @@ DEVICE bool run_piece(const Run& run, const Turn& turn) {
   } else if (!sync_and(fine)) {
     return false;
   }
+  for (int i = threadIdx.x; i < signals; i += movers())
+    store_release((u64*)queue[op[SIGNALS_AT] + i] + run.slice, count);
 #else
   SHARED char* source[MOST_SOURCES];
   SHARED char* target[MOST_TARGETS];
@@ -571,14 +581,9 @@ DEVICE bool run_piece(const Run& run, const Turn& turn) {
   if (!sync_and(fine)) return false;
   const u64 start = run.pace ? cycles() : 0;
   if (targets) move(source, sources, target, targets, end - begin);
-  sync();
+  sync_movers();
   if (run.pace)
     for (const u64 least = (u64)((end - begin) * (i64)sizeof(ELEMENT) * run.pace / 1024); cycles() - start < least;) {}
-#endif
-#if PACKETS
-  for (int i = threadIdx.x; i < signals; i += movers())
-    store_release((u64*)queue[op[SIGNALS_AT] + i] + run.slice, count);
-#else
   if (signals && threadIdx.x == 0) mail().post(queue + op[SIGNALS_AT], signals, count);
 #endif
   return true;
@@ -610,7 +615,7 @@ struct Choice {
   DEVICE_METHOD int next(const Run& run, Turn& turn) {
     for (;;) {
       if (threadIdx.x == 0) *best = ~0ULL;
-      sync();
+      sync_movers();
       int left = 0;
       for (int i = threadIdx.x; i < run.ops; i += movers()) {
         if (done[i] >= count[i]) continue;
@@ -623,7 +628,7 @@ struct Choice {
       if (chosen != ~0ULL) {
         const int i = (int)(chosen & 1023);
         turn = {i, done[i], part_of(run, run.op(i)), true};
-        sync();
+        sync_movers();
         if (threadIdx.x == 0) ++done[i], *idle_since = 0;
         return 1;
       }
@@ -659,7 +664,7 @@ KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
   for (int i = threadIdx.x; i < sources; i += movers()) source[i] = (char*)addresses[i] + begin * (i64)sizeof(ELEMENT);
   for (int i = threadIdx.x; i < targets; i += movers())
     target[i] = (char*)addresses[sources + i] + begin * (i64)sizeof(ELEMENT);
-  sync();
+  sync_movers();
   if (begin < end) move(source, (int)sources, target, (int)targets, end - begin);
 }
 
@@ -680,7 +685,7 @@ DEVICE void conduct(const i64* table, i64 queues, i64 stride, u64 epoch, u64 tim
   const bool cached = stride <= CACHE_WORDS;
   if (cached && queues)
     for (i64 i = threadIdx.x; i < stride; i += movers()) cache[i] = words[i];
-  // In shared memory, because what moves data needs all registers.
+  // In shared memory: what moves data needs the registers.
   SHARED Run run;
   SHARED Seen seen[MOST_SEEN];
   if (threadIdx.x < MOST_SEEN) seen[threadIdx.x].flag = nullptr;

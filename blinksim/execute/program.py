@@ -186,7 +186,8 @@ class Program:
 
     def __repr__(self) -> str:
         order = ("by key", "in waves", "what is ready first")[self.order]
-        scratch = int(self.sizes[:, SCRATCH:].sum(axis=1).max(initial=0)) * self.kind.itemsize
+        # An inbox has two halves on GPUs.
+        scratch = int((self.sizes[:, SCRATCH] + 2 * self.sizes[:, INBOX]).max(initial=0)) * self.kind.itemsize
         return (
             f"<Program: {self.ops} ops in {self.queues} queues on {len(self.devices)} devices, {self.slices} slices\n"
             f"  {self.layout.count} elements of {self.kind.name}, pieces of {self.piece_units} units, {order}\n"

@@ -1,6 +1,7 @@
 // Builds kernels.cu for the CPU: a thread for the movers of every block and one for its posters, a lane each.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <thread>
@@ -17,11 +18,11 @@ struct Dim { unsigned x; };
 static thread_local Dim blockIdx, gridDim = {1}, threadIdx = {0};
 #define POSTERS (PACKETS ? 0 : 1)
 static inline int movers() { return 1; }
-static inline void sync() {}
+static inline void sync_movers() {}
 static inline int sync_and(int v) { return v; }
-// The launch has prepared what the posters read.
+// The launch has prepared what the posters read: the movers write zeros over zeros.
 static inline void sync_all() {}
-static inline void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+static inline void rest() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 static inline unsigned read_shared(const unsigned* p) {
   return reinterpret_cast<const std::atomic<unsigned>*>(p)->load(std::memory_order_acquire);
 }
@@ -40,7 +41,11 @@ static inline unsigned long long load_acquire(const unsigned long long* p) {
 static inline void store_release(unsigned long long* p, unsigned long long v) {
   reinterpret_cast<std::atomic<unsigned long long>*>(p)->store(v, std::memory_order_release);
 }
-static inline void fence() {}
+// As slow as a test wants it, in microseconds.
+static inline void fence() {
+  const char* wanted = std::getenv("BLINKSIM_FENCE_US");
+  if (wanted) std::this_thread::sleep_for(std::chrono::microseconds(std::atoi(wanted)));
+}
 static inline void store_fenced(unsigned long long* p, unsigned long long v) { store_release(p, v); }
 // A warp of one thread: a cell is there when the last word of its line is.
 static const int WARP = 1;

@@ -63,6 +63,9 @@ def test_nvrtc_compiles_the_kernels(dtype: str, op: str, packets: bool) -> None:
     # What the memory model asks for: flags are released and acquired for the whole system, packets go as one.
     assert "st.release.sys.global.u64" in ptx
     assert ("fence.acq_rel.sys" in ptx) != packets
+    # Warps of packets leave one by one when they give up: no barrier may count on them.
+    assert ("bar.sync 1, " in ptx) != packets
+    assert ("bar.red.and.pred q, 1, " in ptx) != packets
     assert "ld.acquire.sys.global.u64" in ptx
     assert ("st.volatile.global.v2.u64" in ptx) == packets
 

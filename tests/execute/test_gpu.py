@@ -11,6 +11,7 @@ from blinksim.execute import ELEMENT_TYPES, REDUCTIONS, ExecutionError, compile_
 from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices, require_cupy
 from blinksim.execute.fit import fit
 from blinksim.execute.reference import Reference
+from blinksim.execute.tables import HEAD_WORDS
 from blinksim.schedule.model import Schedule
 from blinksim.topology.generators import fully_connected
 
@@ -62,6 +63,23 @@ def test_every_type_and_reduction(dtype: str, op: str) -> None:
 def test_eight_ranks(name: str) -> None:
     run = execute(build(name, "allreduce", 8), 1 << 22, executor="cupy", gpus=spread(8), warmup=1, iterations=3)
     assert run.wrong == 0
+
+
+def test_packets_that_never_come_end_in_an_error() -> None:
+    """Warps that have nothing to wait for go on while the others give up, and must not wait for them."""
+    schedule = build("halving_doubling", "allreduce")
+    kind = ELEMENT_TYPES["float32"]
+    program = compile_schedule(schedule, 1 << 16, kind, packets=True)
+    chosen = map_devices(program, schedule.topology, spread(4))
+    kernels = Kernels(program, "sum", chosen)
+    program = fit(program, kernels.blocks)
+    runner = Runner(program, kernels, chosen, timeout_s=0.3)
+    runner.load(Reference(schedule.collective, 4, 1 << 16, kind))
+    for queue in range(int(runner.heads[2][0])):
+        runner.tables[2][HEAD_WORDS + queue * int(runner.heads[2][1])] = 0
+    runner.launch()
+    with pytest.raises(ExecutionError, match=r"gave up after 0.3 s of waiting for piece"):
+        runner.synchronize()
 
 
 def test_a_bad_program_ends_in_an_error() -> None:

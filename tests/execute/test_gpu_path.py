@@ -411,9 +411,10 @@ def test_a_run_says_whether_it_was_staged(fake: object) -> None:
 
 
 @needs_compiler
-def test_packets_that_never_come_end_in_an_error_and_old_ones_are_forgotten(fake: object) -> None:
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "".join(way) or "direct")
+def test_data_that_never_come_end_in_an_error_and_old_ones_are_forgotten(fake: object, way: dict[str, bool]) -> None:
     schedule = build("chain", "broadcast")
-    program = compile_schedule(schedule, 400, INT32, packets=True)
+    program = compile_schedule(schedule, 400, INT32, **way)
     chosen = map_devices(program, schedule.topology)
     kernels = Kernels(program, "prod", chosen)
     reference = Reference(schedule.collective, 4, 400, INT32)
@@ -435,6 +436,44 @@ def test_packets_that_never_come_end_in_an_error_and_old_ones_are_forgotten(fake
     runner.load(reference)
     for _ in range(3):
         runner.launch()
+    runner.synchronize()
+    assert runner.compare(reference) == (0, 0.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("way", WAYS[:2], ids=lambda way: "".join(way) or "direct")
+def test_flags_may_be_raised_long_after_their_pieces(
+    fake: object, way: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every block is ahead of its posters by as many pieces as they have room for."""
+    monkeypatch.setenv("BLINKSIM_FENCE_US", "300")
+    for name, collective in (("ring", "allreduce"), ("chain", "reduce")):
+        cut = {"slices": 1, "piece_bytes": 128, "staged": bool(way)}
+        run = execute(build(name, collective), 16_000, executor="cupy", protocol="simple", iterations=2, **cut)
+        assert run.wrong == 0
+
+
+@needs_compiler
+def test_the_fewest_threads_are_enough(fake: object) -> None:
+    for protocol, threads in (("ll128", 32), ("simple", 64)):
+        assert execute(build("ring"), 4000, executor="cupy", threads=threads, protocol=protocol, iterations=1).ok
+
+
+@needs_compiler
+def test_an_op_may_wait_for_more_than_is_kept_in_mind(fake: object) -> None:
+    """Every rank's own flag is awaited ten times over by the op that adds up."""
+    schedule = build("direct", "reduce", 3)
+    program = compile_schedule(schedule, 400, INT32)
+    adds = next(op for op in range(program.ops) if len(program.rows("sources", op)) == 3)
+    waits = [program.rows("waits", op) * (5 if op == adds else 1) for op in range(program.ops)]
+    assert len(waits[adds]) == 10
+    rows = np.array([row for every in waits for row in every]).reshape(-1, 1)
+    many = program.replace(wait_start=np.cumsum([0, *map(len, waits)]), waits=rows)
+    chosen = map_devices(many, schedule.topology)
+    runner = Runner(many, Kernels(many, "sum", chosen), chosen)
+    reference = Reference(schedule.collective, 3, 400, INT32)
+    runner.load(reference)
+    runner.launch()
     runner.synchronize()
     assert runner.compare(reference) == (0, 0.0)
 

@@ -11,8 +11,9 @@ sum is sent on. On a line of n GPUs with one lane from each to the next, s bytes
 
 with h = n - 2, which is linear in its unknowns: least squares of relative errors over all lines, none below 0. A lane
 has a rate for every size, because vectors that fit into the GPUs' caches are read faster. Nothing else is fitted; the
-predictions of `emulated-<N>gpu-predicted.json` are simulations of the schedules with these numbers. Lanes that are
-slowed down (`emulated-<N>gpu-shared.json`) have numbers of their own.
+predictions of `emulated-<N>gpu-predicted.json` are simulations with these numbers: of the schedules by
+`blinksim.simulate`, and of the programs by `program_time.py`. Lanes that are slowed down
+(`emulated-<N>gpu-shared.json`) have numbers of their own.
 """
 
 from __future__ import annotations
@@ -177,8 +178,24 @@ def extras(apart: Schedule, piece: int, lane: Lane) -> list[tuple[float, float]]
     return [tuple(np.mean(each, axis=0).tolist()) if each else (0.0, 0.0) for each in found]
 
 
-def predictions(measured: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
-    """The lane of every result, and for every case what was predicted and what was seen."""
+def further_source(ways: Mapping[str, Any]) -> float:
+    """What the second source of a sum costs a block, as a share of moving the first (a result of `ways.py`)."""
+    push, reduce = (
+        np.median([way["GBps"] for way in ways["ways"] if (way["way"], way["blocks"]) == (name, 1)])
+        for name in ("push", "reduce")
+    )
+    return float(push / reduce - 1)
+
+
+def predictions(measured: Sequence[Mapping[str, Any]], folder: Path, source: float) -> dict[str, Any]:
+    """The lane of every result, and for every case what was predicted and what was seen.
+
+    predicted_s is of the schedule, program_s of the program. source: see `further_source`.
+    """
+    from program_time import program_time
+
+    from blinksim.execute.dtypes import ELEMENT_TYPES
+    from blinksim.execute.emulate import emulate
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.schedule.loads import rate
 
@@ -190,8 +207,11 @@ def predictions(measured: Sequence[Mapping[str, Any]], folder: Path) -> dict[str
             schedule = read_schedule(folder / f"{case['case']}.json")
             row = {key: case[key] for key in ("case", "size_bytes", "piece_bytes", "lane_GBps")}
             exact = (rate(schedule) or Fraction(0)) / schedule.topology.links[0].lane_bandwidth
-            time = predict(schedule, case["size_bytes"], case["piece_bytes"], lane)
-            rows.append({**row, "lanes_exact": str(exact), "predicted_s": time, "measured_s": case["time_s"]})
+            size, piece = case["size_bytes"], case["piece_bytes"]
+            program, _ = emulate(schedule, size // 4, ELEMENT_TYPES["float32"], 1, piece)
+            times = {"predicted_s": predict(schedule, size, piece, lane)}
+            times |= {"program_s": program_time(program, lane, size, source), "measured_s": case["time_s"]}
+            rows.append({**row, "lanes_exact": str(exact), **times})
     return {"lanes": lanes, "rows": rows}
 
 
@@ -202,15 +222,20 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("validate/results"))
     options = parser.parse_args()
     paths = [options.results / f"emulated-{options.gpus}gpu{kind}.json" for kind in ("", "-shared")]
-    found = predictions([json.loads(path.read_text()) for path in paths if path.exists()], options.schedules)
+    # Where there are ways of as many GPUs, those; a block of another result is no other block.
+    known = sorted(options.results.glob("ways-*gpu.json"), key=lambda path: f"-{options.gpus}gpu" not in path.name)
+    if not known:
+        raise SystemExit("calibration.py: no ways-<N>gpu.json among the results; run ways.py first")
+    source = further_source(json.loads(known[0].read_text()))
+    found = predictions([json.loads(path.read_text()) for path in paths if path.exists()], options.schedules, source)
     rows = ",\n".join(json.dumps(row) for row in found["rows"])
     text = f'{{\n"lanes": {json.dumps(found["lanes"], indent=1)},\n"rows": [\n{rows}\n]\n}}\n'
     (options.results / f"emulated-{options.gpus}gpu-predicted.json").write_text(text)
-    errors = np.array([row["predicted_s"] / row["measured_s"] - 1 for row in found["rows"]])
-    large = np.array([row["size_bytes"] >= 16 << 20 for row in found["rows"]], dtype=bool)
     print(*found["lanes"].items(), sep="\n")
-    off = abs(errors[large])
-    print(f"{len(off)} of 16 MiB or more: median {np.median(off):.3f}, worst {off.max():.3f}")
+    large = [row for row in found["rows"] if row["size_bytes"] >= 16 << 20]
+    for what in ("predicted_s", "program_s"):
+        off = np.abs([row[what] / row["measured_s"] - 1 for row in large])
+        print(f"{what}: {len(off)} of 16 MiB or more: median {np.median(off):.3f}, worst {off.max():.3f}")
 
 
 if __name__ == "__main__":

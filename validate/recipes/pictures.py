@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import matplotlib as mpl
-from report import MIB, Row, error, full_speed, load, size_text
+from report import MIB, SIMULATED, Row, error, full_speed, load, size_text
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -17,22 +17,19 @@ def draw(results: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in load(results).items():
         if name.startswith("emulated-") and name.endswith("-predicted"):
-            figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+            figure, panels = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained", sharey=True)
             groups: dict[int, list[Row]] = defaultdict(list)
             for row in content["rows"]:
                 groups[row["size_bytes"]].append(row)
-            for size, rows in sorted(groups.items()):
-                x, y = [1e3 * row["measured_s"] for row in rows], [100 * error(row) for row in rows]
-                axes.scatter(x, y, s=12, label=size_text(size))
-            for bound in (-15, 0, 15):
-                axes.axhline(bound, color="grey", linewidth=0.8, linestyle="-" if bound == 0 else "--")
-            axes.set(
-                xscale="log",
-                xlabel="measured, ms",
-                ylabel="prediction off by, %",
-                title="Emulated machines: simulated against measured",
-            )
-            figure.legend(title="size", loc="outside right upper", fontsize=8)
+            for axes, what in zip(panels, SIMULATED, strict=True):
+                for size, rows in sorted(groups.items()):
+                    x, y = [1e3 * row["measured_s"] for row in rows], [100 * error(row, what) for row in rows]
+                    axes.scatter(x, y, s=12, label=size_text(size))
+                for bound in (-15, 0, 15):
+                    axes.axhline(bound, color="grey", linewidth=0.8, linestyle="-" if bound == 0 else "--")
+                axes.set(xscale="log", xlabel="measured, ms", title=f"{what} simulated")
+            panels[0].set_ylabel("simulation off by, %")
+            figure.legend(*panels[0].get_legend_handles_labels(), title="size", loc="outside right upper", fontsize=8)
             figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": ""})
             plt.close(figure)
         elif name.startswith("full-speed-") and "ours" in content:
