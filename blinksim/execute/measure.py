@@ -1,9 +1,9 @@
 """Timing on the GPUs as nccl-tests does it: warm-up launches, then timed ones, measured by events on every GPU.
 
 Before the timed launches every stream is kept busy for a while, so that all of them are queued when the first one
-starts and the host's launch overhead stays out of the figures; iteration i lasts from the end of iteration i - 1 to its
-own end, averaged over the GPUs (nccl-tests' default). NCCL (`blinksim.execute.nccl_calls`) is timed by the same
-function.
+starts and the host's launch overhead stays out of the figures; one more launch goes before them. Iteration i lasts from
+the end of iteration i - 1 to its own end, averaged over the GPUs (nccl-tests' default). NCCL
+(`blinksim.execute.nccl_calls`) is timed by the same function.
 """
 
 from __future__ import annotations
@@ -75,11 +75,14 @@ class Stopwatch:
         self._part(self._mark(), apart)
         each = time.perf_counter() - begin
         finish()
-        busy = np.uint64(int((2 * iterations * each + 1e-3) * 1e9))
+        busy = np.uint64(int((2 * (iterations + 1) * each + 1e-3) * 1e9))
         for gpu, stream in zip(self.gpus, self.streams, strict=True):
             with self.cupy.cuda.Device(gpu), stream:
                 self.hold[gpu]((1,), (1,), (busy,))
+        # The GPUs do not begin at the same moment, which the first run feels: it is not timed.
+        launch()
         marks = [self._mark()]
+        self._part(marks[0], apart)
         for _ in range(iterations):
             launch()
             marks.append(self._mark())

@@ -464,7 +464,8 @@ _LIMITS = """\
 - Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
 - Iterations of a collective overlap where data go one way, for NCCL and for us, as in NCCL's own tests: the time is how
   often it can be done, as the mean of the GPUs, not the way from the first to the last. Emulated machines are measured
-  apart. The first of the 20 timed iterations is often the slowest, which the median does not feel and the spread does.
+  apart. The first of the 20 timed iterations is often the slowest here, which the median does not feel and the spread
+  does; since then, one that is not timed goes before them.
 - At 1 MiB from four GPUs on, and at 4 MiB on six and eight, NCCL is ahead for some collectives: a hop costs us 1 to 2
   us, and there are no packets of 8 bytes (NCCL's LL).
 - On three and six GPUs, the slices of a reducescatter of a power of two begin at different distances from a 16-byte
