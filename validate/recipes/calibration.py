@@ -79,6 +79,10 @@ def fit_lane(lines: Sequence[Mapping[str, Any]]) -> Lane:
     found = at_least_zero(table / time[:, None], np.ones(len(time)))
     errors = np.abs(table @ found / time - 1)
     launch, overhead, passing, latency, turn, per_sum, *betas = (float(x) for x in found)
+    if 0 in betas:
+        raise SystemExit(
+            f"calibration.py: lines of {sizes[betas.index(0)]} bytes are too noisy to tell a rate; run again"
+        )
     rates = {size: 1 / beta for size, beta in zip(sizes, betas, strict=True)}
     spread = float(np.median(errors)), float(errors.max())
     sum_rate = 1 / per_sum if per_sum else math.inf

@@ -46,7 +46,7 @@ MOST_PACKETS = 1 << 26
 LEAST_SIMPLE = 1 << 24
 SIZES = tuple(1 << power for power in range(20, 31, 2))
 CANDIDATES = {
-    "allreduce": ("ring", "two_shot", "direct"),
+    "allreduce": ("ring", "two_shot", "direct", "double_binary"),
     "allgather": ("ring", "direct"),
     "reducescatter": ("ring", "direct"),
     "broadcast": ("chain", "double_binary", "packed"),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import matplotlib as mpl
-from report import MIB, SIMULATED, Row, error, full_speed, load, size_text
+from report import MIB, SIMULATED, Row, error, full_speed, large_rows, load, size_text
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -16,7 +16,7 @@ def draw(results: Path, folder: Path) -> None:
     """Writes a PNG for every result that has a picture."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in load(results).items():
-        if name.startswith("emulated-") and name.endswith("-predicted"):
+        if large_rows(name, content):
             figure, panels = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained", sharey=True)
             groups: dict[int, list[Row]] = defaultdict(list)
             for row in content["rows"]:
