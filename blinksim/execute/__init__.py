@@ -53,7 +53,8 @@ def execute(
     how the program is cut (default: chosen by `blinksim.execute.fit`). lane_blocks: emulate the schedule's machine
     with so many thread blocks for every lane of a link (`blinksim.execute.emulate`; out of place, without slices).
     lane_rate: bytes/s of such a block at most, on GPUs (they slow down, they cannot speed up).
-    threads: of a block on a GPU (default 512, the most): fewer make a lane slower and leave room for more blocks.
+    threads: of a block on a GPU (default 512, the most; without packets, 32 of them raise flags): fewer make a lane
+    slower and leave room for more blocks.
     protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
     one that `blinksim.execute.fit` expects to be quicker, if the links allow packets; for NumPy and lanes ``simple``).
     staged: what comes from elsewhere is copied out of an inbox, so that GPUs that are ahead go on with the next launch

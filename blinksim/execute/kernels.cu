@@ -1,7 +1,7 @@
 // Interprets the tables of blinksim/execute/tables.py: one launch per GPU and collective, one thread block per queue and
 // slice. Needs no headers. The compiler is told ELEMENT (the stored type), WIDE (what is computed with), CONVERT
 // (0 none, 1 IEEE half, 2 bfloat16, both kept as unsigned short), REDUCE (0 sum, 1 prod, 2 min, 3 max) and PACKETS (1 if
-// programs are of packets).
+// programs are of packets). Without packets, the last warp of a block moves no data and raises the flags (struct Mail).
 // All blocks of all GPUs must be resident at once; the host checks that. A wait that takes too long is recorded in
 // `error`, and then every block of that GPU leaves at its next wait, so that no launch runs for ever.
 
@@ -9,7 +9,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 struct alignas(16) Cell { u64 w[2]; };  // an eighth of a line
 
-#ifndef BLINKSIM_HOST  // a host build brings these along, with threads for blocks
+#ifndef BLINKSIM_HOST  // a host build brings these along, with a thread for the movers of a block and one for its posters
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_METHOD __device__ __forceinline__
 #define SHARED __shared__

@@ -1,7 +1,7 @@
 """The GPU executor without GPUs: the tables it packs, and all of it on a stand-in for CuPy.
 
-Where there is a C++ compiler, the stand-in runs kernels.cu itself: built for the CPU, a thread for every block, with
-real flags between the "GPUs". That leaves the launch and the hardware's memory model to the tests on GPUs.
+Where there is a C++ compiler, the stand-in runs kernels.cu itself: built for the CPU, a thread or two for every block,
+with real flags between the "GPUs". That leaves the launch and the hardware's memory model to the tests on GPUs.
 """
 
 from __future__ import annotations
