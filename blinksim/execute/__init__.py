@@ -58,8 +58,8 @@ def execute(
     protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
     one that `blinksim.execute.fit` expects to be quicker, if the links allow packets; for NumPy and lanes ``simple``).
     staged: what comes from elsewhere is copied out of an inbox, so that GPUs that are ahead go on with the next launch
-    (default: with ll128, which always is, and on GPUs where `blinksim.execute.fit` expects it to be quicker; lanes and
-    runs with False are not, and take ``simple``).
+    (default: with ll128, which always is, and on GPUs where `blinksim.execute.fit` expects it to be quicker and memory
+    suffices; lanes and runs with False are not, and take ``simple``).
     seed: for NumPy, a random order of the blocks.
     gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
     how long a GPU waits for another before the run ends with an error.
@@ -100,9 +100,14 @@ def execute(
 
             protocol = protocol_for(schedule, size_bytes, gpus, "simple" if staged is False else protocol)
         protocol = protocol or "simple"
-        if staged is None:
-            staged = executor == "cupy" and worth_staging(schedule, size_bytes)
-        program = compile_schedule(schedule, count, kind, in_place=in_place, packets=protocol == "ll128", staged=staged)
+        how = {"in_place": in_place, "packets": protocol == "ll128"}
+        worth = executor == "cupy" and worth_staging(schedule, size_bytes)
+        program = compile_schedule(schedule, count, kind, **how, staged=worth if staged is None else staged)
+        if worth and staged is None:
+            from blinksim.execute.gpu_run import has_room
+
+            if not has_room(program, gpus):
+                program = compile_schedule(schedule, count, kind, **how)
     reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
     times: tuple[float, ...] = ()
     hardware: tuple[str, ...] = ()

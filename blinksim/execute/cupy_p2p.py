@@ -21,10 +21,11 @@ from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
 from blinksim.execute.tables import ERROR_WORDS, STRIDE, inbox_bytes, kernel_source, pack, receivers
 from blinksim.topology.graph import Topology
+from blinksim.units import format_size
 
 # The most threads of a block (kernels.cu is compiled for so many), and what comes in one instruction.
 THREADS, WARP = 512, 32
-_ALREADY_ENABLED = 704
+_NO_MEMORY, _ALREADY_ENABLED = 2, 704
 # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED of cuda.h.
 _NATIVE_ATOMIC = 3
 
@@ -220,7 +221,15 @@ class Runner:
         """An array on the current GPU that does not come from the pool, every byte set to `fill`."""
         cupy = self.cupy
         count = max(1, size)
-        memory = cupy.cuda.Memory(count * np.dtype(dtype).itemsize)
+        nbytes = count * np.dtype(dtype).itemsize
+        try:
+            memory = cupy.cuda.Memory(nbytes)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+            raise MissingError(
+                f"GPU {cupy.cuda.Device().id} has no memory left for {format_size(nbytes)}; take a smaller size"
+            ) from None
         array = cupy.ndarray((count,), dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
         array.view("uint8").fill(fill)
         return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from blinksim.errors import InfeasibleError
@@ -10,6 +11,7 @@ from blinksim.execute.fit import fit, quicker_protocol
 from blinksim.execute.measure import Stopwatch
 from blinksim.execute.program import Program
 from blinksim.execute.reference import Reference
+from blinksim.execute.tables import buffer_bytes
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -37,6 +39,20 @@ def protocol_for(
                 )
             return "simple"
     return protocol
+
+
+def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
+    """Whether the memory that is free on the GPUs holds the buffers of a program, with a tenth to spare.
+
+    Whether there are such GPUs at all, `map_devices` finds out.
+    """
+    cupy = require_cupy()
+    present = range(cupy.cuda.runtime.getDeviceCount())
+    needed: dict[int, int] = defaultdict(int)
+    for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):
+        if gpu in present:
+            needed[gpu] += buffer_bytes(program, device)
+    return all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items())
 
 
 def run_on_gpus(

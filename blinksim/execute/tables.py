@@ -93,6 +93,12 @@ def inbox_bytes(program: Program) -> int:
     return -(-most * program.kind.itemsize // LINE_BYTES) * LINE_BYTES
 
 
+def buffer_bytes(program: Program, device: int) -> int:
+    """Bytes of all buffers of a device, both halves of its inbox included."""
+    sizes = program.sizes[device]
+    return int(sizes[:INBOX].sum()) * program.kind.itemsize + (2 * inbox_bytes(program) if sizes[INBOX] else 0)
+
+
 def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Which rows of `waits` and of `signals` a GPU needs: all, or those within a device where packets tell the rest."""
     waited, signalled = np.ones(len(program.waits), dtype=bool), np.ones(len(program.signals), dtype=bool)

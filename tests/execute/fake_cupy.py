@@ -50,6 +50,8 @@ class Memory:
     """Memory on a 256-byte boundary."""
 
     def __init__(self, size: int) -> None:
+        if size > Device.free:
+            raise CUDARuntimeError(2)
         self.raw = np.zeros(size + 256, dtype=np.uint8)
         self.ptr = self.raw.ctypes.data + -self.raw.ctypes.data % 256
 
@@ -58,9 +60,11 @@ class Device:
     current: ClassVar[list[int]] = [0]
     blocks: ClassVar[int] = 6
     compute_capability: ClassVar[str] = "90"
+    free: ClassVar[int] = 1 << 40
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int | None = None) -> None:
+        self.number = self.id = Device.current[-1] if number is None else number
+        self.mem_info = (self.free, 1 << 40)
         self.attributes = {"MultiProcessorCount": self.blocks, "ClockRate": 1_000_000}
 
     def __enter__(self) -> Device:

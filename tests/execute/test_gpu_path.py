@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import fake_cupy
@@ -34,7 +35,16 @@ from blinksim.execute.measure import Stopwatch
 from blinksim.execute.numpy_executor import interpret
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
-from blinksim.execute.tables import ERROR_WORDS, HEAD_WORDS, IN_INBOX, OP_WORDS, kernel_source, pack, receivers
+from blinksim.execute.tables import (
+    ERROR_WORDS,
+    HEAD_WORDS,
+    IN_INBOX,
+    OP_WORDS,
+    buffer_bytes,
+    kernel_source,
+    pack,
+    receivers,
+)
 from blinksim.schedule.model import Schedule
 from blinksim.topology.generators import fully_connected, one_switch
 
@@ -281,12 +291,13 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
 
     for apart in (False, True):
         seen.clear()
-        times = Stopwatch([0, 1], streams).time(launch, finish, warmup=0, iterations=4, apart=apart)
+        times = Stopwatch([0, 1], streams).time(launch, finish, warmup=0, iterations=5, apart=apart)
         slow = [at for number, what, at in seen if (number, what) == (1, "end")]
         quick = [at for number, what, at in seen if (number, what) == (0, "begin")]
         # The first iteration is for the host's own overhead, the second has nothing before it.
         assert all(end <= begin for end, begin in zip(slow[1:], quick[2:], strict=False)) == apart
-        assert (min(times[1:]) > 0.0055) == apart
+        # 6 ms against the mean of 2 and 6; a single mark may come late, and then one time is long and the next short.
+        assert (median(times) > 0.005) == apart
 
 
 @needs_compiler
@@ -408,6 +419,28 @@ def test_a_run_says_whether_it_was_staged(fake: object) -> None:
         execute(chain, 400, protocol="ll128", staged=False)
     with pytest.raises(InputError, match="an emulated machine hands data on without inboxes"):
         execute(build("chain", "broadcast"), 400, lane_blocks=1, staged=True)
+
+
+@needs_compiler
+def test_memory_decides_whether_runs_are_staged(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever passes data on needs room for its output, and for two inboxes of as much where it is staged."""
+    chain = build("chain", "broadcast")
+    common = {"executor": "cupy", "protocol": "simple", "warmup": 0, "iterations": 1}
+    program = compile_schedule(chain, 1 << 16, INT32, staged=True)
+    assert [buffer_bytes(program, device) >> 18 for device in range(4)] == [2, 3, 3, 3]
+    for free, staged in ((4 << 18, True), (3 << 18, False)):
+        monkeypatch.setattr(fake_cupy.Device, "free", free)
+        assert execute(chain, 1 << 18, **common).staged == staged
+    # GPUs that are not there have no memory to look at.
+    with pytest.raises(MissingError, match="there is no GPU 9"):
+        execute(chain, 1 << 18, gpus=[0, 1, 2, 9], **common)
+    with pytest.raises(MissingError, match="this machine has 4"):
+        execute(build("chain", "broadcast", 5), 1 << 18, **common)
+    with pytest.raises(InputError, match="5 are named"):
+        execute(chain, 1 << 18, gpus=[0, 1, 2, 3, 0], **common)
+    monkeypatch.setattr(fake_cupy.Device, "free", 1 << 17)
+    with pytest.raises(MissingError, match=r"GPU 0 has no memory left for 256 KiB; take a smaller size"):
+        execute(chain, 1 << 18, **common)
 
 
 @needs_compiler
