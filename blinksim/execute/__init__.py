@@ -95,19 +95,17 @@ def execute(
         protocol = "simple"
         program, _ = emulate(schedule, count, kind, lane_blocks, WIRE_PIECE if piece_bytes is None else piece_bytes)
     else:
+        by_itself = False
         if executor == "cupy":
-            from blinksim.execute.gpu_run import protocol_for
+            from blinksim.execute.gpu_run import has_room, protocol_for
 
             protocol = protocol_for(schedule, size_bytes, gpus, "simple" if staged is False else protocol)
+            by_itself = staged is None and protocol == "simple" and worth_staging(schedule, size_bytes)
         protocol = protocol or "simple"
         how = {"in_place": in_place, "packets": protocol == "ll128"}
-        worth = executor == "cupy" and worth_staging(schedule, size_bytes)
-        program = compile_schedule(schedule, count, kind, **how, staged=worth if staged is None else staged)
-        if worth and staged is None:
-            from blinksim.execute.gpu_run import has_room
-
-            if not has_room(program, gpus):
-                program = compile_schedule(schedule, count, kind, **how)
+        program = compile_schedule(schedule, count, kind, **how, staged=bool(staged) or by_itself)
+        if by_itself and not has_room(program, gpus):
+            program = compile_schedule(schedule, count, kind, **how)
     reference = Reference(schedule.collective, schedule.topology.ranks, count, kind, op)
     times: tuple[float, ...] = ()
     hardware: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import INBOX, LINE_BYTES, SCRATCH, Layout, Place, lay_out
+from blinksim.execute.layout import INBOX, SCRATCH, Layout, Place, lay_out
 from blinksim.execute.program import BY_KEY, WAVES, Longs, Program, unit_of
 from blinksim.schedule.model import COPY, Schedule
 
@@ -116,14 +116,10 @@ class _Compiler:
     def slot(self, device: int, chunk: int, buffer: int = SCRATCH) -> Place:
         """A new place in a device's scratch or inbox, at the same distance from a 128-byte boundary as the chunk; for
         packets in an inbox, of whole units."""
-        taken = self.taken[buffer]
-        if buffer == INBOX and self.packets:
-            packets = (INBOX, taken[device])
-            taken[device] += -(-self.layout.length[chunk] // self.unit) * self.unit
-            return packets
-        length, line = self.layout.length[chunk], LINE_BYTES // self.kind.itemsize
-        phase = 0
-        if self.schedule.collective.name != "alltoall":
+        taken, length = self.taken[buffer], self.layout.length[chunk]
+        packets = self.packets and buffer == INBOX
+        line, phase = unit_of(self.kind, packets), 0
+        if not packets and self.schedule.collective.name != "alltoall":
             holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
             phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
         place = (buffer, taken[device] + phase)

@@ -19,7 +19,7 @@ from blinksim.execute.dtypes import POISON_BYTE
 from blinksim.execute.layout import INBOX
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
-from blinksim.execute.tables import ERROR_WORDS, STRIDE, inbox_bytes, kernel_source, pack, receivers
+from blinksim.execute.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack, receivers
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 
@@ -191,8 +191,7 @@ class Runner:
                 self.streams.append(cupy.cuda.Stream(non_blocking=True))
                 sizes = program.sizes[device, :INBOX].tolist()
                 buffers = [self._allocate(size, program.kind.storage) for size in sizes]
-                inbox = 2 * inbox_bytes(program) if program.sizes[device, INBOX] else 0
-                self.buffers.append([*buffers, self._allocate(inbox, "uint8")])
+                self.buffers.append([*buffers, self._allocate(buffer_bytes(program, device)[INBOX], "uint8")])
                 self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
                 self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
                 self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))

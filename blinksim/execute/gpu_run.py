@@ -51,7 +51,7 @@ def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
     needed: dict[int, int] = defaultdict(int)
     for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):
         if gpu in present:
-            needed[gpu] += buffer_bytes(program, device)
+            needed[gpu] += sum(buffer_bytes(program, device))
     return all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items())
 
 

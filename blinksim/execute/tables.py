@@ -87,16 +87,14 @@ def pack(
 
 def inbox_bytes(program: Program) -> int:
     """Bytes of half an inbox, the fullest one's, in whole lines. Launches use the halves in turn."""
-    most = int(program.sizes[:, INBOX].max(initial=0))
-    if program.packets:
-        return most // program.unit * PACKET_LINES * LINE_BYTES
-    return -(-most * program.kind.itemsize // LINE_BYTES) * LINE_BYTES
+    most = int(_inside(program, program.sizes[:, INBOX]).max(initial=0))
+    return -(-most // LINE_BYTES) * LINE_BYTES
 
 
-def buffer_bytes(program: Program, device: int) -> int:
-    """Bytes of all buffers of a device, both halves of its inbox included."""
+def buffer_bytes(program: Program, device: int) -> list[int]:
+    """Bytes of each buffer of a device; of an inbox that is used, both halves."""
     sizes = program.sizes[device]
-    return int(sizes[:INBOX].sum()) * program.kind.itemsize + (2 * inbox_bytes(program) if sizes[INBOX] else 0)
+    return [*(sizes[:INBOX] * program.kind.itemsize).tolist(), 2 * inbox_bytes(program) if sizes[INBOX] else 0]
 
 
 def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -113,11 +111,13 @@ def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.boo
 
 def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:
     """What to add to a buffer's address for an offset in elements; inboxes are marked, and may hold packets."""
-    inside = offset * program.kind.itemsize
-    if program.packets:
-        inside = np.where(buffer == INBOX, offset // program.unit * PACKET_LINES * LINE_BYTES, inside)
-    marked: Longs = inside + np.where(buffer == INBOX, IN_INBOX, 0)
+    marked: Longs = np.where(buffer == INBOX, _inside(program, offset) + IN_INBOX, offset * program.kind.itemsize)
     return marked
+
+
+def _inside(program: Program, elements: Longs) -> Longs:
+    """Bytes of so many elements in an inbox, where packets hold units of them."""
+    return elements // program.unit * PACKET_LINES * LINE_BYTES if program.packets else elements * program.kind.itemsize
 
 
 def _only(start: Longs, values: Longs, kept: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:

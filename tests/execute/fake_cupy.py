@@ -8,14 +8,19 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
+
+from blinksim.execute import cupy_p2p
 
 HOST = Path(__file__).with_name("kernel_host.cpp")
 COMPILER = shutil.which("g++") or shutil.which("c++")
@@ -157,6 +162,19 @@ class Function:
         Stream.current[-1].queue(
             lambda: library.launch(1, tables, ctypes.c_uint64(int(epoch)), ctypes.c_uint64(int(timeout)), errors)
         )
+
+
+@contextmanager
+def installed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, gpus: int = 4, blocks: int = Device.blocks
+) -> Iterator[ModuleType]:
+    """The module as ``cupy``, with `blocks` thread blocks at once on each GPU, and no kernels of another one."""
+    fake = module(folder, gpus)
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(Device, "blocks", blocks)
+    cupy_p2p.load_kernel.cache_clear()
+    yield fake
+    cupy_p2p.load_kernel.cache_clear()
 
 
 def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
@@ -149,11 +148,8 @@ def test_execute_emulates() -> None:
 
 @pytest.fixture
 def fake(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(tmp_path_factory.mktemp("kernels")))
-    monkeypatch.setattr(fake_cupy.Device, "blocks", 64)
-    cupy_p2p.load_kernel.cache_clear()
-    yield
-    cupy_p2p.load_kernel.cache_clear()
+    with fake_cupy.installed(monkeypatch, tmp_path_factory.mktemp("kernels"), blocks=64):
+        yield
 
 
 @pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")

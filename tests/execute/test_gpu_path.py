@@ -179,12 +179,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    module = fake_cupy.module(built)
-    monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
-    cupy_p2p.load_kernel.cache_clear()
-    yield module
-    cupy_p2p.load_kernel.cache_clear()
+    with fake_cupy.installed(monkeypatch, built) as module:
+        yield module
 
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
@@ -427,7 +424,7 @@ def test_memory_decides_whether_runs_are_staged(fake: object, monkeypatch: pytes
     chain = build("chain", "broadcast")
     common = {"executor": "cupy", "protocol": "simple", "warmup": 0, "iterations": 1}
     program = compile_schedule(chain, 1 << 16, INT32, staged=True)
-    assert [buffer_bytes(program, device) >> 18 for device in range(4)] == [2, 3, 3, 3]
+    assert [sum(buffer_bytes(program, device)) >> 18 for device in range(4)] == [2, 3, 3, 3]
     for free, staged in ((4 << 18, True), (3 << 18, False)):
         monkeypatch.setattr(fake_cupy.Device, "free", free)
         assert execute(chain, 1 << 18, **common).staged == staged

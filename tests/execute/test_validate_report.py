@@ -12,6 +12,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any
 
+import fake_cupy
 import numpy as np
 import pytest
 
@@ -123,9 +124,9 @@ def test_predictions_can_be_made_again(
     for row in predicted["rows"]:
         if row["case"] == case:
             assert emulated.piece_for(schedule, row["size_bytes"], emulated.FULL) == row["piece_bytes"]
-            time = calibration.predict(schedule, row["size_bytes"], row["piece_bytes"], lane)
+            program, apart = emulate(schedule, row["size_bytes"] // 4, ELEMENT_TYPES["float32"], 1, row["piece_bytes"])
+            time = calibration.predict(apart, row["size_bytes"], row["piece_bytes"], lane)
             assert time == pytest.approx(row["predicted_s"], rel=1e-6)
-            program, _ = emulate(schedule, row["size_bytes"] // 4, ELEMENT_TYPES["float32"], 1, row["piece_bytes"])
             time = program_time.program_time(program, lane, row["size_bytes"], source)
             assert time == pytest.approx(row["program_s"], rel=1e-6)
 
@@ -388,3 +389,42 @@ def test_the_protocol_follows_the_measurements() -> None:
     assert len(lost) == 220
     assert sum(share > 0.05 for share in lost) <= 23
     assert max(lost) < 0.25
+
+
+@pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
+def test_two_gpus_are_enough(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first measurement to the report on two GPUs, which are a stand-in: no step may need more of them."""
+    calibration, emulated, notes = (module(name, monkeypatch) for name in ("calibration", "emulated", "notes"))
+    large = 64 << 10
+    made = {"date": "2026-01-02", "command": "", "gpus": ["Fake GPU"] * 2, "driver": "", "cupy": ""}
+    monkeypatch.setattr(notes, "provenance", lambda gpus, command: made)
+    monkeypatch.setattr(emulated, "LINE_SIZES", (large // 2, large))
+    monkeypatch.setattr(emulated, "LINE_PIECES", (4 << 10, 8 << 10))
+    monkeypatch.setattr(emulated, "SIZES", (large,))
+    monkeypatch.setattr(emulated, "SMALL_SIZES", ())
+    monkeypatch.setattr(emulated, "PARTS", {"dgx1-v100": ("01", "034"), "dgx1-p100": ("0123",)})
+    # A quad of a DGX-1P has no two devices without a link between them: two GPUs cannot be it.
+    names = [case.name for case, _ in emulated.cases(2)]
+    assert names
+    assert not any("0123" in name for name in names)
+    schedules = tmp_path / "schedules"
+    emulated.make(schedules, 2)
+    with fake_cupy.installed(monkeypatch, tmp_path, gpus=2, blocks=400):
+        emulated.run(schedules, 2, tmp_path, 300, "", 2, (emulated.FULL, emulated.HALF))
+    results = {kind: json.loads((tmp_path / f"emulated-2gpu{kind}.json").read_text()) for kind in ("", "-shared")}
+    assert {row["case"].split("_")[1] for row in results[""]["cases"]} == {"01"}
+    assert {row["case"].split("_")[1] for row in results["-shared"]["cases"]} == {"034"}
+    assert {row["wrong"] for content in results.values() for part in ("lines", "cases") for row in content[part]} == {0}
+    for content in results.values():
+        for line in content["lines"]:
+            # What threads of a CPU take would be no law.
+            pieces = calibration.pieces_of(line["size_bytes"], line["piece_bytes"])
+            line["time_s"] = 1e-4 + 1e-5 * pieces + line["size_bytes"] / 1e9
+    found = calibration.predictions(list(results.values()), schedules, 0.2)
+    assert len(found["rows"]) == sum(len(content["cases"]) for content in results.values())
+    (tmp_path / "emulated-2gpu-predicted.json").write_text(json.dumps(found))
+    monkeypatch.setattr(report, "LARGE", large)
+    text = report.text(tmp_path)
+    assert "| 2 GPUs, program simulated, from 16 MiB: worst error" in text
+    assert "### Controls" not in text
+    assert "Measured on 2026-01-02 at commit unknown." in text

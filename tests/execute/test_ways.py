@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from blinksim.cli.main import run
 from blinksim.errors import InputError, MissingError
-from blinksim.execute import cupy_p2p, ways
+from blinksim.execute import ways
 from blinksim.execute.ways import WAYS, Way, fit_line, measure_ways
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
@@ -47,10 +47,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 @pytest.fixture
 def fake(built: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, gpus=3))
-    cupy_p2p.load_kernel.cache_clear()
-    yield
-    cupy_p2p.load_kernel.cache_clear()
+    with fake_cupy.installed(monkeypatch, built, gpus=3):
+        yield
 
 
 @needs_compiler

@@ -111,18 +111,17 @@ def pieces_of(size: int, piece: int) -> int:
     return PARTS * -(-(size // PARTS) // piece)
 
 
-def predict(schedule: Schedule, size: int, piece: int, lane: Lane) -> float:
-    """Seconds that `schedule` takes on lanes like this one, by simulation; every lane as its sends are on average.
+def predict(apart: Schedule, size: int, piece: int, lane: Lane) -> float:
+    """Seconds that a schedule takes on lanes like this one, by simulation; every lane as its sends are on average.
 
-    The executor cuts all chunks into pieces of one size, the simulator each into equally many: chunks of different
-    size are simulated as collectives of their own that run at once.
+    apart: with a link for every lane, as `blinksim.execute.emulate` returns it. The executor cuts all chunks into
+    pieces of one size, the simulator each into equally many: chunks of different size are simulated as collectives of
+    their own that run at once.
     """
-    from blinksim.execute.emulate import PARTS
-    from blinksim.schedule.lanes import lanes_apart
-    from blinksim.simulate.simulator import pieces_of, simulate
+    from blinksim.simulate.simulator import pieces_of as pieces_of_chunks
+    from blinksim.simulate.simulator import simulate
     from blinksim.simulate.together import Job, together
 
-    apart = lanes_apart(schedule, PARTS)
     extra = extras(apart, piece, lane)
     links = [
         replace(
@@ -137,7 +136,7 @@ def predict(schedule: Schedule, size: int, piece: int, lane: Lane) -> float:
     shares = sorted(set(apart.share_num.tolist()))
     if len(shares) == 1:
         return simulate(calibrated, size, chunk=piece, launch=lane.launch_s).time_s
-    equal = Fraction(size * shares[-1], apart.share_den) / pieces_of(apart, size, piece)
+    equal = Fraction(size * shares[-1], apart.share_den) / pieces_of_chunks(apart, size, piece)
     jobs = [
         Job(chunks_of(calibrated, share), size, math.ceil(Fraction(size * share, apart.share_den) / equal))
         for share in shares
@@ -212,8 +211,8 @@ def predictions(measured: Sequence[Mapping[str, Any]], folder: Path, source: flo
             row = {key: case[key] for key in ("case", "size_bytes", "piece_bytes", "lane_GBps")}
             exact = (rate(schedule) or Fraction(0)) / schedule.topology.links[0].lane_bandwidth
             size, piece = case["size_bytes"], case["piece_bytes"]
-            program, _ = emulate(schedule, size // 4, ELEMENT_TYPES["float32"], 1, piece)
-            times = {"predicted_s": predict(schedule, size, piece, lane)}
+            program, apart = emulate(schedule, size // 4, ELEMENT_TYPES["float32"], 1, piece)
+            times = {"predicted_s": predict(apart, size, piece, lane)}
             times |= {"program_s": program_time(program, lane, size, source), "measured_s": case["time_s"]}
             rows.append({**row, "lanes_exact": str(exact), **times})
     return {"lanes": lanes, "rows": rows}

@@ -282,13 +282,14 @@ def run(
         if done.wrong:
             print("WRONG", name, size, done.wrong)
 
-    for lane in sorted({case.lane(gpus) for case, _ in cases(gpus)}, key=bool):
+    chosen = list(cases(gpus))
+    for lane in sorted({case.lane(gpus) for case, _ in chosen}, key=bool):
         for name, schedule in lines(gpus):
             for size in LINE_SIZES if lane is FULL else LINE_SIZES[:-1]:
                 # Many small pieces of a large vector show nothing new and take long.
                 for piece in [piece for piece in LINE_PIECES if size // 8 >= piece >= size // 1024]:
                     measure("lines", name, schedule, size, piece, lane)
-    for case, sizes in cases(gpus):
+    for case, sizes in chosen:
         path = folder / f"{case.name}.json"
         if path.exists():
             schedule, lane = read_schedule(path), case.lane(gpus)

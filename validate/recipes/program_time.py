@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from blinksim.execute.program import Program
 
-# What happens to a block or to a flag, in the order in which it is looked at.
-ENDS, RISES = 0, 1
+# In place of a signal: the piece ends.
+ENDS = -1
 
 
 def program_time(program: Program, lane: Lane, size: int, source: float) -> float:
@@ -59,6 +59,7 @@ class _Blocks:
             for flag in self.waits[op]:
                 self.waiters[flag].add(self.queue[op])
         self.busy = [False] * program.queues
+        # (seconds, the place of a signal of the op that arrives, or ENDS; op, piece).
         self.events: list[tuple[float, int, int, int]] = []
         self.launch = lane.launch_s
 
@@ -79,15 +80,14 @@ class _Blocks:
         for queue in range(self.program.queues):
             self._go_on(queue, end)
         while self.events:
-            end, kind, number, piece = heappop(self.events)
-            if kind == ENDS:
-                self.busy[self.queue[number]] = False
-                for place, (_, after) in enumerate(self.signals[number]):
-                    # The number of a signal: its op and its place there.
-                    heappush(self.events, (end + after, RISES + place, number, piece))
-                self._go_on(self.queue[number], end)
+            end, signal, op, piece = heappop(self.events)
+            if signal == ENDS:
+                self.busy[self.queue[op]] = False
+                for place, (_, after) in enumerate(self.signals[op]):
+                    heappush(self.events, (end + after, place, op, piece))
+                self._go_on(self.queue[op], end)
             else:
-                flag = self.signals[number][kind - RISES][0]
+                flag, _ = self.signals[op][signal]
                 self.flags[flag] = max(self.flags[flag], piece + 1)
                 for queue in sorted(self.waiters[flag]):
                     self._go_on(queue, end)

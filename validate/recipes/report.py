@@ -335,6 +335,14 @@ def port_rate(results: Mapping[str, Any]) -> float | None:
     return median(rates) if rates else None
 
 
+def tried(ours: Iterable[Row]) -> str:
+    """The algorithms of every collective."""
+    names: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in ours:
+        names[row["collective"]][row["algorithm"]] = None
+    return "Tried: " + "; ".join(f"{collective} by {', '.join(found)}" for collective, found in names.items()) + "."
+
+
 def full_speed_table(content: Row, limit: float | None) -> str:
     lines = []
     for x in full_speed(content):
@@ -417,9 +425,8 @@ def text(results: Path) -> str:
     for name, content in found.items():
         if name.startswith("full-speed-") and "ours" in content:
             gpus = len(content["provenance"]["gpus"])
-            tried = {(row["collective"], row["algorithm"]) for row in content["ours"]}
-            words = [_FULL] if ("allreduce", "double_binary") in tried else [_FULL, _FEWER]
-            parts += [f"## Full speed on {gpus} GPUs", *words, full_speed_table(content, port_rate(found))]
+            parts += [f"## Full speed on {gpus} GPUs", _FULL, tried(content["ours"])]
+            parts += [full_speed_table(content, port_rate(found))]
             parts += [f"![ours to NCCL](pictures/{name}.png)"]
     parts += ["## What the model does not capture", _LIMITS, "## Where the figures come from", where(found)]
     return "\n\n".join(parts) + "\n"
@@ -468,8 +475,6 @@ algorithm with its slices and pieces, staged if what comes from elsewhere is cop
 the slices where data go in packets. Spread: slowest minus fastest of 20 iterations, to the median. The limit is the
 rate of a copy engine, the most that was seen to leave a port; a switch gives every GPU one. "Ours" is the best of both
 protocols and of the algorithms that were tried."""
-_FEWER = """\
-For allreduce, `double_binary` was not yet among them (`elementary-8gpu.json` has it, ahead of NCCL at 1 and 4 MiB)."""
 _LIMITS = """\
 - A piece costs a lane 3 us beside its bytes, in which a block finds it, loads it and hands it on; with many lanes busy
   at once it takes longer, which the model leaves out.
