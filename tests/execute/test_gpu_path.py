@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import fake_cupy
@@ -268,7 +267,7 @@ def test_a_program_that_cannot_finish_ends_in_an_error_and_the_next_one_runs(fak
 
 
 def test_iterations_apart_do_not_overlap(fake: object) -> None:
-    """One GPU takes three times as long as the other: the other gets ahead, unless they are kept apart."""
+    """One GPU takes five times as long as the other: the other gets ahead, unless they are kept apart."""
     streams = [fake_cupy.Stream(), fake_cupy.Stream()]
     seen: list[tuple[int, str, float]] = []
 
@@ -277,7 +276,7 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
 
             def work(number: int = number) -> None:
                 seen.append((number, "begin", time.perf_counter()))
-                time.sleep(0.002 + 0.004 * number)
+                time.sleep((0.01, 0.05)[number])
                 seen.append((number, "end", time.perf_counter()))
 
             stream.queue(work)
@@ -293,14 +292,15 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
         quick = [at for number, what, at in seen if (number, what) == (0, "begin")]
         # The first iteration is for the host's own overhead, the second has nothing before it.
         assert all(end <= begin for end, begin in zip(slow[1:], quick[2:], strict=False)) == apart
-        # 6 ms against the mean of 2 and 6; a single mark may come late, and then one time is long and the next short.
-        assert (median(times) > 0.005) == apart
+        # Apart, five runs of the slow one, and for the quick one four of them and its own: the mean is no less, however
+        # busy this CPU is. Otherwise 150 ms, and room for a busy one.
+        assert (sum(times) >= (5 * 0.05 + 4 * 0.05 + 0.01) / 2) == apart
 
 
 @needs_compiler
 def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of two on a single lane, which carries the vector once, and can be told how long to take for it."""
-    size, rate = 1 << 16, 4e6
+    size, rate = 1 << 16, 4e5
     cut = {"lane_blocks": 1, "piece_bytes": 4096, "warmup": 0, "iterations": 2}
     chain = build("chain", "broadcast", ranks=2)
     monkeypatch.setattr(fake_cupy.Device, "blocks", 12)
