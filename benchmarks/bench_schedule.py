@@ -23,7 +23,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
-from blinksim.topology.generators import from_text
+from blinksim.topology.shapes import from_text
 
 
 def rail_forest(nodes: int, local: int, collective: str) -> Schedule:

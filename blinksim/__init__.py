@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "BlinksimError": "errors",
-    "Collective": "collective",
-    "Contest": "choose",
-    "Device": "topology.graph",
-    "Link": "topology.graph",
-    "Projection": "choose",
-    "Topology": "topology.graph",
-    "advise": "study.advise",
-    "calibrate": "study.calibrate",
-    "compare": "study.compare",
-    "contest": "choose",
-    "bound": "bounds",
-    "diagnose": "study.diagnose",
-    "execute": "execute",
-    "load": "machines",
-    "place": "study.place",
-    "plot": "study.plots",
-    "project": "choose",
-    "read_schedule": "formats.schedule_json",
-    "sweep": "study.sweep",
-    "read_series": "study.calibrate",
-    "simulate": "simulate",
-    "synthesize": "synthesis",
-    "verify": "schedule.verify",
-    "write": "formats.files",
-    "write_schedule": "formats.schedule_json",
+    "BlinksimError": "blinksim.errors",
+    "Collective": "blinksim.collective",
+    "Contest": "blinksim.choose",
+    "Device": "blinksim.topology.graph",
+    "Link": "blinksim.topology.graph",
+    "Projection": "blinksim.choose",
+    "Topology": "blinksim.topology.graph",
+    "advise": "blinksim.study.advise",
+    "calibrate": "blinksim.study.calibrate",
+    "compare": "blinksim.study.compare",
+    "contest": "blinksim.choose",
+    "bound": "blinksim.bounds",
+    "diagnose": "blinksim.study.diagnose",
+    "execute": "blinksim.execute",
+    "load": "blinksim.machines",
+    "place": "blinksim.study.place",
+    "plot": "blinksim.study.plots",
+    "project": "blinksim.choose",
+    "read_schedule": "blinksim.formats.schedule_json",
+    "sweep": "blinksim.study.sweep",
+    "read_series": "blinksim.study.calibrate",
+    "simulate": "blinksim.simulate",
+    "synthesize": "blinksim.synthesis",
+    "verify": "blinksim.schedule.verify",
+    "write": "blinksim.formats.files",
+    "write_schedule": "blinksim.formats.schedule_json",
 }
 __all__ = sorted(_HOME)
 
@@ -71,7 +71,7 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'blinksim' has no attribute {name!r}")
-    module = import_module(f"blinksim.{_HOME[name]}")
+    module = import_module(_HOME[name])
     value = module if name == "plot" else getattr(module, name)
     globals()[name] = value
     return value

@@ -150,7 +150,7 @@ def _from_smi(name: str, rates: str) -> Topology:
 
 def _is_smi(name: str) -> bool:
     from blinksim.formats import nvidia_smi
-    from blinksim.formats.text_files import read_text
+    from blinksim.textio.text_files import read_text
 
     try:
         return nvidia_smi.looks_like(read_text(name))
@@ -176,9 +176,9 @@ def _from_yaml(path: Path, rates: str) -> Topology:
 def _from_form(name: str, rates: str) -> Topology | None:
     if ":" not in name:
         return None
-    from blinksim.topology import generators
+    from blinksim.topology import shapes
 
-    topology = generators.from_text(name)
+    topology = shapes.from_text(name)
     if topology is None or rates == topology.rates:
         return topology
     table = _rates_file(rates) or _tables().get(rates)

@@ -13,9 +13,9 @@ import numpy as np
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.choose import build
 from blinksim.collective import Collective, busbw_factor
+from blinksim.results import Shown
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import Verdict, verify
-from blinksim.shown import Shown
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective, busbw_factor
-from blinksim.shown import Shown
+from blinksim.results import Shown
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:

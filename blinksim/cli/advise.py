@@ -43,8 +43,8 @@ def command(machine: str | None, **options: Any) -> None:
     --rates says otherwise.
     """
     from blinksim.collective import Collective
-    from blinksim.formats.text_files import check_target, write_text
     from blinksim.study.advise import advise
+    from blinksim.textio.text_files import check_target, write_text
 
     output, force = options.pop("output"), options.pop("force")
     if output:

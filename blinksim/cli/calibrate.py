@@ -36,8 +36,8 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     fitted together. The fit shrugs off single wild times, and every figure comes with its interval of 95 %.
     """
     from blinksim.formats import rates_yaml
-    from blinksim.formats.text_files import check_target, write_text
     from blinksim.study.calibrate import Series, calibrate
+    from blinksim.textio.text_files import check_target, write_text
 
     setting = Setting.of(machine, options)
     target = options["output"]

@@ -67,7 +67,7 @@ def command(
 
 
 def _check(output: str, form: Any, force: bool) -> None:
-    from blinksim.formats.text_files import check_target
+    from blinksim.textio.text_files import check_target
 
     if not form.folder:
         check_target(output, force)
@@ -78,7 +78,7 @@ def _check(output: str, form: Any, force: bool) -> None:
 
 
 def _write(output: str, found: Any, form: Any, force: bool) -> None:
-    from blinksim.formats.text_files import write_text
+    from blinksim.textio.text_files import write_text
 
     if not form.folder:
         write_text(output, found.files[""], force)

@@ -70,9 +70,9 @@ def command(schedule: str, size: str, **options: Any) -> None:
     of.
     """
     from blinksim.formats.schedule_json import read_schedule
-    from blinksim.formats.text_files import check_target
     from blinksim.simulate import simulate
     from blinksim.simulate.contention import with_cap
+    from blinksim.textio.text_files import check_target
     from blinksim.units import parse_rate, parse_size, parse_time
 
     chunk = None if options["chunk"] is None else parse_size(options["chunk"])

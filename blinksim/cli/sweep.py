@@ -80,7 +80,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         setting = at_nccl_rates(setting, context)
     output, quiet = options["output"], options["quiet"]
     if output:
-        from blinksim.formats.text_files import check_target
+        from blinksim.textio.text_files import check_target
 
         check_target(output, options["force"])
     if options["plot"]:
@@ -115,7 +115,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     if output:
         from pathlib import Path
 
-        from blinksim.formats.text_files import write_text
+        from blinksim.textio.text_files import write_text
 
         write_text(output, csv_text(rows), force=options["force"])
         Path(f"{output}.journal").unlink(missing_ok=True)

@@ -52,8 +52,8 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.formats.text_files import check_target
     from blinksim.synthesis import synthesize
+    from blinksim.textio.text_files import check_target
 
     setting = Setting.of(machine, options)
     wanted = Collective.parse(collective, options["root"])

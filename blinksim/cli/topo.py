@@ -27,15 +27,15 @@ def command() -> None:
 def list_machines(as_json: bool) -> None:
     """The machines that come with blinksim, and the shapes that can be generated."""
     from blinksim import machines
-    from blinksim.topology import generators
+    from blinksim.topology import shapes
 
     titles = {name: machines.describe(name) for name in machines.names()}
     if as_json:
         rows = [{"name": name, "title": title} for name, title in titles.items()]
-        print_json({"command": "topo list", "rows": rows, "shapes": dict(generators.FORMS)})
+        print_json({"command": "topo list", "rows": rows, "shapes": dict(shapes.FORMS)})
         return
     click.echo(table(("machine", "what it is"), titles.items(), left=(0, 1)))
-    click.echo("\n" + table(("shape", "for example"), generators.FORMS.items(), left=(0, 1)))
+    click.echo("\n" + table(("shape", "for example"), shapes.FORMS.items(), left=(0, 1)))
     click.echo("\nnext: blinksim topo show dgx1-v100")
 
 
@@ -204,7 +204,7 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
     """Turn an NCCL topo.xml (or any machine) into a machine file that can be edited."""
     from blinksim import machines
     from blinksim.formats import machine_yaml
-    from blinksim.formats.text_files import write_text
+    from blinksim.textio.text_files import write_text
 
     topology = machines.load(file, rates=rates)
     text = machine_yaml.write(topology)
@@ -230,7 +230,7 @@ def export_machine(machine: str, name: str, output: str | None, bus_ids: str | N
     """Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE)."""
     from blinksim.errors import unknown
     from blinksim.formats import nccl_topo_writer
-    from blinksim.formats.text_files import write_text
+    from blinksim.textio.text_files import write_text
 
     if name.lower().replace("_", "-") != "nccl-topo":
         raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")

@@ -55,8 +55,8 @@ def command(
     if graph["members"] is not None or graph["nodes"] != 1:
         raise InputError("--members and --nodes are for graph.xml files; a schedule says itself who takes part")
     from blinksim.formats.schedule_json import FORMAT, MOST_BYTES
-    from blinksim.formats.strict_json import parse, unpack
-    from blinksim.formats.text_files import read_bytes
+    from blinksim.textio.strict_json import parse, unpack
+    from blinksim.textio.text_files import read_bytes
 
     if rates is not None and machine is None:
         raise InputError("--rates says at which rates --machine is loaded; give --machine too")

@@ -13,7 +13,7 @@ _ROOT = re.compile(r"(?:\s|<\?[^>]*>|<!--.*?-->)*<([A-Za-z]+)", re.DOTALL)
 
 def xml(file: str, setting: Setting, release: str, root: int) -> dict[str, Any]:
     """The answer for an XML file: an algorithm of MSCCL by its outermost element, everything else a graph of NCCL."""
-    from blinksim.formats.safe_xml import file_text
+    from blinksim.textio.safe_xml import file_text
 
     text = file_text(file)
     outermost = _ROOT.match(text)
@@ -27,7 +27,7 @@ def xml(file: str, setting: Setting, release: str, root: int) -> dict[str, Any]:
 def plan(file: str, root: int) -> dict[str, Any]:
     """The answer for an execution plan of MSCCL++."""
     from blinksim.formats.mscclpp_check import check_text
-    from blinksim.formats.safe_xml import file_text
+    from blinksim.textio.safe_xml import file_text
 
     try:
         counted = check_text(file_text(file), file, root=root)

@@ -10,7 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from blinksim.formats.text_files import write_text
+from blinksim.textio.text_files import write_text
 
 if TYPE_CHECKING:
     from blinksim.simulate.timeline import Timeline

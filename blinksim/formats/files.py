@@ -7,8 +7,8 @@ import os
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.schedule_json import write_schedule
-from blinksim.formats.text_files import write_text
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_files import write_text
 from blinksim.topology.graph import Topology
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from blinksim.errors import InputError, unknown
 from blinksim.formats import rates_yaml
 from blinksim.formats.rates_yaml import RateTable
-from blinksim.formats.yaml_nodes import Entry
+from blinksim.textio.yaml_nodes import Entry
 from blinksim.topology.graph import Link
 
 EXAMPLE = "nvlink: {bandwidth: 25GB/s, latency: 0.6us, overhead: 1.3us, source: data sheet}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from blinksim.errors import InputError
-from blinksim.formats.strict_json import Entry
+from blinksim.textio.strict_json import Entry
 from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 
 _MOST = 2**31 - 1

@@ -15,11 +15,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 from blinksim.errors import FileError, InputError, unknown
-from blinksim.formats import link_table, text_files, yaml_nodes
+from blinksim.formats import link_table
 from blinksim.formats.link_table import LinkClass, Outline
 from blinksim.formats.machine_yaml_writer import write as write
 from blinksim.formats.rates_yaml import RateTable
-from blinksim.formats.yaml_nodes import Entry
+from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio.yaml_nodes import Entry
 from blinksim.topology.cluster import SHAPES, Fabric
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 

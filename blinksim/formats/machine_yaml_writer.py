@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from blinksim.errors import InputError
-from blinksim.formats.yaml_text import decimal_text, dump, rate_text, time_text
+from blinksim.textio.yaml_text import decimal_text, dump, rate_text, time_text
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 

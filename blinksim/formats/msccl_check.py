@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blinksim.errors import FileError
-from blinksim.formats import safe_xml
-from blinksim.formats.safe_xml import Element, fault, integer, word
+from blinksim.textio import safe_xml
+from blinksim.textio.safe_xml import Element, fault, integer, word
 
 MOST_CHANNELS, MOST_BLOCKS, MOST_STEPS, RCCL_STEPS, MOST_COUNT = 32, 32, 256, 64, 71
 COLLECTIVES = (*("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"),)

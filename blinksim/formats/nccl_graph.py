@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from blinksim.errors import InputError
-from blinksim.formats import safe_xml
-from blinksim.formats.safe_xml import Element, fault, integer, number, word
+from blinksim.textio import safe_xml
+from blinksim.textio.safe_xml import Element, fault, integer, number, word
 
 RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
 NAMES = {RING: "ring", TREE: "tree", COLLNET: "collnet", NVLS: "nvls", COLLNET_DIRECT: "collnet direct"}

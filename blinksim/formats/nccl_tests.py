@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InputError
-from blinksim.formats import strict_json, text_files
 from blinksim.formats.nccl_tests_checks import check_ranks, check_rate, collective_of, counted, inferred
 from blinksim.formats.nccl_tests_columns import Columns, Number, read_heading
-from blinksim.formats.strict_json import Entry
+from blinksim.textio import strict_json, text_files
+from blinksim.textio.strict_json import Entry
 
 LIMIT = 64 * text_files.MIB
 _WHAT = "nccl-tests log"

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from blinksim.errors import FileError
-from blinksim.formats import link_rates, safe_xml
-from blinksim.formats.safe_xml import Element, fault, integer, number, word
+from blinksim.textio import link_rates, safe_xml
+from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.formats import link_rates
 from blinksim.formats.nccl_devices import COMPUTES
 from blinksim.formats.nccl_topo import BUS_ID
+from blinksim.textio import link_rates
 from blinksim.topology.graph import Device, Topology
 
 MOST_ELEMENTS = 256

@@ -15,9 +15,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from blinksim.errors import FileError
-from blinksim.formats import link_rates
-from blinksim.formats.text_files import MIB
-from blinksim.formats.text_files import read_text as text_of
+from blinksim.textio import link_rates
+from blinksim.textio.text_files import MIB
+from blinksim.textio.text_files import read_text as text_of
 from blinksim.topology.graph import Device, Link, Topology
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from blinksim.errors import InputError, unknown
-from blinksim.formats import text_files, yaml_nodes
-from blinksim.formats.yaml_text import dump, rate_text, time_text
+from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio.yaml_text import dump, rate_text, time_text
 from blinksim.topology.graph import Topology
 
 _EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"

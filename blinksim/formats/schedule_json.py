@@ -18,9 +18,9 @@ import numpy.typing as npt
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
-from blinksim.formats.strict_json import Entry, pack, parse, unpack
-from blinksim.formats.text_files import MIB, read_bytes, write_bytes
 from blinksim.schedule.model import FORMS, Schedule
+from blinksim.textio.strict_json import Entry, pack, parse, unpack
+from blinksim.textio.text_files import MIB, read_bytes, write_bytes
 
 FORMAT, VERSION = "blinksim-schedule", 1
 MOST_BYTES = 256 * MIB

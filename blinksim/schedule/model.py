@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.shown import Shown
+from blinksim.results import Shown
 from blinksim.topology.graph import Topology
 
 COPY, REDUCE = 0, 1

@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
+from blinksim.results import Shown
 from blinksim.schedule import promises
 from blinksim.schedule.contents import describe, place, wrong_contents
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.waits import crowd, deadlock
-from blinksim.shown import Shown
 from blinksim.units import format_rate
 
 MOST_REASONS = 20

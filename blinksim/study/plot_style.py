@@ -35,7 +35,7 @@ def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
 
 def check(path: str | Path, *, force: bool = False) -> Path:
     """Whether a picture can be written to `path`, before the work for it begins; raises as `save` does."""
-    from blinksim.formats.text_files import check_target
+    from blinksim.textio.text_files import check_target
 
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
@@ -51,7 +51,7 @@ def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
     """
     from io import BytesIO
 
-    from blinksim.formats.text_files import write_bytes
+    from blinksim.textio.text_files import write_bytes
 
     target = check(path, force=force)
     picture = BytesIO()

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.shown import Shown
+from blinksim.results import Shown
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -23,8 +23,8 @@ from blinksim.packing.slots import Answer, search
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import from_text
 from blinksim.topology.graph import Topology
+from blinksim.topology.shapes import from_text
 
 ALLREDUCE = Collective("allreduce")
 GB = 10**9

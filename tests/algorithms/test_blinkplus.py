@@ -26,8 +26,8 @@ from blinksim.packing import steiner
 from blinksim.packing.steiner import cheapest_tree
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import from_text
 from blinksim.topology.graph import Topology
+from blinksim.topology.shapes import from_text
 
 ALLREDUCE = Collective("allreduce")
 with (GOLDEN / "blinkplus_tenants.csv").open(encoding="utf-8", newline="") as _file:

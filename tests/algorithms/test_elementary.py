@@ -20,7 +20,7 @@ from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -32,7 +32,7 @@ ONE_PORT = Postal(alpha=3e-6, beta=1 / 25e9)
 
 def one_port(ranks: int) -> Topology:
     """Every rank behind one full-duplex port: two hops of 1 us and a sender's overhead of 1 us make alpha 3 us."""
-    return generators.one_switch(ranks, bandwidth=Fraction(25 * GB), latency=1e-6, overhead=1e-6).select()
+    return shapes.one_switch(ranks, bandwidth=Fraction(25 * GB), latency=1e-6, overhead=1e-6).select()
 
 
 def full_duplex(pairs: dict[tuple[int, int], int], ranks: int) -> Topology:
@@ -241,7 +241,7 @@ def test_rings_pass_through_gpus_only_where_they_must() -> None:
 
 
 def cluster(nodes: int, local: int) -> Topology:
-    return generators.rail_cluster(nodes, local).select()
+    return shapes.rail_cluster(nodes, local).select()
 
 
 @pytest.mark.parametrize(

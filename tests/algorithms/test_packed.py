@@ -21,7 +21,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -170,7 +170,7 @@ def test_half_duplex() -> None:
 
 def test_device_capacity_limits_every_tree() -> None:
     """Three GPUs fully joined at 10 GB/s, but GPU 0 takes in only 5: its copy of everything is the bottleneck."""
-    base = generators.fully_connected(3, bandwidth=Fraction(10 * GB))
+    base = shapes.fully_connected(3, bandwidth=Fraction(10 * GB))
     devices = (Device("gpu0", "gpu", capacity=Fraction(5 * GB)), *base.devices[1:])
     topology = Topology("limited", devices, base.links)
     schedule = packed(topology, "allgather")
@@ -237,7 +237,7 @@ def test_tells_progress_and_stops_in_time() -> None:
 
 
 def test_refusals() -> None:
-    topology = generators.ring(4)
+    topology = shapes.ring(4)
     with pytest.raises(InputError, match="trees"):
         packed(topology, "allgather", trees=0)
     with pytest.raises(InputError, match="trees"):
@@ -245,7 +245,7 @@ def test_refusals() -> None:
 
 
 def test_known_bound_is_used() -> None:
-    topology = generators.ring(4)
+    topology = shapes.ring(4)
     collective = Collective("allgather")
     known = bound(topology, collective)
     schedule = algorithm("packed").build(topology, collective, bound=known)

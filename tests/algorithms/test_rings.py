@@ -17,8 +17,8 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import from_text
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.shapes import from_text
 
 ALLREDUCE = Collective("allreduce")
 

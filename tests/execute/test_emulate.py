@@ -23,7 +23,7 @@ from blinksim.execute.program import READY, ExecutionError, Program
 from blinksim.execute.reference import Reference
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
-from blinksim.topology.generators import fully_connected, one_switch
+from blinksim.topology.shapes import fully_connected, one_switch
 
 INT32 = ELEMENT_TYPES["int32"]
 CASES = [

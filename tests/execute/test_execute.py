@@ -13,7 +13,7 @@ from blinksim.errors import InputError, MissingError
 from blinksim.execute import ELEMENT_TYPES, REDUCTIONS, Execution, execute
 from blinksim.execute.results import nccl_tests_row, nccl_tests_table
 from blinksim.schedule.model import Schedule
-from blinksim.topology.generators import fully_connected
+from blinksim.topology.shapes import fully_connected
 
 
 def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4) -> Schedule:

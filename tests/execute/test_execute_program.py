@@ -21,8 +21,8 @@ from blinksim.execute.numpy_executor import interpret
 from blinksim.execute.program import ExecutionError, Program
 from blinksim.execute.reference import Reference
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
-from blinksim.topology.generators import fully_connected
 from blinksim.topology.graph import Topology
+from blinksim.topology.shapes import fully_connected
 
 INT32 = ELEMENT_TYPES["int32"]
 CASES = [

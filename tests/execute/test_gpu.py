@@ -13,7 +13,7 @@ from blinksim.execute.fit import fit
 from blinksim.execute.reference import Reference
 from blinksim.execute.tables import HEAD_WORDS
 from blinksim.schedule.model import Schedule
-from blinksim.topology.generators import fully_connected
+from blinksim.topology.shapes import fully_connected
 
 try:
     GPUS = require_cupy().cuda.runtime.getDeviceCount()

@@ -45,7 +45,7 @@ from blinksim.execute.tables import (
     receivers,
 )
 from blinksim.schedule.model import Schedule
-from blinksim.topology.generators import fully_connected, one_switch
+from blinksim.topology.shapes import fully_connected, one_switch
 
 INT32 = ELEMENT_TYPES["int32"]
 SOURCE = files("blinksim.execute").joinpath("kernels.cu").read_text()

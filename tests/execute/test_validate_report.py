@@ -181,7 +181,7 @@ def test_a_program_takes_its_time(pieces: int, monkeypatch: pytest.MonkeyPatch) 
     from blinksim.collective import Collective
     from blinksim.execute import ELEMENT_TYPES
     from blinksim.execute.emulate import PARTS, emulate
-    from blinksim.topology.generators import fully_connected
+    from blinksim.topology.shapes import fully_connected
 
     calibration, timing = module("calibration", monkeypatch), module("program_time", monkeypatch)
     size = PARTS * pieces * 4096
@@ -217,7 +217,7 @@ def test_what_is_added_up_arrives_later(monkeypatch: pytest.MonkeyPatch) -> None
     """By hand: a reduce to the middle of three, whose sum goes nowhere, and an allreduce, whose sums are sent on."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.topology.generators import fully_connected
+    from blinksim.topology.shapes import fully_connected
 
     calibration = module("calibration", monkeypatch)
     lane = calibration.Lane({1 << 20: 1e9}, 1e-6, 2e-6, 0.0, 5e-6, 1e9, 0.0, 0, 0)
@@ -342,7 +342,7 @@ def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
     from blinksim.collective import Collective
     from blinksim.execute import ELEMENT_TYPES, compile_schedule
     from blinksim.execute.fit import fit, worth_staging
-    from blinksim.topology.generators import one_switch
+    from blinksim.topology.shapes import one_switch
 
     scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]
     seen: dict[tuple[str, str, int, str], dict[tuple[bool, int, int], float]] = {}
@@ -372,7 +372,7 @@ def test_the_protocol_follows_the_measurements() -> None:
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
     from blinksim.execute.fit import quicker_protocol
-    from blinksim.topology.generators import one_switch
+    from blinksim.topology.shapes import one_switch
 
     lost = []
     for gpus in (2, 3, 4, 6, 8):

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.errors import BlinksimError, FileError, InputError
-from blinksim.formats import link_rates
 from blinksim.formats.nccl_topo import read, read_text
+from blinksim.textio import link_rates
 from blinksim.topology.graph import Topology
 
 DATA = Path(__file__).resolve().parents[1] / "data"

@@ -13,7 +13,7 @@ from blinksim import machines
 from blinksim.errors import FileError, InputError
 from blinksim.formats import rates_yaml
 from blinksim.formats.rates_yaml import ClassRates, RateTable
-from blinksim.topology.generators import ring
+from blinksim.topology.shapes import ring
 
 TABLE = """\
 name: ours

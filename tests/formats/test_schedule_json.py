@@ -20,12 +20,13 @@ from small_schedules import forests, helped, ring_allreduce, star_broadcast, thr
 from strategies import mutations
 
 from blinksim.errors import FileError, InputError
-from blinksim.formats import schedule_json, strict_json
+from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import from_document, read_schedule, to_text, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import cut
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import from_text
+from blinksim.textio import strict_json
+from blinksim.topology.shapes import from_text
 
 
 def assert_same(a: Schedule, b: Schedule) -> None:

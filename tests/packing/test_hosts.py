@@ -17,7 +17,7 @@ from blinksim.packing.hosts import packed_host, read_hosts, straight
 from blinksim.packing.spread import kinds_of, spread
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.graph import Topology
 
 GB = 10**9
@@ -99,7 +99,7 @@ def test_hosts_are_told_apart_by_bandwidth_only() -> None:
     assert hosts.ranks == 32
     assert read_hosts(cluster(3).without("n0.nic0-fabric0")) is None
     assert read_hosts(machines.load("dgx-a100").select()) is None
-    assert read_hosts(generators.fat_tree(4, 2).select()) is None
+    assert read_hosts(shapes.fat_tree(4, 2).select()) is None
 
 
 def test_pieces_make_whole_shards() -> None:

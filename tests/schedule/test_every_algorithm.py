@@ -13,7 +13,7 @@ from blinksim.errors import BlinksimError
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import cut
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import from_text
+from blinksim.topology.shapes import from_text
 
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")

@@ -15,7 +15,7 @@ from blinksim.schedule.lanes import MOST_CHUNKS, lane_links, lane_loads, lanes_a
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import one_switch
+from blinksim.topology.shapes import one_switch
 
 CASES = [
     ("packed", "allreduce"),

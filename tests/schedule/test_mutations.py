@@ -17,8 +17,8 @@ from blinksim.errors import BlinksimError
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.schedule.waits import deadlock
-from blinksim.topology.generators import from_text
 from blinksim.topology.routes import Router
+from blinksim.topology.shapes import from_text
 
 COLUMNS = ("chunk", "src", "dst", "op", "step", "route", "channel")
 # Refused though this run of numbers came out right: what is read is the neutral element or depends on timing, or a

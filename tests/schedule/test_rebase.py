@@ -11,7 +11,7 @@ from small_schedules import GB, full, helped, ring_allreduce, star_broadcast, th
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.rebase import rebase
 from blinksim.schedule.verify import verify
-from blinksim.topology.generators import from_text
+from blinksim.topology.shapes import from_text
 
 
 def moved(schedule: Schedule, topology) -> Schedule:

@@ -11,7 +11,7 @@ from machines_for_tests import dgx1, with_pcie
 from strategies import topologies
 
 from blinksim.errors import InputError
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.convert import from_networkx, to_networkx
 from blinksim.topology.graph import Device, Link, Topology
@@ -49,7 +49,7 @@ def test_round_trip_keeps_everything():
 
 @pytest.mark.parametrize("text", ["torus:3x2", "rails:2x2", "fattree:4x1"])
 def test_round_trip_of_generated_machines(text):
-    machine = generators.from_text(text)
+    machine = shapes.from_text(text)
     assert from_networkx(to_networkx(machine)) == machine
 
 

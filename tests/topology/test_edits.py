@@ -11,7 +11,7 @@ from machines_for_tests import dgx1, with_pcie
 from strategies import mutations, topologies
 
 from blinksim.errors import InputError
-from blinksim.topology import edits, generators
+from blinksim.topology import edits, shapes
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -72,7 +72,7 @@ def test_edits_reach_the_fabric_that_will_join_copies():
 
 
 def test_without_the_last_port_a_node_has_no_fabric():
-    ring = generators.ring(3)
+    ring = shapes.ring(3)
     box = replace(ring, fabric=Fabric("switch", ("gpu0",), "net", G))
     assert box.without("gpu0").fabric is None
     assert box.without("gpu1").fabric == box.fabric
@@ -132,7 +132,7 @@ def test_a_bus_keeps_one_bandwidth():
 
 
 def test_an_edit_that_breaks_a_symmetry_drops_it():
-    ring = generators.ring(6)
+    ring = shapes.ring(6)
     assert ring.generators
     assert ring.replace("link", bandwidth="1GB/s").generators == ring.generators
     for text in ("without gpu0", "degrade gpu0-gpu1 bandwidth=1GB/s", "add gpu0-gpu3 link"):

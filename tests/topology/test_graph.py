@@ -15,7 +15,7 @@ from machines_for_tests import GOLDEN, dgx1, with_pcie
 from strategies import topologies
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 
 G = Fraction(10**9)
@@ -77,14 +77,14 @@ def test_members_are_the_gpus_in_file_order_unless_named():
 
 
 def test_machines_survive_pickling():
-    machine = generators.rail_cluster(2, 2)
+    machine = shapes.rail_cluster(2, 2)
     assert machine.index["n0.gpu0"] == 0
     assert pickle.loads(pickle.dumps(machine)) == machine
 
 
 def test_default_links_add_the_inter_node_classes_only_for_several_nodes():
-    assert generators.rail_cluster(1, 4).default_links() == ("nvlink",)
-    assert generators.rail_cluster(3, 4).default_links() == ("nvlink", "nic", "rail")
+    assert shapes.rail_cluster(1, 4).default_links() == ("nvlink",)
+    assert shapes.rail_cluster(3, 4).default_links() == ("nvlink", "nic", "rail")
     assert dgx1("DGX-1V").default_links() == ("nvlink",)
 
 
@@ -223,7 +223,7 @@ def test_drawn_machines_are_connected_and_selecting_again_changes_nothing(machin
 
 
 def test_a_thousand_islands_are_counted_quickly():
-    cluster = generators.rail_cluster(500, 8)
+    cluster = shapes.rail_cluster(500, 8)
     groups = cluster.select(links=["nvlink"], connected=False).components()
     assert len(groups) == 500
     assert groups[7] == [f"n7.gpu{i}" for i in range(8)]
@@ -232,7 +232,7 @@ def test_a_thousand_islands_are_counted_quickly():
 def test_symmetries_stay_where_the_choice_respects_them():
     from blinksim.topology.symmetry import is_automorphism, orbits
 
-    cluster = generators.rail_cluster(4, 4)
+    cluster = shapes.rail_cluster(4, 4)
     chosen = cluster.select([f"n{n}.gpu{i}" for n in range(4) for i in range(2)])
     assert chosen.generators
     assert all(is_automorphism(chosen, perm) for perm in chosen.generators)

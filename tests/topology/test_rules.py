@@ -8,15 +8,15 @@ from hypothesis import given
 from machines_for_tests import dgx1, with_pcie
 from strategies import topologies
 
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.rules import RULES, check
 
 G = Fraction(10**9)
-RING = generators.ring(6)
-RAILS = generators.rail_cluster(2, 4)
-STAR = generators.one_switch(4)
+RING = shapes.ring(6)
+RAILS = shapes.rail_cluster(2, 4)
+STAR = shapes.one_switch(4)
 
 
 def more(machine: Topology, *links: Link, devices: tuple[Device, ...] = ()) -> Topology:
@@ -81,7 +81,7 @@ BROKEN = [
     ("parallel-classes", replace(more(RING, *pair("gpu0", "gpu1", "pcie")), collective_links=()),
      "link and pcie links join the same devices, such as gpu0 and gpu1"),
     ("private-pcie", more(RING, *pair("gpu0", "gpu3", "PCIe4")), "PCIe4 links join GPUs directly"),
-    ("latency-given", generators.ring(4, latency=0.0), "no latency and no overhead on link links"),
+    ("latency-given", shapes.ring(4, latency=0.0), "no latency and no overhead on link links"),
     ("symmetric-generators", replace(RING, generators=((1, 0, 2, 3, 4, 5), RING.generators[0])),
      "1 of 2 symmetries do not map"),
 ]  # fmt: skip
@@ -115,7 +115,7 @@ def test_every_rule_is_documented_and_has_a_machine_that_breaks_it():
         RAILS,
         STAR,
         boxed(RING, inter_node_links=("pcie", "net")),
-        generators.fat_tree(6, 2),
+        shapes.fat_tree(6, 2),
     ],
     ids=repr,
 )
@@ -124,14 +124,14 @@ def test_sound_machines_pass(machine):
 
 
 def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is():
-    fast = generators.fat_tree(4, 2, nic_bandwidth=3000 * G)
+    fast = shapes.fat_tree(4, 2, nic_bandwidth=3000 * G)
     assert {x.bandwidth for x in fast.links if x.dst == "fabric"} == {12000 * G}
     assert fast.check() == []
     for kind in ("nic", "fabric"):
         found = check(fast.replace(kind, bandwidth="5TB/s"))
         assert ("plausible-bandwidth", f"{kind} links of 5000 GB/s") in [(f.rule, f.message) for f in found]
-    assert check(generators.ring(4, bandwidth=Fraction(10**8))) == []
-    assert check(generators.ring(4, bandwidth=Fraction(4 * 10**12))) == []
+    assert check(shapes.ring(4, bandwidth=Fraction(10**8))) == []
+    assert check(shapes.ring(4, bandwidth=Fraction(4 * 10**12))) == []
 
 
 def test_errors_come_first():

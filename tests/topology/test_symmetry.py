@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from machines_for_tests import dgx1
 from strategies import renamed, topologies
 
-from blinksim.topology import generators
+from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import is_automorphism, link_orbits, orbits, symmetries
 
@@ -74,11 +74,11 @@ def test_names_and_order_do_not_change_the_orbits(machine, data):
 
 @pytest.mark.parametrize("perm", [(), (0,), (0, 1), (0, 0, 1), (0, 1, 3), (-1, 0, 1), (0.0, 1.0, 2.0), ("a", "b", "c")])
 def test_what_is_no_permutation_is_no_automorphism(perm):
-    assert not is_automorphism(generators.ring(3), perm)
+    assert not is_automorphism(shapes.ring(3), perm)
 
 
 def test_a_single_difference_breaks_a_symmetry():
-    ring = generators.ring(4)
+    ring = shapes.ring(4)
     turn = (1, 2, 3, 0)
     assert is_automorphism(ring, turn)
     for change in (
@@ -112,7 +112,7 @@ def test_buses_must_go_to_buses_as_wholes():
 
 
 def test_wrong_generators_are_passed_over():
-    machine = replace(generators.line(4), generators=((1, 2, 3, 0), (3, 2, 1, 0), (0,)))
+    machine = replace(shapes.line(4), generators=((1, 2, 3, 0), (3, 2, 1, 0), (0,)))
     assert symmetries(machine) == ((3, 2, 1, 0),)
     assert orbits(machine) == ((0, 3), (1, 2))
     assert orbits(replace(machine, generators=())) == ((0,), (1,), (2,), (3,))
@@ -136,11 +136,11 @@ def test_a_machine_without_links():
 
 
 def test_numpy_permutations_are_fine():
-    assert is_automorphism(generators.ring(5), np.roll(np.arange(5), 2))
+    assert is_automorphism(shapes.ring(5), np.roll(np.arange(5), 2))
 
 
 def test_eight_thousand_gpus_within_a_second():
-    cluster = generators.rail_cluster(1024, 8)
+    cluster = shapes.rail_cluster(1024, 8)
     best = min(_seconds(orbits, cluster) for _ in range(3))
     assert best <= 1.0
     assert sorted(map(len, orbits(cluster))) == [8, 1024, 8192, 8192]

@@ -34,7 +34,7 @@ from blinksim.execute.nccl_calls import Nccl
 from blinksim.execute.reference import Reference
 from blinksim.execute.results import nccl_tests_row, nccl_tests_table
 from blinksim.schedule.model import Schedule
-from blinksim.topology.generators import one_switch
+from blinksim.topology.shapes import one_switch
 
 TYPES_AND_OPS = (
     ("int32", "sum"),

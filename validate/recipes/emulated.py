@@ -233,7 +233,7 @@ def make(folder: Path, gpus: int) -> None:
 def lines(gpus: int) -> Iterator[tuple[str, Schedule]]:
     """Lines of two and more GPUs with one lane from each to the next, for the calibration."""
     from blinksim.algorithms.registry import REGISTRY
-    from blinksim.topology.generators import fully_connected
+    from blinksim.topology.shapes import fully_connected
 
     for length in range(2, min(gpus, 4) + 1):
         for collective in ("broadcast", "reduce"):

@@ -33,7 +33,7 @@ from blinksim.execute.measure import Stopwatch
 from blinksim.execute.nccl_calls import Nccl
 from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
-from blinksim.topology.generators import fully_connected, one_switch
+from blinksim.topology.shapes import fully_connected, one_switch
 
 # What --tune tries: protocol, whether staged, slices, bytes of a piece; and the sizes.
 SCAN = [("simple", False, slices, piece << 10) for slices in (16, 32, 64, 128) for piece in (16, 32, 64, 128, 256)]

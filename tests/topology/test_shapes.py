@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import mutations
 
 from blinksim.errors import BlinksimError, InputError
-from blinksim.topology import generators as gen
+from blinksim.topology import shapes as gen
 from blinksim.topology.symmetry import is_automorphism, link_orbits, orbits
 
 G = Fraction(10**9)

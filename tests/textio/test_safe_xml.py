@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.errors import FileError
-from blinksim.formats import safe_xml
-from blinksim.formats.safe_xml import Element, fault, integer, number, parse, word
+from blinksim.textio import safe_xml
+from blinksim.textio.safe_xml import Element, fault, integer, number, parse, word
 
 
 def read(text: str, **limits: int) -> Element:

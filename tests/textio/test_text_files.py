@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from blinksim.errors import FileError, InputError
-from blinksim.formats import text_files
+from blinksim.textio import text_files
 
 
 def test_text_is_read_with_and_without_a_byte_order_mark(tmp_path: Path) -> None:

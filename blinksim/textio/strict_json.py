@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from blinksim.errors import FileError, unknown
-from blinksim.formats.text_files import MIB, decode
+from blinksim.textio.text_files import MIB, decode
 
 _GZIP = b"\x1f\x8b"
 # Each separator can cost about 100 bytes as a Python object.

@@ -1,0 +1,1 @@
+"""Hostile text in, tidy text out: strict readers of XML, JSON and YAML, and files written whole or not at all."""
