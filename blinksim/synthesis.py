@@ -20,7 +20,7 @@ from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:
     from blinksim.algorithms.polish import Point
-    from blinksim.bounds.results import BoundResult
+    from blinksim.bounds.bound_result import BoundResult
     from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology
 

@@ -130,8 +130,8 @@ def as_branches(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use
 
 def _flows(plan: ForestPlan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
     from blinksim.algorithms import flows
-    from blinksim.bounds.network import network
-    from blinksim.bounds.resources import resources
+    from blinksim.graphs.network import network
+    from blinksim.graphs.resources import resources
 
     net = network(topology)
     flows.add_paths(plan, topology, collective, net, resources(topology, net), bound)

@@ -12,8 +12,8 @@ from fractions import Fraction
 from math import lcm
 
 from blinksim.algorithms.forests import Branches
-from blinksim.bounds.network import Network
 from blinksim.bounds.partition import undirected
+from blinksim.graphs.network import Network
 from blinksim.packing.arborescences import Tree
 from blinksim.packing.paths import Routes
 from blinksim.packing.spanning import pack_low

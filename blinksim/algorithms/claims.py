@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blinksim.bounds.results import BoundResult
+from blinksim.bounds.bound_result import BoundResult
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 

@@ -21,7 +21,7 @@ from blinksim.packing.hops import Hops, find_hops
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 
 if TYPE_CHECKING:
-    from blinksim.bounds.results import BoundResult
+    from blinksim.bounds.bound_result import BoundResult
     from blinksim.topology.graph import Topology
 
 BACKWARDS: Mapping[str, str] = {"reducescatter": "allgather", "reduce": "broadcast", "gather": "scatter"}

@@ -10,9 +10,9 @@ from fractions import Fraction
 
 from blinksim.algorithms.forests import Edge, ForestPlan
 from blinksim.bounds import BoundResult
-from blinksim.bounds.network import Network
-from blinksim.bounds.resources import Resource
 from blinksim.collective import Collective
+from blinksim.graphs.network import Network
+from blinksim.graphs.resources import Resource
 from blinksim.packing.flows import Commodity, PathShare, route_flows
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees

@@ -19,10 +19,10 @@ from blinksim.algorithms.centred import pairs_of_links, undirected_trees
 from blinksim.algorithms.forests import Branches, ForestPlan, Route
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
-from blinksim.bounds.network import Network, network
-from blinksim.bounds.resources import Resource, resources
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.network import Network, network
+from blinksim.graphs.resources import Resource, resources
 from blinksim.packing.forest import Forest, pack_forest, pack_shares
 from blinksim.packing.scaling import Arcs
 from blinksim.schedule.loads import rate

@@ -30,7 +30,7 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    from blinksim.bounds.results import BoundResult
+    from blinksim.bounds.bound_result import BoundResult
 
 COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
 MOST_TREES = 8_000

@@ -3,11 +3,11 @@
 `bound(topology, collective)` gives every bound with its scope; `certificate_from_dict` reads one back to check it.
 """
 
-from blinksim.bounds.certificate import Certificate, Cut, Partition, Phases
+from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.certificates.reading import certificate_from_dict
 from blinksim.bounds.compute import bound
-from blinksim.bounds.lengths import Lengths
-from blinksim.bounds.read import certificate_from_dict
-from blinksim.bounds.results import Bound, BoundResult
 
 __all__ = [
     "Bound",

@@ -11,15 +11,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from blinksim.bounds.certificate import Cut, Partition, Phases
-from blinksim.bounds.lengths import Lengths, more_than_forwards
-from blinksim.bounds.results import Bound, BoundResult
+from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
+from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    from blinksim.bounds.network import Array, Network
+    from blinksim.graphs.network import Array, Network
 
 NOTHING = "nothing, it holds for every schedule"
 NO_CODING = "no coding: every message is one element or a reduction of such"
@@ -72,7 +72,7 @@ class _Question:
 
     @cached_property
     def net(self) -> Network:
-        from blinksim.bounds.network import network
+        from blinksim.graphs.network import network
 
         return network(self.topology)
 
@@ -178,9 +178,10 @@ class _Question:
 
     def alltoall(self) -> list[Bound]:
         """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
-        from blinksim.bounds.alike import alike
-        from blinksim.bounds.alltoall import concurrent_flow, tight_cut
-        from blinksim.bounds.resources import agree, certify, resources
+        from blinksim.bounds.certificates.dual_lengths import certify
+        from blinksim.bounds.pairs import concurrent_flow, tight_cut
+        from blinksim.graphs.orbits import alike
+        from blinksim.graphs.resources import agree, resources
 
         side, limits = tight_cut(self.topology, self.net)
         cut = Cut.of(self.topology, self.collective, side, limits)
@@ -228,10 +229,11 @@ class _Question:
         return sorted(bounds, key=_order)
 
     def _trees(self, reached: Fraction | None) -> tuple[Lengths, bool] | None:
-        from blinksim.bounds.alike import alike, nothing_alike
+        from blinksim.bounds.certificates.dual_lengths import certify
+        from blinksim.bounds.optimum import best_trees
         from blinksim.bounds.quick import guessed_lengths
-        from blinksim.bounds.resources import certify, resources
-        from blinksim.bounds.trees import best_trees
+        from blinksim.graphs.orbits import alike, nothing_alike
+        from blinksim.graphs.resources import resources
 
         guess = None
         if reached is not None:

@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.bounds.maxflow import Flow
-from blinksim.bounds.network import Array, Network, guard
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array, Network, guard
 
 Mask = NDArray[np.bool_]
 

@@ -15,8 +15,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.bounds.maxflow import Flow
-from blinksim.bounds.network import Array, guard, whole
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array, guard, whole
 from blinksim.topology.graph import Topology
 
 # Choices of a part for the devices without a rank that are all tried.

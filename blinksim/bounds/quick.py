@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 
-from blinksim.bounds.certificate import Certificate, Cut, Partition
-from blinksim.bounds.lengths import Lengths, more_than_forwards
+from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
+from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from blinksim.bounds.maxflow import Flow
 from blinksim.errors import InfeasibleError
-from blinksim.packing.digraph import CutPool, Digraph
+from blinksim.graphs.digraph import CutPool, Digraph
+from blinksim.graphs.maxflow import Flow
 
 Edge = tuple[int, int]
 

@@ -1,7 +1,7 @@
 """Data that nobody copies, as flows cut into paths: gather, scatter and alltoall.
 
 A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
-several that share links the program of `blinksim.bounds.alltoall` says how much of every link each source may use, and
+several that share links the program of `blinksim.bounds.pairs` says how much of every link each source may use, and
 within that part each source's flow is again a greatest flow in whole numbers.
 """
 
@@ -15,11 +15,11 @@ from math import lcm
 import numpy as np
 
 from blinksim.bounds.cuts import tightest
-from blinksim.bounds.linear import Program
-from blinksim.bounds.maxflow import Flow
-from blinksim.bounds.network import Array, Network, guard
-from blinksim.bounds.resources import Resource
 from blinksim.errors import BlinksimError
+from blinksim.graphs.linear import Program
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array, Network, guard
+from blinksim.graphs.resources import Resource
 from blinksim.packing.frozen import excess, roundings
 
 # Variables (sources times arcs) up to which the program is solved.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
 
+from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.packing.arborescences import Effort, pack
-from blinksim.packing.digraph import CutPool, Digraph
 from blinksim.packing.paths import RoutedTree, Routes
 from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.splitting import split_off, usual_sets

@@ -1,6 +1,6 @@
 """Root rates and capacities for trees where links share: half duplex, device limits, up and down on the same links.
 
-The best trees are a linear program (see `blinksim.bounds.trees`); its solution says how much of every shared capacity
+The best trees are a linear program (see `blinksim.bounds.optimum`); its solution says how much of every shared capacity
 each direction gets. Rounded to short fractions and checked exactly, that split is frozen, and what is left is a
 packing in fixed capacities, which never needs the program again.
 """
@@ -16,11 +16,11 @@ from math import lcm
 import numpy as np
 
 from blinksim.bounds.cuts import tightest
-from blinksim.bounds.linear import Program
-from blinksim.bounds.network import Array, Network, whole
-from blinksim.bounds.resources import Resource
 from blinksim.errors import BlinksimError
-from blinksim.packing.digraph import Digraph
+from blinksim.graphs.digraph import Digraph
+from blinksim.graphs.linear import Program
+from blinksim.graphs.network import Array, Network, whole
+from blinksim.graphs.resources import Resource
 from blinksim.packing.scaling import trimmed
 
 # Flow variables up to which the program is solved.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from blinksim.bounds.network import whole
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.network import whole
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 

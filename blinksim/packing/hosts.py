@@ -15,8 +15,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.bounds.network import Array, Network, whole
-from blinksim.bounds.resources import Resource
+from blinksim.graphs.network import Array, Network, whole
+from blinksim.graphs.resources import Resource
 from blinksim.packing.forest import pack_forest
 from blinksim.packing.frozen import Frozen, freeze
 from blinksim.packing.scaling import Arcs

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 
-from blinksim.bounds.network import Array
-from blinksim.packing.digraph import Digraph
+from blinksim.graphs.digraph import Digraph
+from blinksim.graphs.network import Array
 
 # Numbers of trees tried below the one that surely works.
 _TRIES = 8

@@ -18,9 +18,9 @@ from random import Random
 
 import numpy as np
 
-from blinksim.bounds.network import Array, guard
 from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.network import Array, guard
 
 Edge = tuple[int, int]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.packing.digraph import CutPool, Digraph, Mask
+from blinksim.graphs.digraph import CutPool, Digraph, Mask
 
 Pair = tuple[int, int]
 

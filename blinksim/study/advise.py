@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds.results import Bound
+from blinksim.bounds.bound_result import Bound
 from blinksim.choose import build, contest
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import cost

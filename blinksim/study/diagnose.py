@@ -15,7 +15,7 @@ from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from blinksim.bounds.results import Bound
+from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats import nccl_tests

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from blinksim.bounds import bound
-from blinksim.bounds.results import Bound
+from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.nccl_graph import GraphFile

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from blinksim.bounds.certificate import Cut, Partition, Phases
+from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
 from blinksim.errors import InputError
 from blinksim.study.plot_style import COLOURS, figure
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.bounds.results import BoundResult
+    from blinksim.bounds.bound_result import BoundResult
     from blinksim.topology.graph import Device, Topology
 
 Point = tuple[float, float]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
-from blinksim.bounds.lengths import arborescence
-from blinksim.bounds.words import listed
+from blinksim.bounds.certificates.lengths import arborescence
+from blinksim.bounds.certificates.wording import listed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Device, Link, Topology
@@ -175,8 +175,8 @@ def test_checking_needs_no_solver() -> None:
     source = """
 import json, sys
 from fractions import Fraction
-from blinksim.bounds.read import certificate_from_dict
-from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.certificates.reading import certificate_from_dict
+from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.topology.graph import Device, Link, Topology
 devices = (Device("a", "gpu"), Device("b", "gpu"))

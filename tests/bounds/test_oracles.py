@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from strategies import renamed, topologies
 
 from blinksim.bounds import bound
-from blinksim.bounds.linear import Program
 from blinksim.collective import COLLECTIVES, Collective
+from blinksim.graphs.linear import Program
 from blinksim.topology.graph import Link, Topology
 
 ONE_WAY = ("allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.packing.arborescences import Effort, Tree, pack
-from blinksim.packing.digraph import CutPool, Digraph
 from blinksim.packing.forest import pack_forest, pack_shares
 from blinksim.packing.paths import RoutedTree, Routes
 from blinksim.packing.scaling import Arcs, clipped, common_step, fewest, trimmed

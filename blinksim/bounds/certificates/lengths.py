@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from math import lcm
 from typing import Any
 
-from blinksim.bounds.certificate import compare_rates, differing
+from blinksim.bounds.certificates.certificate import compare_rates, differing
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Topology

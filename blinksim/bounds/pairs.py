@@ -13,11 +13,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.bounds.alike import Alike
-from blinksim.bounds.linear import Program
-from blinksim.bounds.maxflow import Flow
-from blinksim.bounds.network import Network
-from blinksim.bounds.resources import Resource, Solution, capacity_rows, resource_duals
+from blinksim.graphs.linear import Program
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Network
+from blinksim.graphs.orbits import Alike
+from blinksim.graphs.resources import Resource, Solution, capacity_rows, resource_duals
 from blinksim.topology.graph import Topology
 
 # Variables (sources times arcs) up to which the program is solved; beyond it takes minutes.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.bounds.network import Array, Network
+from blinksim.graphs.network import Array, Network
 from blinksim.topology.graph import Topology
 
 

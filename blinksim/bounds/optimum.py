@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blinksim.bounds.alike import Alike
-from blinksim.bounds.linear import Program
-from blinksim.bounds.network import Network
-from blinksim.bounds.resources import Resource, Solution, capacity_rows, resource_duals
 from blinksim.collective import Collective
+from blinksim.graphs.linear import Program
+from blinksim.graphs.network import Network
+from blinksim.graphs.orbits import Alike
+from blinksim.graphs.resources import Resource, Solution, capacity_rows, resource_duals
 
 # Flow variables up to which the program is solved; beyond it takes minutes.
 LIMIT = 10_000

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.bounds.maxflow import Flow
-from blinksim.bounds.network import guard
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import guard
 
 Array = NDArray[np.int64]
 Mask = NDArray[np.bool_]

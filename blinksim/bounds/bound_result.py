@@ -11,7 +11,7 @@ from blinksim.results import Shown
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:
-    from blinksim.bounds.certificate import Certificate
+    from blinksim.bounds.certificates.certificate import Certificate
     from blinksim.topology.graph import Topology
 
 

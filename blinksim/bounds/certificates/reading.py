@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from blinksim.bounds.certificate import Certificate, Cut, Partition, Phases
-from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.errors import InputError, unknown
 from blinksim.units import parse_exact
 

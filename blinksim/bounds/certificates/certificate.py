@@ -3,7 +3,7 @@
 A cut: what must leave a set of devices cannot leave faster than the links out of it carry (max-flow min-cut duality,
 Ford and Fulkerson 1956; for spanning trees Edmonds 1973). A partition: k parts that must all hear from each other need
 2(k-1) messages across its boundaries (Nash-Williams and Tutte 1961 for trees; Harary and Schwenk 1974 for messages in
-any order). `blinksim.bounds.lengths` has the third kind.
+any order). `blinksim.bounds.certificates.lengths` has the third kind.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from blinksim.bounds.sums import capacity, crossing_links, must_leave, tight_limits
-from blinksim.bounds.words import listed, part_of
+from blinksim.bounds.certificates.sums import capacity, crossing_links, must_leave, tight_limits
+from blinksim.bounds.certificates.wording import listed, part_of
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Topology

@@ -1,8 +1,4 @@
-"""What a linear program shares out: links, buses and device capacities; and its duals as exact lengths.
-
-A dual solution rounded to fractions is still a valid set of lengths, so the bound recomputed from it is exact whatever
-the solver's arithmetic did (Neumaier and Shcherbina 2004, safe bounds in linear programming).
-"""
+"""What a linear program shares out: links, buses and device capacities."""
 
 from __future__ import annotations
 
@@ -10,19 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
-from blinksim.bounds.alike import Alike
-from blinksim.bounds.lengths import Lengths
-from blinksim.bounds.linear import Program
-from blinksim.bounds.network import Network
-from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.graphs.linear import Program
+from blinksim.graphs.network import Network
+from blinksim.graphs.orbits import Alike
 from blinksim.topology.graph import Topology
 
 # Relative difference between the program's value and the exact bound from its duals at which they count as equal.
 AGREE = 1e-9
-_DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
 
 
 @dataclass(frozen=True)
@@ -87,45 +77,3 @@ def resource_duals(program: Program, rows: Sequence[Sequence[int]]) -> list[floa
 def agree(rate: Fraction, value: float) -> bool:
     """Whether an exact rate and a program's value are the same up to the solver's arithmetic."""
     return abs(float(rate) - value) <= AGREE * value
-
-
-def certify(
-    topology: Topology, collective: Collective, net: Network, shared: Sequence[Resource], solution: Solution,
-    shares: Sequence[int] = (),
-) -> tuple[Lengths, bool] | None:
-    """The best exact bound from the duals, rounded to short fractions, and whether it agrees with the program.
-
-    None if no rounding proves anything.
-    """
-    dual = np.zeros(len(net.tail))
-    for resource, value in zip(shared, solution.duals, strict=True):
-        for arc, part in resource.uses:
-            dual[arc] = max(value, 0.0) * part
-    largest = float(dual.max(initial=0.0))
-    if largest <= 0:
-        return None
-    names = [link.name for link in topology.links] + list(net.limits)
-    target = solution.value * float(net.unit)
-    best: Lengths | None = None
-    tried: list[dict[str, Fraction]] = []
-    # Scaled to the smallest length, or to the largest, the lengths of a vertex are short fractions.
-    smallest = float(dual[dual > 1e-7 * largest].min())
-    for scale in (smallest, largest):
-        for denominator in _DENOMINATORS:
-            rounded = {
-                name: Fraction(value / scale).limit_denominator(denominator)
-                for name, value in zip(names, dual.tolist(), strict=True)
-                if value > 1e-9 * largest
-            }
-            if rounded in tried:
-                continue
-            tried.append(rounded)
-            try:
-                found = Lengths.of(topology, collective, rounded, shares)
-            except InputError:
-                continue
-            if best is None or found.rate < best.rate:
-                best = found
-            if agree(best.rate, target):
-                return best, True
-    return (best, False) if best else None

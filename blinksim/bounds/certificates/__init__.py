@@ -1,0 +1,1 @@
+"""Certificates: the sums that prove a bound, checked with the machine and a pocket calculator."""
