@@ -19,9 +19,9 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns import Column, Limits, Mix, best_mix, fewest
-from blinksim.packing.hops import Arc, Hops, find_hops
-from blinksim.packing.steiner import cheapest_tree
+from blinksim.packing.columns.columns import Column, Limits, Mix, best_mix, fewest
+from blinksim.packing.columns.hops import Arc, Hops, find_hops
+from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

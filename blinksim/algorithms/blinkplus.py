@@ -19,9 +19,9 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.columns import Limits, Mix
-from blinksim.packing.hops import Hops, find_hops
-from blinksim.packing.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
+from blinksim.packing.columns.columns import Limits, Mix
+from blinksim.packing.columns.hops import Hops, find_hops
+from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

@@ -1,7 +1,7 @@
 """Allreduce on direct links: undirected spanning trees at the partition bound, up and down, rooted at their centres.
 
 Blink (Wang et al. 2020) reduces and broadcasts over the same trees; that such trees attain the partition bound is the
-theorem of Nash-Williams and Tutte (1961), see `blinksim.packing.spanning`.
+theorem of Nash-Williams and Tutte (1961), see `blinksim.packing.exact.spanning`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from math import lcm
 from blinksim.algorithms.forests import Branches
 from blinksim.bounds.partition import undirected
 from blinksim.graphs.network import Network
-from blinksim.packing.arborescences import Tree
-from blinksim.packing.paths import Routes
-from blinksim.packing.spanning import pack_low
+from blinksim.packing.exact.arborescences import Tree
+from blinksim.packing.exact.routed_trees import Routes
+from blinksim.packing.exact.spanning import pack_low
 from blinksim.topology.graph import Topology
 
 

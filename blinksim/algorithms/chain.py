@@ -14,7 +14,7 @@ from blinksim.algorithms.orders import chain_order
 from blinksim.algorithms.plan import Plan, Postal, pipelined
 from blinksim.algorithms.trees import add_tree
 from blinksim.collective import Collective
-from blinksim.packing.hamiltonian import Order
+from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

@@ -19,7 +19,7 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chains import (
+from blinksim.packing.columns.chain_columns import (
     MOST_LISTED,
     MOST_PRICED,
     by_rail,
@@ -30,10 +30,10 @@ from blinksim.packing.chains import (
     pricing_rounds,
     zigzags,
 )
-from blinksim.packing.columns import Column, Limits, best_mix
-from blinksim.packing.equal import equal_shares
-from blinksim.packing.hamiltonian import Order
-from blinksim.packing.hops import Hops, find_hops
+from blinksim.packing.columns.columns import Column, Limits, best_mix
+from blinksim.packing.columns.equal_shares import equal_shares
+from blinksim.packing.columns.hops import Hops, find_hops
+from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

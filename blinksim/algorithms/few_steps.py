@@ -2,8 +2,8 @@
 
 Every rank's data is cut into C chunks; the schedule has S steps, and R rounds in all, in each of which a lane moves one
 chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search (SCCL, Cai et al.,
-"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.expansion`). A collective that reduces is
-one that spreads, backwards.
+"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.search.expansion`). A collective that
+reduces is one that spreads, backwards.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.expansion import Answer, Journey, Question, distances, move, spread, turned
-from blinksim.packing.hops import Hops, find_hops
+from blinksim.packing.columns.hops import Hops, find_hops
+from blinksim.packing.search.expansion import Answer, Journey, Question, distances, move, spread, turned
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 
 if TYPE_CHECKING:

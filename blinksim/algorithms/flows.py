@@ -1,7 +1,8 @@
 """Gather, scatter and alltoall along the paths of best flows; every block is cut up among its paths.
 
 Where everybody's shortest route already meets the bound, these routes are the schedule; otherwise the flows of
-`blinksim.packing.flows` are. Data rests at every member on its way, so a path of several members is several sends.
+`blinksim.packing.exact.flow_paths` are. Data rests at every member on its way, so a path of several members is several
+sends.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from blinksim.bounds import BoundResult
 from blinksim.collective import Collective
 from blinksim.graphs.network import Network
 from blinksim.graphs.resources import Resource
-from blinksim.packing.flows import Commodity, PathShare, route_flows
-from blinksim.packing.hosts import read_hosts
-from blinksim.packing.hosts import straight as straight_trees
+from blinksim.packing.exact.flow_paths import Commodity, PathShare, route_flows
+from blinksim.packing.hosts.alike_hosts import read_hosts
+from blinksim.packing.hosts.alike_hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from blinksim.algorithms.forests import Branches, Edge
-from blinksim.packing.hops import Load
+from blinksim.packing.columns.hops import Load
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.graph import Topology

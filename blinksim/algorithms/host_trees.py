@@ -1,7 +1,7 @@
 """Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, without one flow.
 
-See `blinksim.packing.hosts`. Every shard leaves its host over ports and spreads in each other host along a tree packed
-for that kind of host.
+See `blinksim.packing.hosts.alike_hosts`. Every shard leaves its host over ports and spreads in each other host along a
+tree packed for that kind of host.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.algorithms.forests import ForestPlan
-from blinksim.packing.hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
-from blinksim.packing.spread import kinds_of, relayed, spread
+from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
+from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 

@@ -1,8 +1,8 @@
 """Balanced binary trees of greatest weight, one per GPU, that avoid each other's links: MXNet's multi-tree allreduce.
 
 A balanced tree has the least latency, a heavy one the widest links, and a penalty on links that earlier trees use
-spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`). `blinksim.packing.balanced` finds
-the trees.
+spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`). `blinksim.packing.search.balanced`
+finds the trees.
 
 MXNet's variables, with their defaults: MXNET_KVSTORE_USETREE (0) turns trees on; MXNET_KVSTORE_TREE_ARRAY_BOUND
 (10,000,000 elements) is `ARRAY_BOUND`; MXNET_KVSTORE_TREE_BACKTRACK (0) and MXNET_KVSTORE_TREE_LINK_USAGE_PENALTY
@@ -23,7 +23,7 @@ from blinksim.algorithms.plan import Plan, Postal, pipelined
 from blinksim.algorithms.trees import height
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.packing import balanced
+from blinksim.packing.search import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
@@ -42,8 +42,8 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class BalancedTree:
-    """leaves: the tree as `blinksim.packing.balanced` writes it. searched: whether halving got stuck, so that all
-    trees were compared (or that was asked for)."""
+    """leaves: the tree as `blinksim.packing.search.balanced` writes it. searched: whether halving got stuck, so that
+    all trees were compared (or that was asked for)."""
 
     leaves: tuple[int, ...]
     searched: bool

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice, pairwise, permutations
 
-from blinksim.packing.hamiltonian import Order, hamiltonian
+from blinksim.packing.search.hamiltonian import Order, hamiltonian
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 

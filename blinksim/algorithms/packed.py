@@ -23,15 +23,15 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.resources import Resource, resources
-from blinksim.packing.forest import Forest, pack_forest, pack_shares
-from blinksim.packing.scaling import Arcs
+from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares
+from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.connectivity import in_reach
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    from blinksim.packing.frozen import Frozen
+    from blinksim.packing.exact.shared_capacity import Frozen
 
 TURNED = ("reducescatter", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
@@ -189,7 +189,7 @@ class _Builder:
         return pack_forest(arcs, frozen.rates, seed=self.seed, progress=self.progress)
 
     def _frozen(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Frozen:
-        from blinksim.packing.frozen import Frozen, even_split, freeze
+        from blinksim.packing.exact.shared_capacity import Frozen, even_split, freeze
 
         net = _spanning(net, spanned)
         if self.fixed and net.passes_on():
@@ -293,7 +293,7 @@ class _Builder:
 
     def _free_roots(self) -> tuple[Fraction, list[Branches]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
-        from blinksim.packing.frozen import even_split, freeze
+        from blinksim.packing.exact.shared_capacity import even_split, freeze
 
         best: tuple[Fraction, list[Branches]] | None = None
         for spanned in self.vertex_sets:

@@ -1,9 +1,9 @@
 """Polish a packing: the lowest trees that keep its rate, and the fewest; or what lower trees would cost in rate.
 
 A packing at the best rate may have tall trees, which start late, and many, which need channels. On small machines all
-trees of a height are compared (`blinksim.packing.polish`), height by height until the bound is reached, which gives the
-Pareto front of rate, height and number of trees; on larger ones the trees of given schedules are what there is to
-choose from.
+trees of a height are compared (`blinksim.packing.columns.low_trees`), height by height until the bound is reached,
+which gives the Pareto front of rate, height and number of trees; on larger ones the trees of given schedules are what
+there is to choose from.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from blinksim.algorithms.forest_trees import tree_height, tree_loads, trees_of
 from blinksim.algorithms.forests import Branches, Edge, ForestPlan
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.packing.columns import MOST_PARTS, Column, Mix, best_mix
-from blinksim.packing.expansion import turned
-from blinksim.packing.hops import Arc, find_hops
-from blinksim.packing.polish import Choice, Selection, Turn, entry_trees, images, low_trees, turns
+from blinksim.packing.columns.columns import MOST_PARTS, Column, Mix, best_mix
+from blinksim.packing.columns.hops import Arc, find_hops
+from blinksim.packing.columns.low_trees import Choice, Selection, Turn, entry_trees, images, low_trees, turns
+from blinksim.packing.search.expansion import turned
 from blinksim.schedule.loads import rate as load_rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of

@@ -15,7 +15,7 @@ import numpy as np
 from blinksim.algorithms.orders import ring_orders
 from blinksim.algorithms.plan import Plan, Postal
 from blinksim.collective import Collective
-from blinksim.packing.hamiltonian import Order
+from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 

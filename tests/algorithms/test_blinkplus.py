@@ -22,8 +22,8 @@ from blinksim.execute.dtypes import ELEMENT_TYPES
 from blinksim.execute.numpy_executor import interpret
 from blinksim.execute.reference import Reference
 from blinksim.machines import load
-from blinksim.packing import steiner
-from blinksim.packing.steiner import cheapest_tree
+from blinksim.packing.columns import steiner
+from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology

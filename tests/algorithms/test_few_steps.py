@@ -15,8 +15,8 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.expansion import Question, spread
-from blinksim.packing.hops import find_hops
+from blinksim.packing.columns.hops import find_hops
+from blinksim.packing.search.expansion import Question, spread
 from blinksim.schedule.loads import resources, uses
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology

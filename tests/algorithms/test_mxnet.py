@@ -20,7 +20,7 @@ from blinksim.algorithms.mxnet import BalancedTree, grow
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing import balanced, bisection
+from blinksim.packing.search import balanced, bisection
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 

@@ -10,9 +10,9 @@ from itertools import combinations, pairwise, product
 import networkx as nx
 import pytest
 
-from blinksim.packing.columns import Column, Limits, Mix, best_mix, fewest, loads, shortened
-from blinksim.packing.equal import equal_shares, most_whole
-from blinksim.packing.steiner import cheapest_tree
+from blinksim.packing.columns.columns import Column, Limits, Mix, best_mix, fewest, loads, shortened
+from blinksim.packing.columns.equal_shares import equal_shares, most_whole
+from blinksim.packing.columns.steiner import cheapest_tree
 
 
 def network(seed: int) -> nx.DiGraph:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.packing.arborescences import Effort, Tree, pack
-from blinksim.packing.forest import pack_forest, pack_shares
-from blinksim.packing.paths import RoutedTree, Routes
-from blinksim.packing.scaling import Arcs, clipped, common_step, fewest, trimmed
-from blinksim.packing.spanning import pack_spanning
-from blinksim.packing.splitting import Split, split_off, usual_sets
+from blinksim.packing.exact.arborescences import Effort, Tree, pack
+from blinksim.packing.exact.forest import pack_forest, pack_shares
+from blinksim.packing.exact.routed_trees import RoutedTree, Routes
+from blinksim.packing.exact.scaling import Arcs, clipped, common_step, fewest, trimmed
+from blinksim.packing.exact.spanning import pack_spanning
+from blinksim.packing.exact.splitting import Split, split_off, usual_sets
 
 SETTINGS = settings(max_examples=40, derandomize=True, deadline=None)
 Edges = list[tuple[int, int, int]]
@@ -173,7 +173,7 @@ def test_exact_fallback_is_reached_and_right(roots: dict[int, int], edges: Edges
 
 
 def test_only_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blinksim.packing.arborescences._grow", lambda *_: None)
+    monkeypatch.setattr("blinksim.packing.exact.arborescences._grow", lambda *_: None)
     for seed in range(12):
         count, edges = drawn(seed)
         best = cut_rate(count, list(range(count)), edges, list(range(count)))

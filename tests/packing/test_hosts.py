@@ -13,8 +13,8 @@ from blinksim.algorithms.host_trees import add_host_trees
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.packing.hosts import packed_host, read_hosts, straight
-from blinksim.packing.spread import kinds_of, spread
+from blinksim.packing.hosts.alike_hosts import packed_host, read_hosts, straight
+from blinksim.packing.hosts.shard_spread import kinds_of, spread
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes

@@ -1,8 +1,9 @@
 """The lowest trees at a rate, and the fewest of them: all trees of a height, a linear program, then whole numbers.
 
-The best rate of trees of bounded height is a linear program over all of them (`blinksim.packing.columns`); the fewest
-at that rate an integer program, as in Blink (Wang et al. 2020, section 4). Looking first for answers that a symmetry of
-the machine maps onto themselves makes that program a fraction of its size; its own bound says how few could do.
+The best rate of trees of bounded height is a linear program over all of them (`blinksim.packing.columns.columns`); the
+fewest at that rate an integer program, as in Blink (Wang et al. 2020, section 4). Looking first for answers that a
+symmetry of the machine maps onto themselves makes that program a fraction of its size; its own bound says how few could
+do.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns import Column
-from blinksim.packing.hops import Arc, Hops
+from blinksim.packing.columns.columns import Column
+from blinksim.packing.columns.hops import Arc, Hops
 
 Turn = Mapping[int, int]
 # Symmetries that are looked at, and steps of the search for them.

@@ -20,7 +20,7 @@ from blinksim.graphs.linear import Program
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard
 from blinksim.graphs.resources import Resource
-from blinksim.packing.frozen import excess, roundings
+from blinksim.packing.exact.shared_capacity import excess, roundings
 
 # Variables (sources times arcs) up to which the program is solved.
 LIMIT = 30_000

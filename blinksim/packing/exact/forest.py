@@ -12,10 +12,10 @@ from fractions import Fraction
 from random import Random
 
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.packing.arborescences import Effort, pack
-from blinksim.packing.paths import RoutedTree, Routes
-from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
-from blinksim.packing.splitting import split_off, usual_sets
+from blinksim.packing.exact.arborescences import Effort, pack
+from blinksim.packing.exact.routed_trees import RoutedTree, Routes
+from blinksim.packing.exact.scaling import Arcs, clipped, fewest, fixed
+from blinksim.packing.exact.splitting import split_off, usual_sets
 
 Progress = Callable[[int, int], None]
 

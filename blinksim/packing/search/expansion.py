@@ -16,7 +16,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from blinksim.errors import InfeasibleError
-from blinksim.packing.hops import Arc, Hops
+from blinksim.packing.columns.hops import Arc, Hops
 
 # Ways to send (kinds of chunks, times steps, times hops) above which no answer can be expected.
 LIMIT = 200_000

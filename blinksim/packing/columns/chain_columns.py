@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns import Column, Limits, Price
-from blinksim.packing.hamiltonian import Order, hamiltonian
-from blinksim.packing.hops import Arc, Hops
+from blinksim.packing.columns.columns import Column, Limits, Price
+from blinksim.packing.columns.hops import Arc, Hops
+from blinksim.packing.search.hamiltonian import Order, hamiltonian
 
 # Orders that are listed, and ranks up to which the best by price are searched for, beyond that number.
 MOST_LISTED = 3000

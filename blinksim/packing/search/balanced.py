@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.packing.bisection import bisect
+from blinksim.packing.search.bisection import bisect
 
 # Up to so many vertices all trees are compared; beyond, the first that fits is taken.
 EXACT = 8

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import combinations, islice
 
-from blinksim.packing.hops import Arc
+from blinksim.packing.columns.hops import Arc
 
 Prices = Mapping[Arc, float]
 # Terminals (beside the root) up to which the dynamic program is used, and sets of helpers tried beyond that.

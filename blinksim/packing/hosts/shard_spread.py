@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from blinksim.packing.hosts import Hosts, LocalTree, Shape
+from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Shape
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from blinksim.graphs.linear import Program
-from blinksim.packing.hops import Arc, Load
+from blinksim.packing.columns.hops import Arc, Load
 
 # Largest common denominator of rates for which the fewest columns are looked for.
 MOST_PARTS = 100_000

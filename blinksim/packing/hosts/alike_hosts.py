@@ -17,9 +17,9 @@ import numpy as np
 
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.resources import Resource
-from blinksim.packing.forest import pack_forest
-from blinksim.packing.frozen import Frozen, freeze
-from blinksim.packing.scaling import Arcs
+from blinksim.packing.exact.forest import pack_forest
+from blinksim.packing.exact.scaling import Arcs
+from blinksim.packing.exact.shared_capacity import Frozen, freeze
 from blinksim.topology.graph import Topology
 
 Path = tuple[int, ...]

@@ -14,10 +14,10 @@ from fractions import Fraction
 from random import Random
 
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns import Column, Limits, Mix, best_mix, fewest, improves, shortened
-from blinksim.packing.hops import Arc, Hops
-from blinksim.packing.slots import MOST_MEMBERS, Answer, search
-from blinksim.packing.steiner import Prices, cheapest_tree
+from blinksim.packing.columns.columns import Column, Limits, Mix, best_mix, fewest, improves, shortened
+from blinksim.packing.columns.fewest_trees import MOST_MEMBERS, Answer, search
+from blinksim.packing.columns.hops import Arc, Hops
+from blinksim.packing.columns.steiner import Prices, cheapest_tree
 
 DOWN, UP, BOTH = "down", "up", "both"
 # Trees drawn with random prices beside those that the linear program asks for, per root.

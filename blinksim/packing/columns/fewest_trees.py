@@ -14,8 +14,8 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns import Limits
-from blinksim.packing.hops import Arc, Hops
+from blinksim.packing.columns.columns import Limits
+from blinksim.packing.columns.hops import Arc, Hops
 
 # Members up to which the model is small enough.
 MOST_MEMBERS = 10

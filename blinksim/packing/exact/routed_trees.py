@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from blinksim.packing.arborescences import Tree
-from blinksim.packing.splitting import Split
+from blinksim.packing.exact.arborescences import Tree
+from blinksim.packing.exact.splitting import Split
 
 Path = tuple[int, ...]
 Pieces = list[tuple[Path, int]]

@@ -21,7 +21,7 @@ from blinksim.graphs.digraph import Digraph
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.resources import Resource
-from blinksim.packing.scaling import trimmed
+from blinksim.packing.exact.scaling import trimmed
 
 # Flow variables up to which the program is solved.
 LIMIT = 12_000

@@ -1,0 +1,1 @@
+"""Searches: chunks through a graph in few steps, Hamiltonian paths, balanced trees."""
