@@ -19,7 +19,7 @@ from blinksim.schedule.verify import Verdict, verify
 from blinksim.units import exact_GBps
 
 if TYPE_CHECKING:
-    from blinksim.algorithms.polish import Point
+    from blinksim.algorithms.building.polish import Point
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology
@@ -130,9 +130,9 @@ def synthesize(
 ) -> Synthesis:
     """A verified schedule of `collective` on a selected topology, with its bounds.
 
-    polish_seconds: search so long for lower and fewer trees among equally good ones (`blinksim.algorithms.polish`).
-    options: what the algorithm's ``build`` takes beyond these (time_limit, seed …). Raises `InputError` for unknown
-    names and `InfeasibleError` where the algorithm does not exist.
+    polish_seconds: search so long for lower and fewer trees among equally good ones
+    (`blinksim.algorithms.building.polish`). options: what the algorithm's ``build`` takes beyond these (time_limit,
+    seed …). Raises `InputError` for unknown names and `InfeasibleError` where the algorithm does not exist.
     """
     from blinksim.bounds import bound
 
@@ -143,7 +143,7 @@ def synthesize(
     front: tuple[Point, ...] = ()
     interrupted = False
     if polish_seconds is not None:
-        from blinksim.algorithms.polish import polish
+        from blinksim.algorithms.building.polish import polish
 
         try:
             polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0))

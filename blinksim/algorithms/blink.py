@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from blinksim.algorithms.claims import with_gap
-from blinksim.algorithms.forests import Branches, ForestPlan
+from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.forest_plan import Branches, ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -129,9 +129,9 @@ def as_branches(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use
 
 
 def _flows(plan: ForestPlan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
-    from blinksim.algorithms import flows
+    from blinksim.algorithms.building import path_plan
     from blinksim.graphs.network import network
     from blinksim.graphs.resources import resources
 
     net = network(topology)
-    flows.add_paths(plan, topology, collective, net, resources(topology, net), bound)
+    path_plan.add_paths(plan, topology, collective, net, resources(topology, net), bound)

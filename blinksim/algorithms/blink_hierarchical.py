@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import islice, pairwise, product
 from math import prod
 
-from blinksim.algorithms.claims import with_gap
+from blinksim.algorithms.building.claims import with_gap
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from blinksim.algorithms.blink import as_branches
-from blinksim.algorithms.claims import with_gap
-from blinksim.algorithms.forests import Branches, Edge, ForestPlan
+from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective

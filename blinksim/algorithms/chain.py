@@ -10,9 +10,9 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-from blinksim.algorithms.orders import chain_order
-from blinksim.algorithms.plan import Plan, Postal, pipelined
-from blinksim.algorithms.trees import add_tree
+from blinksim.algorithms.building.orders import chain_order
+from blinksim.algorithms.building.plan import Plan, Postal, pipelined
+from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.collective import Collective
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import Schedule

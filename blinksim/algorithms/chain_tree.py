@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 
+from blinksim.algorithms.building.plan import Plan, Postal, pipelined
+from blinksim.algorithms.building.rank_trees import Parents, add_tree, height
 from blinksim.algorithms.double_binary import two_trees
-from blinksim.algorithms.plan import Plan, Postal, pipelined
-from blinksim.algorithms.trees import Parents, add_tree, height
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of

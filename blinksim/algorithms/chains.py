@@ -11,10 +11,10 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import islice, pairwise
 
-from blinksim.algorithms.claims import with_gap
-from blinksim.algorithms.orders import chain_order
-from blinksim.algorithms.plan import Plan
-from blinksim.algorithms.trees import add_tree
+from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.orders import chain_order
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective

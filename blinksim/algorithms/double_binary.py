@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.plan import Plan, Postal, pipelined
-from blinksim.algorithms.trees import Parents, add_tree, height
+from blinksim.algorithms.building.plan import Plan, Postal, pipelined
+from blinksim.algorithms.building.rank_trees import Parents, add_tree, height
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology

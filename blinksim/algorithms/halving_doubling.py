@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.plan import Plan, Postal, log2_ranks
+from blinksim.algorithms.building.plan import Plan, Postal, log2_ranks
 from blinksim.algorithms.recursive_doubling import gather_step
 from blinksim.collective import Collective
 from blinksim.schedule.model import REDUCE, Schedule

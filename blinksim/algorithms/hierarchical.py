@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.plan import Plan, Postal
+from blinksim.algorithms.building.plan import Plan, Postal
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule

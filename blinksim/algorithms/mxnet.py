@@ -19,8 +19,8 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.plan import Plan, Postal, pipelined
-from blinksim.algorithms.trees import height
+from blinksim.algorithms.building.plan import Plan, Postal, pipelined
+from blinksim.algorithms.building.rank_trees import height
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.packing.search import balanced

@@ -15,8 +15,8 @@ from fractions import Fraction
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from blinksim.algorithms.centred import pairs_of_links, undirected_trees
-from blinksim.algorithms.forests import Branches, ForestPlan, Route
+from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
+from blinksim.algorithms.building.forest_plan import Branches, ForestPlan, Route
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -116,7 +116,7 @@ def _from_hosts(
     topology: Topology, collective: Collective, bound: BoundResult
 ) -> tuple[Schedule | None, Fraction]:
     """The schedule from packings of single hosts, where the machine is a cluster of such, and its gap."""
-    from blinksim.algorithms.host_trees import add_host_trees
+    from blinksim.algorithms.building.host_trees import add_host_trees
 
     if collective.name not in ("allgather", "reducescatter", "allreduce") or topology.nodes < 2:
         return None, Fraction(1)
@@ -157,9 +157,9 @@ class _Builder:
         if name == "allreduce":
             self.plan.add_trees(self.allreduce())
         elif name in ("gather", "scatter", "alltoall"):
-            from blinksim.algorithms import flows
+            from blinksim.algorithms.building import path_plan
 
-            flows.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)
+            path_plan.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)
         else:
             self.plan.add_trees(self.one_way())
         return self.plan.finish()

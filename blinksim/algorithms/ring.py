@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.orders import ring_orders
-from blinksim.algorithms.plan import Plan, Postal
+from blinksim.algorithms.building.orders import ring_orders
+from blinksim.algorithms.building.plan import Plan, Postal
 from blinksim.collective import Collective
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule

@@ -13,10 +13,10 @@ from fractions import Fraction
 from itertools import islice, pairwise
 
 from blinksim.algorithms import ring
-from blinksim.algorithms.claims import with_gap
-from blinksim.algorithms.orders import ring_orders
-from blinksim.algorithms.plan import Plan
-from blinksim.algorithms.trees import add_tree
+from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.orders import ring_orders
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.plan import Plan, Postal
+from blinksim.algorithms.building.plan import Plan, Postal
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology

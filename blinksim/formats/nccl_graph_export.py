@@ -15,8 +15,8 @@ from itertools import pairwise
 from math import ceil
 
 from blinksim.algorithms import ring as ring_algorithm
-from blinksim.algorithms.plan import Plan
-from blinksim.algorithms.trees import add_tree
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.formats.exports import Exported, most_channels

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 
 from blinksim.algorithms import direct, ring
-from blinksim.algorithms.orders import ring_orders
-from blinksim.algorithms.plan import Plan
-from blinksim.algorithms.trees import add_tree
+from blinksim.algorithms.building.orders import ring_orders
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost, route_alphas
 from blinksim.errors import InputError

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from blinksim import machines
-from blinksim.algorithms import double_binary, hierarchical, orders
-from blinksim.algorithms.plan import Postal, best_pieces, log2_ranks, pipelined
+from blinksim.algorithms import double_binary, hierarchical
+from blinksim.algorithms.building import orders
+from blinksim.algorithms.building.plan import Postal, best_pieces, log2_ranks, pipelined
+from blinksim.algorithms.building.rank_trees import height
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
-from blinksim.algorithms.trees import height
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InfeasibleError, InputError

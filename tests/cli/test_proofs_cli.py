@@ -216,7 +216,7 @@ def test_polishing_gives_lower_and_fewer_trees(capsys: pytest.CaptureFixture[str
 def test_ctrl_c_while_polishing_keeps_what_is_there(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from blinksim.algorithms import polish
+    from blinksim.algorithms.building import polish
 
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt

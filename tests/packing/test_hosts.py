@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from blinksim import machines
-from blinksim.algorithms.centred import pairs_of_links
-from blinksim.algorithms.forests import ForestPlan
-from blinksim.algorithms.host_trees import add_host_trees
+from blinksim.algorithms.building.centred import pairs_of_links
+from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.host_trees import add_host_trees
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective

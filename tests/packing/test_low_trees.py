@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 from blinksim.algorithms import packed
-from blinksim.algorithms.forest_trees import trees_of
+from blinksim.algorithms.building.forest_trees import trees_of
+from blinksim.algorithms.building.polish import Polished, polish
 from blinksim.algorithms.packed import build
-from blinksim.algorithms.polish import Polished, polish
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.forests import Edge, ForestPlan
+from blinksim.algorithms.building.forest_plan import Edge, ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.collective import Collective
 from blinksim.graphs.network import Network

@@ -15,9 +15,9 @@ from math import lcm
 from random import Random
 from typing import TYPE_CHECKING
 
-from blinksim.algorithms.claims import with_gap
-from blinksim.algorithms.forest_trees import tree_height, tree_loads, trees_of
-from blinksim.algorithms.forests import Branches, Edge, ForestPlan
+from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
+from blinksim.algorithms.building.forest_trees import tree_height, tree_loads, trees_of
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.columns.columns import MOST_PARTS, Column, Mix, best_mix

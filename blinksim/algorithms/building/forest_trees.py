@@ -1,4 +1,4 @@
-"""From a schedule in forest form back to its trees: what `blinksim.algorithms.forests` makes, read the other way."""
+"""From a schedule in forest form back to its trees: the inverse of `blinksim.algorithms.building.forest_plan`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blinksim.algorithms.forests import Branches, Edge
+from blinksim.algorithms.building.forest_plan import Branches, Edge
 from blinksim.packing.columns.hops import Load
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import COPY, Schedule

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import lcm
 
-from blinksim.algorithms.forests import Branches
+from blinksim.algorithms.building.forest_plan import Branches
 from blinksim.bounds.partition import undirected
 from blinksim.graphs.network import Network
 from blinksim.packing.exact.arborescences import Tree

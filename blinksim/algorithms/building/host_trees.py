@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.algorithms.forests import ForestPlan
+from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
 from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
 from blinksim.schedule.model import COPY, REDUCE
