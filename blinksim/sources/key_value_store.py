@@ -14,10 +14,10 @@ from functools import cached_property
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.cost.host_constants import host_constants
 from blinksim.errors import InputError, unknown
 from blinksim.schedule.model import Schedule
 from blinksim.simulate.together import push_pulls
+from blinksim.sources.host_constants import host_constants
 from blinksim.topology.graph import Topology
 
 WAYS = ("single_tree", "multi_tree", "parameter_server", "ring")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from blinksim.cost.host_constants import HostConstants, host_constants
 from blinksim.cost.protocols import protocol
 from blinksim.errors import InputError, unknown
+from blinksim.sources.host_constants import HostConstants, host_constants
 
 PCIE_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 # Bytes up to which crossovers are looked for.

@@ -15,7 +15,10 @@ from timed_patterns import gpus, machine
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective, busbw_factor
-from blinksim.cost.host_path import (
+from blinksim.cost.protocols import PROTOCOLS, choose, efficiency
+from blinksim.errors import InputError
+from blinksim.schedule.model import Schedule
+from blinksim.sources.host_path import (
     Hop,
     HostPath,
     Mailbox,
@@ -27,10 +30,7 @@ from blinksim.cost.host_path import (
     start_for_crossover,
     wire,
 )
-from blinksim.cost.protocols import PROTOCOLS, choose, efficiency
-from blinksim.cost.step_time import Bucket, overlapped, speedup, step
-from blinksim.errors import InputError
-from blinksim.schedule.model import Schedule
+from blinksim.sources.step_time import Bucket, overlapped, speedup, step
 from blinksim.topology.graph import Device, Link
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

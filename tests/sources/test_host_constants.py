@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from blinksim import data_files
-from blinksim.cost.host_constants import HostConstants, host_constants, read_host_constants
-from blinksim.cost.host_path import bootstrap_time, paths_cross, transport
 from blinksim.errors import FileError, InputError
+from blinksim.sources.host_constants import HostConstants, host_constants, read_host_constants
+from blinksim.sources.host_path import bootstrap_time, paths_cross, transport
 
 FILE = data_files.folder("models") / "host-path.yaml"
 

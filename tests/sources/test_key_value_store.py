@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 import blinksim as bs
-from blinksim.cost.host_constants import host_constants
 from blinksim.errors import InputError
-from blinksim.simulate.key_value_store import WAYS, KeyValueStore
+from blinksim.sources.host_constants import host_constants
+from blinksim.sources.key_value_store import WAYS, KeyValueStore
 
 MILLION = 10**6
 

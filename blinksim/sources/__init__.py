@@ -1,0 +1,1 @@
+"""Models that reproduce what one source document says; no command asks them."""
