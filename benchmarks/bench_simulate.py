@@ -26,10 +26,10 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.simulate import heap, waves
-from blinksim.simulate.engine import outcome
-from blinksim.simulate.stages import Stages, stages
-from blinksim.simulate.work import Options, Work, timed
+from blinksim.simulation.engines import events, rounds
+from blinksim.simulation.engines.choice import outcome
+from blinksim.simulation.stages import Stages, stages
+from blinksim.simulation.work import Options, Work, timed
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -140,20 +140,20 @@ def main() -> None:
         count = int((graph.send >= 0).sum()) * pieces
         turns = schedule.form == "forest"
         if engine == "events":
-            def run() -> heap.Run:
-                return heap.fifo(work, pieces, turns=turns, record=False)
+            def run() -> events.Run:
+                return events.fifo(work, pieces, turns=turns, record=False)
         elif engine == "rounds":
-            def run() -> heap.Run:
-                return waves.in_rounds(work, pieces)[0]
+            def run() -> events.Run:
+                return rounds.in_rounds(work, pieces)[0]
         elif engine == "steps":
-            def run() -> heap.Run:
-                return waves.in_steps(work, pieces, check=False)[0]
+            def run() -> events.Run:
+                return rounds.in_steps(work, pieces, check=False)[0]
         else:
-            def run() -> heap.Run:
+            def run() -> events.Run:
                 service = "static" if engine == "tail" else "fifo"
                 fresh = timed(graph, 1 << 28, pieces, Options())
                 found = outcome(graph, fresh, pieces, service=service)
-                return heap.Run(found.finish)
+                return events.Run(found.finish)
         before = memory()
         run()
         spent = best(options.runs, run)
@@ -183,7 +183,7 @@ def main() -> None:
     row("double tree 1024 x 64", tree, 64, "rounds")
     graph = stages(gather)
     works = [timed(graph, (1 + k) << 24, 1000, Options()) for k in range(32)]
-    spent = best(options.runs, lambda: waves.in_rounds(works, 1000))
+    spent = best(options.runs, lambda: rounds.in_rounds(works, 1000))
     print(f"{'DGX-1V allgather x 1000, 32 sizes':38} {32000 * graph.count:11,} rounds   {spent * 1e3:9.2f} "
           f"{32000 * graph.count / spent:9.2g}")  # fmt: skip
     if options.large:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import load as load
     from blinksim.schedule.verify import verify as verify
-    from blinksim.simulate import simulate as simulate
+    from blinksim.simulation import simulate as simulate
     from blinksim.study.advise import advise as advise
     from blinksim.study.calibrate import calibrate as calibrate
     from blinksim.study.calibrate import read_series as read_series
@@ -59,7 +59,7 @@ _HOME = {
     "read_schedule": "blinksim.formats.schedule_json",
     "sweep": "blinksim.study.sweep",
     "read_series": "blinksim.study.calibrate",
-    "simulate": "blinksim.simulate",
+    "simulate": "blinksim.simulation",
     "synthesize": "blinksim.synthesis",
     "verify": "blinksim.schedule.verify",
     "write": "blinksim.formats.files",

@@ -150,7 +150,7 @@ def _summed(schedule: Schedule, size: int, gamma: float) -> dict[str, Any]:
 
 def _simulated(schedule: Schedule, size: int, gamma: float) -> dict[str, Any]:
     """What a projection says of a schedule that was simulated."""
-    from blinksim.simulate.terms import projected, terms
+    from blinksim.simulation.time_terms import projected, terms
 
     timeline = projected(schedule, size, gamma)
     busiest = timeline.uses[0]
@@ -256,7 +256,7 @@ def contest(
 def _fit(schedule: Schedule, model: str) -> Schedule:
     if model != "simulate":
         return schedule
-    from blinksim.simulate.terms import check_sends
+    from blinksim.simulation.time_terms import check_sends
 
     return check_sends(schedule)
 
@@ -275,9 +275,9 @@ def project(
     topology: as `Topology.select` gives it, or a whole machine, of which its default members and links take part.
 
     algorithm: a name of the registry, or ``best`` for the quickest that needs no solver. model: ``alpha-beta``,
-    ``simulate`` (`blinksim.simulate.terms.projected`), ``projection`` or the name of a preset in models/ (load the
-    machine with the rates that the preset pins). gamma: seconds per byte reduced. Raises `InputError` for unknown names
-    and `InfeasibleError` where the algorithm or the model does not cover the case.
+    ``simulate`` (`blinksim.simulation.time_terms.projected`), ``projection`` or the name of a preset in models/ (load
+    the machine with the rates that the preset pins). gamma: seconds per byte reduced. Raises `InputError` for unknown
+    names and `InfeasibleError` where the algorithm or the model does not cover the case.
     """
     chosen = Collective.parse(collective) if isinstance(collective, str) else collective
     chosen.check_ranks(topology.ranks)

@@ -29,7 +29,7 @@ ROWS = (
     ("packing",),
     ("algorithms",),
     ("cost", "nccl"),
-    ("simulate",),
+    ("simulation",),
     ("sources",),
     ("formats",),
     ("exports",),

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.simulate import simulate
-from blinksim.simulate.timeline import exact_time
+from blinksim.simulation import simulate
+from blinksim.simulation.timeline import exact_time
 from blinksim.topology.graph import Device, Link, Topology
 
 TICK = 2.0**-24

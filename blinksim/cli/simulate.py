@@ -9,7 +9,7 @@ import click
 from blinksim.cli.output import note, print_json, table
 
 if TYPE_CHECKING:
-    from blinksim.simulate.timeline import Timeline
+    from blinksim.simulation.timeline import Timeline
 
 _MOST_LEGS, _MOST_LINKS = 12, 8
 
@@ -70,8 +70,8 @@ def command(schedule: str, size: str, **options: Any) -> None:
     of.
     """
     from blinksim.formats.schedule_json import read_schedule
-    from blinksim.simulate import simulate
-    from blinksim.simulate.contention import with_cap
+    from blinksim.simulation import simulate
+    from blinksim.simulation.contention import with_cap
     from blinksim.textio.text_files import check_target
     from blinksim.units import parse_rate, parse_size, parse_time
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.textio.text_files import write_text
 
 if TYPE_CHECKING:
-    from blinksim.simulate.timeline import Timeline
+    from blinksim.simulation.timeline import Timeline
 
 MOST_EVENTS = 200_000
 

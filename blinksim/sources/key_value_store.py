@@ -16,7 +16,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.schedule.model import Schedule
-from blinksim.simulate.together import push_pulls
+from blinksim.simulation.together import push_pulls
 from blinksim.sources.host_constants import host_constants
 from blinksim.topology.graph import Topology
 

@@ -10,7 +10,7 @@ from blinksim.units import format_size, format_time
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from blinksim.simulate.timeline import Timeline
+    from blinksim.simulation.timeline import Timeline
 
 # Bars of fewer pixels than this cannot be told apart.
 _MOST_BARS = 20_000

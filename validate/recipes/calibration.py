@@ -12,7 +12,7 @@ sum is sent on. On a line of n GPUs with one lane from each to the next, s bytes
 with h = n - 2, which is linear in its unknowns: least squares of relative errors over all lines, none below 0. A lane
 has a rate for every size, because vectors that fit into the GPUs' caches are read faster. Nothing else is fitted; the
 predictions of `emulated-<N>gpu-predicted.json` are simulations with these numbers: of the schedules by
-`blinksim.simulate`, and of the programs by `program_time.py`. Lanes that are slowed down
+`blinksim.simulation`, and of the programs by `program_time.py`. Lanes that are slowed down
 (`emulated-<N>gpu-shared.json`) have numbers of their own.
 """
 
@@ -118,9 +118,9 @@ def predict(apart: Schedule, size: int, piece: int, lane: Lane) -> float:
     pieces of one size, the simulator each into equally many: chunks of different size are simulated as collectives of
     their own that run at once.
     """
-    from blinksim.simulate.simulator import pieces_of as pieces_of_chunks
-    from blinksim.simulate.simulator import simulate
-    from blinksim.simulate.together import Job, together
+    from blinksim.simulation.simulator import pieces_of as pieces_of_chunks
+    from blinksim.simulation.simulator import simulate
+    from blinksim.simulation.together import Job, together
 
     extra = extras(apart, piece, lane)
     links = [

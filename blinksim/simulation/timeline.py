@@ -12,11 +12,11 @@ import numpy as np
 
 from blinksim.collective import busbw_factor
 from blinksim.schedule.model import Schedule
-from blinksim.simulate import critical
-from blinksim.simulate.critical import Leg
-from blinksim.simulate.engine import Outcome, connection_of, outcome
-from blinksim.simulate.stages import Stages
-from blinksim.simulate.work import Options, Ticks, Work
+from blinksim.simulation import critical
+from blinksim.simulation.critical import Leg
+from blinksim.simulation.engines.choice import Outcome, connection_of, outcome
+from blinksim.simulation.stages import Stages
+from blinksim.simulation.work import Options, Ticks, Work
 from blinksim.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:

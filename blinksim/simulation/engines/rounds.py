@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.simulate.heap import Run
-from blinksim.simulate.work import Ticks, Work
+from blinksim.simulation.engines.events import Run
+from blinksim.simulation.work import Ticks, Work
 
 # Below this, index tables for every phase of the history are kept.
 _KEPT = 4_000_000

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blinksim.simulate.work import Work
+from blinksim.simulation.work import Work
 
 
 def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:

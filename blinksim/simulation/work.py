@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.simulate.stages import Stages
+from blinksim.simulation.stages import Stages
 
 Ticks = npt.NDArray[np.int64]
 # Times stay below this, so that sums of two fit in 63 bits.

@@ -18,10 +18,10 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.simulate import closed_form, heap, waves
-from blinksim.simulate.engine import outcome, static_order
-from blinksim.simulate.stages import Stages, stages
-from blinksim.simulate.work import Options, Work, timed
+from blinksim.simulation.engines import events, formulas, rounds
+from blinksim.simulation.engines.choice import outcome, static_order
+from blinksim.simulation.stages import Stages, stages
+from blinksim.simulation.work import Options, Work, timed
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -62,9 +62,9 @@ def test_arrays_and_events_agree_on_every_start(
     schedule: Schedule, pieces: int, times: tuple[float, float, int], reduction: bool
 ) -> None:
     graph, work = work_of(retimed(schedule, *times), pieces, gamma=1e-11 if reduction else 0.0)
-    by_waves = (waves.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
-                else waves.in_rounds(work, pieces, record=True)[0])  # fmt: skip
-    by_events = heap.in_order(work, static_order(graph, work, pieces), pieces)
+    by_waves = (rounds.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
+                else rounds.in_rounds(work, pieces, record=True)[0])  # fmt: skip
+    by_events = events.in_order(work, static_order(graph, work, pieces), pieces)
     assert by_waves.finish == by_events.finish
     assert by_waves.start is not None
     assert by_events.start is not None
@@ -77,9 +77,9 @@ def test_levels_served_in_order_of_arrival_are_first_come_first_served(
     schedule: Schedule, pieces: int, times: tuple[float, float, int]
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
-    by_waves, in_order = waves.in_steps(work, pieces, record=True)
+    by_waves, in_order = rounds.in_steps(work, pieces, record=True)
     if in_order:
-        by_events = heap.fifo(work, pieces)
+        by_events = events.fifo(work, pieces)
         assert by_waves.start is not None
         assert by_events.start is not None
         real = ~work.timeless
@@ -92,9 +92,9 @@ def test_formulas_agree_with_events(
     schedule: Schedule, pieces: int, times: tuple[float, float, int], turns: bool
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
-    known = closed_form.makespan(work, pieces, turns=turns)
+    known = formulas.makespan(work, pieces, turns=turns)
     if known is not None:
-        assert known == heap.fifo(work, pieces, turns=turns).finish
+        assert known == events.fifo(work, pieces, turns=turns).finish
 
 
 @SMALL
@@ -155,7 +155,7 @@ def test_rounds_are_settled_only_where_they_grow_by_the_busiest_server() -> None
     # Where a latency is longer than a round, servers wait for each other in every round, and the growth stays larger.
     for latency, settled in ((1.9e-6, True), (4e-5, False)):
         _, work = work_of(packed(latency, "allreduce", 1e-6), 300, 10**8)
-        found = {n: waves.in_rounds(work, n, watch=True)[0] for n in (20, 299, 300)}
+        found = {n: rounds.in_rounds(work, n, watch=True)[0] for n in (20, 299, 300)}
         assert found[20].settled == found[300].settled == settled
         assert (found[300].finish - found[299].finish == work.busiest) == settled
 
@@ -171,8 +171,8 @@ def test_the_tail_of_random_forests_is_exact(schedule: Schedule, times: tuple[fl
 def test_many_sizes_in_one_batch_are_what_each_is_alone() -> None:
     graph = stages(packed(1.9e-6))
     works = [timed(graph, size, 12, Options()) for size in (10**5, 10**6, 33333333)]
-    batch = [run.finish for run in waves.in_rounds(works, 12)]
-    assert batch == [waves.in_rounds(work, 12)[0].finish for work in works]
+    batch = [run.finish for run in rounds.in_rounds(works, 12)]
+    assert batch == [rounds.in_rounds(work, 12)[0].finish for work in works]
 
 
 def test_steps_of_a_ring_are_first_come_first_served_in_arrays() -> None:

@@ -1,6 +1,6 @@
 """A simulated time as a sum of terms: the stretches of its critical path, gathered by what they pass.
 
-They follow each other without gaps (`blinksim.simulate.critical`), so they add up to the time.
+They follow each other without gaps (`blinksim.simulation.critical`), so they add up to the time.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
-from blinksim.simulate.simulator import simulate
-from blinksim.simulate.timeline import Timeline
+from blinksim.simulation.simulator import simulate
+from blinksim.simulation.timeline import Timeline
 
 # Sends, and events of one run, up to which a simulation is an answer within seconds.
 MOST_SENDS = 100_000
@@ -30,7 +30,7 @@ def check_sends(schedule: Schedule) -> Schedule:
 def projected(schedule: Schedule, size: int, gamma: float = 0.0) -> Timeline:
     """The run that a projection reports: the piece size with the least time, among those of at most `MOST_EVENTS`.
 
-    size: bytes. gamma: seconds per byte reduced. Raises as `check_sends` and `blinksim.simulate.simulate` do.
+    size: bytes. gamma: seconds per byte reduced. Raises as `check_sends` and `blinksim.simulation.simulate` do.
     """
     return simulate(check_sends(schedule), size, gamma=gamma, most_events=MOST_EVENTS)
 

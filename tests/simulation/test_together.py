@@ -15,7 +15,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
-from blinksim.simulate.together import Job, push_pulls, together
+from blinksim.simulation.together import Job, push_pulls, together
 from blinksim.topology.graph import Topology
 
 SMALL = settings(

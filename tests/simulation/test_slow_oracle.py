@@ -17,7 +17,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Schedule
-from blinksim.simulate.timeline import exact_time
+from blinksim.simulation.timeline import exact_time
 
 # Latencies that are sums of powers of two, so that no engine rounds them.
 TICK = 2.0**-30

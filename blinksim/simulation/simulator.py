@@ -10,10 +10,10 @@ from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
-from blinksim.simulate.engine import MOST_EVENTS, Outcome, outcome
-from blinksim.simulate.stages import stages
-from blinksim.simulate.timeline import Timeline, exact_time
-from blinksim.simulate.work import Options, Work, timed
+from blinksim.simulation.engines.choice import MOST_EVENTS, Outcome, outcome
+from blinksim.simulation.stages import stages
+from blinksim.simulation.timeline import Timeline, exact_time
+from blinksim.simulation.work import Options, Work, timed
 
 MOST_PIECES = 65_536
 # Events that one trial in the search for the piece size may take before rounds stand in for it.
@@ -42,10 +42,10 @@ def simulate(
     overhead too; the latency passes afterwards, while the next piece is sent. chunk: bytes of a piece at most, or
     pieces: into how many every chunk is cut (default: as many as give the least time). service: ``fifo``, ``static``,
     ``weighted``, ``equal``; offer: ``turns`` or ``burst``; slots: pieces that a connection has room for
-    (`blinksim.simulate.engine.outcome`). protocol: ``simple``, ``ll`` or ``ll128``. switching: ``cut-through`` or
-    ``store-and-forward`` at the devices inside a route. gamma: seconds per byte that a rank reduces. launch: seconds
-    before anything starts. engine: ``auto``, ``closed-form``, ``waves`` or ``heap``. most_events: pieces times stages
-    that the search for the piece size may spend on a run.
+    (`blinksim.simulation.engines.choice.outcome`). protocol: ``simple``, ``ll`` or ``ll128``. switching:
+    ``cut-through`` or ``store-and-forward`` at the devices inside a route. gamma: seconds per byte that a rank reduces.
+    launch: seconds before anything starts. engine: ``auto``, ``closed-form``, ``waves`` or ``heap``. most_events:
+    pieces times stages that the search for the piece size may spend on a run.
 
     Raises `InputError` for bad or contradicting arguments, and for a schedule that beats its own bound.
     """

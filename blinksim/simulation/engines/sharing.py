@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from blinksim.simulate.heap import Run, _collected, successors
-from blinksim.simulate.work import Work
+from blinksim.simulation.engines.events import Run, _collected, successors
+from blinksim.simulation.work import Work
 
 
 class _Server:

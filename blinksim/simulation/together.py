@@ -19,9 +19,9 @@ from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.simulate import heap
-from blinksim.simulate.stages import Stages, stages
-from blinksim.simulate.work import Options, merged
+from blinksim.simulation.engines import events
+from blinksim.simulation.stages import Stages, stages
+from blinksim.simulation.work import Options, merged
 from blinksim.units import format_time
 
 
@@ -89,7 +89,7 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
     amounts = np.array(pieces, dtype=np.int64)
     if int(amounts.sum()) > 50_000_000:
         raise InputError(f"{int(amounts.sum()):,} transfers are too many to simulate at once; take fewer pieces")
-    run = heap.fifo(work, pieces, turns=turns)
+    run = events.fifo(work, pieces, turns=turns)
     assert run.start is not None
     rows = np.arange(len(run.start))[:, None] < amounts
     done = np.where(rows & ~work.timeless, run.start + work.lag, 0)

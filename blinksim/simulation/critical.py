@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.simulate.heap import Run
-from blinksim.simulate.stages import Stages
-from blinksim.simulate.work import Ticks, Work
+from blinksim.simulation.engines.events import Run
+from blinksim.simulation.stages import Stages
+from blinksim.simulation.work import Ticks, Work
 from blinksim.units import format_time
 
 

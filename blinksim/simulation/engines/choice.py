@@ -16,10 +16,10 @@ import numpy as np
 
 from blinksim.errors import InputError, unknown
 from blinksim.schedule.waits import connections
-from blinksim.simulate import closed_form, heap, sharing, waves
-from blinksim.simulate.heap import Flags, Run
-from blinksim.simulate.stages import Stages
-from blinksim.simulate.work import Ticks, Work
+from blinksim.simulation.engines import events, formulas, rounds, sharing
+from blinksim.simulation.engines.events import Flags, Run
+from blinksim.simulation.stages import Stages
+from blinksim.simulation.work import Ticks, Work
 
 SERVICES = ("fifo", "static", "weighted", "equal")
 ENGINES = ("auto", "closed-form", "waves", "heap")
@@ -67,18 +67,18 @@ def outcome(
     turns = offered == "turns"
     if slots is not None:
         owner, first, last = _connections(graph)
-        return _full(lambda n: heap.bounded(work, n, owner, first, last, slots), work, pieces, "heap")
+        return _full(lambda n: events.bounded(work, n, owner, first, last, slots), work, pieces, "heap")
     if service in ("weighted", "equal"):
         weighted = service == "weighted"
         return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "heap")
     if service == "static":
         if engine == "heap":
-            return _full(lambda n: heap.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
+            return _full(lambda n: events.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
         if steps:
-            return _full(lambda n: waves.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
+            return _full(lambda n: rounds.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
         return _in_rounds(work, pieces, tail, record)
     if engine in ("auto", "closed-form") and not record:
-        known = closed_form.makespan(work, pieces, turns=turns)
+        known = formulas.makespan(work, pieces, turns=turns)
         if known is not None:
             return Outcome(known, "closed-form", 0)
         if engine == "closed-form":
@@ -89,7 +89,7 @@ def outcome(
             return found
         if engine == "waves":
             raise InputError("first come, first served is no static order here; take the heap, or service static")
-    return _full(lambda n: heap.fifo(work, n, turns=turns, record=record), work, pieces, "heap")
+    return _full(lambda n: events.fifo(work, n, turns=turns, record=record), work, pieces, "heap")
 
 
 def _check(service: str, engine: str, offer: str, slots: int | None) -> None:
@@ -123,19 +123,19 @@ def _full(run: Callable[[int], Run], work: Work, pieces: int, engine: str) -> Ou
 def _in_rounds(work: Work, pieces: int, tail: bool, record: bool) -> Outcome:
     n = int(work.level.max(initial=0)) + 6
     while tail and 2 * n + 1 < pieces:
-        before, after = (waves.in_rounds(work, m, record=record, watch=True)[0] for m in (n, n + 1))
+        before, after = (rounds.in_rounds(work, m, record=record, watch=True)[0] for m in (n, n + 1))
         if before.settled and after.finish - before.finish == work.busiest:
             return Outcome(after.finish + (pieces - n - 1) * work.busiest, "waves", n + 1, after)
         n *= 2
-    full = waves.in_rounds(work, pieces, record=record)[0]
+    full = rounds.in_rounds(work, pieces, record=record)[0]
     return Outcome(full.finish, "waves", pieces, full)
 
 
 def _first_come_waves(work: Work, pieces: int, record: bool) -> Outcome | None:
     # Two pieces cost little and mostly tell.
-    if not waves.in_steps(work, min(pieces, 2))[1]:
+    if not rounds.in_steps(work, min(pieces, 2))[1]:
         return None
-    run, agrees = waves.in_steps(work, pieces, record=record)
+    run, agrees = rounds.in_steps(work, pieces, record=record)
     return Outcome(run.finish, "waves", pieces, run) if agrees else None
 
 

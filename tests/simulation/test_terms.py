@@ -15,8 +15,8 @@ from blinksim.choose import Projection, contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.simulate.terms import projected, terms
-from blinksim.simulate.timeline import exact_time
+from blinksim.simulation.time_terms import projected, terms
+from blinksim.simulation.timeline import exact_time
 from blinksim.study.models import across_models
 from blinksim.study.nccl import predict_with, projections
 

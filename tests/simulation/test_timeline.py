@@ -25,7 +25,7 @@ from blinksim.formats.chrome_trace import events, write_trace
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.rebase import rebase
-from blinksim.simulate.timeline import exact_time
+from blinksim.simulation.timeline import exact_time
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -236,7 +236,7 @@ def test_pictures_show_every_link() -> None:
 
 
 def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blinksim.simulate.timeline._MOST_RECORDED", 200)
+    monkeypatch.setattr("blinksim.simulation.timeline._MOST_RECORDED", 200)
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=40)
     legs = timeline.critical_path
     assert "more pieces" in legs[-1].place

@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.simulate.work import Ticks, Work
+from blinksim.simulation.work import Ticks, Work
 
 
 @dataclass(frozen=True, eq=False)
