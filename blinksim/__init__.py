@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from blinksim.choose import project as project
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
-    from blinksim.execute import execute as execute
+    from blinksim.execution import execute as execute
     from blinksim.formats.files import write as write
     from blinksim.formats.schedule_json import read_schedule as read_schedule
     from blinksim.formats.schedule_json import write_schedule as write_schedule
@@ -51,7 +51,7 @@ _HOME = {
     "contest": "blinksim.choose",
     "bound": "blinksim.bounds",
     "diagnose": "blinksim.study.diagnose",
-    "execute": "blinksim.execute",
+    "execute": "blinksim.execution",
     "load": "blinksim.machines",
     "place": "blinksim.study.place",
     "plot": "blinksim.study.plots",

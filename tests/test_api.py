@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim import machines
 
 
 @pytest.mark.parametrize("name", bs.__all__)
@@ -22,12 +20,6 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'projekt'"):
         bs.projekt  # type: ignore[attr-defined]  # noqa: B018
-
-
-def test_rooms_that_share_a_name_with_a_function_can_be_called() -> None:
-    importlib.import_module("blinksim.execute")
-    schedule = bs.synthesize(machines.load("dgx1-v100"), "allgather", "ring").schedule
-    assert bs.execute(schedule, 4096).ok
 
 
 def test_importing_costs_nothing() -> None:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A part imports parts of earlier rows and itself; parts that share a row do not know each other,
 # except in the first row, which is the common ground.
 ROWS = (
-    ("units", "errors", "collective", "data_files", "callable", "results"),
+    ("units", "errors", "collective", "data_files", "results"),
     ("textio",),
     ("topology",),
     ("graphs",),
@@ -36,7 +36,7 @@ ROWS = (
     ("machines",),
     ("choose",),
     ("synthesis",),
-    ("answers", "execution", "execute", "study"),
+    ("answers", "execution", "study"),
     ("plots",),
     ("cli",),
     ("__main__",),
@@ -120,8 +120,8 @@ def wrong_imports(root: Path) -> list[str]:
             continue
         for line, target in sorted(imports(name, path, frozenset(known))):
             top = target.partition(".")[0]
-            if top in ("cupy", "cupyx") and part != "execute":
-                complaints.append(f"{where}:{line}: only execute imports CuPy")
+            if top in ("cupy", "cupyx") and part != "execution":
+                complaints.append(f"{where}:{line}: only execution imports CuPy")
             if top != "blinksim" or target == "blinksim":
                 continue
             other = part_of(target)
@@ -171,7 +171,7 @@ def test_imports_follow_the_direction() -> None:
         ("choose.py", "from blinksim import cli", "choose imports cli"),
         ("formats/x.py", "LAZY = {'a': 'blinksim.machines:load'}", "formats imports machines"),
         ("units.py", "from blinksim.topology import graph", "units imports topology"),
-        ("cost/x.py", "import cupy as cp", "only execute imports CuPy"),
+        ("cost/x.py", "import cupy as cp", "only execution imports CuPy"),
         ("study/x.py", "from blinksim import load", "imports from the public interface"),
         ("oddity.py", "", "oddity has no row"),
     ],

@@ -55,7 +55,7 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
         return
     if schedule is None or size is None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
-    from blinksim.execute import execute
+    from blinksim.execution import execute
     from blinksim.formats.schedule_json import read_schedule
 
     if options["executor"] == "numpy":
@@ -108,8 +108,8 @@ def _show(found: Any) -> None:
 def _pairs(schedule: str | None, as_json: bool) -> None:
     if schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
-    from blinksim.execute.measure import measure_pairs
-    from blinksim.execute.ways import measure_ways
+    from blinksim.execution.emulation.pairs import measure_ways
+    from blinksim.execution.executors.measure import measure_pairs
 
     ways = [way.to_dict() for way in measure_ways()]
     found = measure_pairs()

@@ -17,10 +17,10 @@ from blinksim.algorithms import blinkplus
 from blinksim.algorithms.blinkplus import idle_helpers, lanes, trees_of
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execute.compile import compile_schedule
-from blinksim.execute.dtypes import ELEMENT_TYPES
-from blinksim.execute.numpy_executor import interpret
-from blinksim.execute.reference import Reference
+from blinksim.execution.compile import compile_schedule
+from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.executors.numpy_executor import interpret
+from blinksim.execution.reference import Reference
 from blinksim.machines import load
 from blinksim.packing.columns import steiner
 from blinksim.packing.columns.steiner import cheapest_tree

@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.execute import measure, ways
-from blinksim.execute.ways import Way
+from blinksim.execution.emulation import pairs
+from blinksim.execution.emulation.pairs import Way
+from blinksim.execution.executors import measure
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = str(ROOT / "schedules" / "dgx1-v100-4-allreduce.json")
@@ -24,9 +25,9 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
         "latency_s": [[None, 1.96e-6], [1.9e-6, None]],
     }
     monkeypatch.setattr(measure, "measure_pairs", lambda: measured)
-    pairs = [Way("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
+    pushes = [Way("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
     engine = Way("copy engine", 0, (1,), 0, 5e-6, 390e9, 0.01, ())
-    monkeypatch.setattr(ways, "measure_ways", lambda: [engine, *pairs])
+    monkeypatch.setattr(pairs, "measure_ways", lambda: [engine, *pushes])
     assert run(["run", "--pairs"]) == 0
     text = capsys.readouterr().out
     lines = [line.split() for line in text.splitlines()]

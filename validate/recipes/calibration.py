@@ -106,7 +106,7 @@ def at_least_zero(table: Floats, wanted: Floats) -> Floats:
 
 def pieces_of(size: int, piece: int) -> int:
     """Pieces of all parts of one chunk as the executor cuts them."""
-    from blinksim.execute.emulate import PARTS
+    from blinksim.execution.emulation.emulate import PARTS
 
     return PARTS * -(-(size // PARTS) // piece)
 
@@ -114,9 +114,9 @@ def pieces_of(size: int, piece: int) -> int:
 def predict(apart: Schedule, size: int, piece: int, lane: Lane) -> float:
     """Seconds that a schedule takes on lanes like this one, by simulation; every lane as its sends are on average.
 
-    apart: with a link for every lane, as `blinksim.execute.emulate` returns it. The executor cuts all chunks into
-    pieces of one size, the simulator each into equally many: chunks of different size are simulated as collectives of
-    their own that run at once.
+    apart: with a link for every lane, as `blinksim.execution.emulation.emulate` returns it. The executor cuts all
+    chunks into pieces of one size, the simulator each into equally many: chunks of different size are simulated as
+    collectives of their own that run at once.
     """
     from blinksim.simulation.simulator import pieces_of as pieces_of_chunks
     from blinksim.simulation.simulator import simulate
@@ -197,8 +197,8 @@ def predictions(measured: Sequence[Mapping[str, Any]], folder: Path, source: flo
     """
     from program_time import program_time
 
-    from blinksim.execute.dtypes import ELEMENT_TYPES
-    from blinksim.execute.emulate import emulate
+    from blinksim.execution.dtypes import ELEMENT_TYPES
+    from blinksim.execution.emulation.emulate import emulate
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.schedule.loads import rate
 

@@ -26,13 +26,13 @@ from notes import CONSTANT, Notebook, provenance
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import ROOTED, Collective
 from blinksim.errors import BlinksimError
-from blinksim.execute import ELEMENT_TYPES, PROTOCOLS, ExecutionError, compile_schedule, execute
-from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices, require_cupy
-from blinksim.execute.fit import fit
-from blinksim.execute.measure import Stopwatch, measure_pairs
-from blinksim.execute.nccl_calls import Nccl
-from blinksim.execute.reference import Reference
-from blinksim.execute.results import nccl_tests_row, nccl_tests_table
+from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, ExecutionError, compile_schedule, execute
+from blinksim.execution.execution_result import nccl_tests_row, nccl_tests_table
+from blinksim.execution.executors.cupy_p2p import Kernels, Runner, map_devices, require_cupy
+from blinksim.execution.executors.measure import Stopwatch, measure_pairs
+from blinksim.execution.executors.nccl_calls import Nccl
+from blinksim.execution.fit import fit
+from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch
 

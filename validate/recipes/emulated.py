@@ -4,10 +4,10 @@
     PYTHONPATH=. python3 validate/recipes/emulated.py --schedules FOLDER --gpus 4 --out results
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. Every
-lane of a link is one thread block (`blinksim.execute.emulate`). Machines with more devices than there are GPUs run two
-on a GPU, never two that share a link, with lanes of half the rate, so that a GPU's port stays wider than all lanes of
-its two. The run begins with lines of GPUs that have a single lane between neighbours, for both kinds of lanes: what
-they give is all that a prediction knows of this machine (`calibration.py`).
+lane of a link is one thread block (`blinksim.execution.emulation.emulate`). Machines with more devices than there are
+GPUs run two on a GPU, never two that share a link, with lanes of half the rate, so that a GPU's port stays wider than
+all lanes of its two. The run begins with lines of GPUs that have a single lane between neighbours, for both kinds of
+lanes: what they give is all that a prediction knows of this machine (`calibration.py`).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def half_node() -> Topology:
 
 def build(case: Case) -> Schedule:
     """The schedule of a case, verified before a control changes it."""
-    from blinksim.schedule.lanes import lanes_apart
+    from blinksim.execution.emulation.lanes import lanes_apart
     from blinksim.schedule.verify import verify
     from blinksim.synthesis import synthesize
 
@@ -243,7 +243,7 @@ def lines(gpus: int) -> Iterator[tuple[str, Schedule]]:
 
 def piece_for(schedule: Schedule, size: int, lane: int | None) -> int:
     """Bytes of a piece: filling the pipeline against the overhead of every piece, at the least of their sum."""
-    from blinksim.schedule.lanes import lane_loads, lanes_apart
+    from blinksim.execution.emulation.lanes import lane_loads, lanes_apart
 
     load = float(max(lane_loads(lanes_apart(schedule)).values()))
     rate, overhead = BLOCK[lane]
@@ -256,7 +256,7 @@ def run(
 ) -> None:
     from notes import Notebook, provenance
 
-    from blinksim.execute import execute
+    from blinksim.execution import execute
     from blinksim.formats.schedule_json import read_schedule
 
     command = f"python3 validate/recipes/emulated.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"

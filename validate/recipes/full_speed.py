@@ -2,9 +2,10 @@
 
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
 
-For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.execute.fit` takes.
-With --tune, a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce are
-packed, which needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
+For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.execution.fit`
+takes. With --tune, a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce
+are packed, which needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them
+along.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from notes import Notebook, provenance
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError
-from blinksim.execute import ELEMENT_TYPES, PROTOCOLS, execute
-from blinksim.execute.cupy_p2p import require_cupy
-from blinksim.execute.measure import Stopwatch
-from blinksim.execute.nccl_calls import Nccl
+from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, execute
+from blinksim.execution.executors.cupy_p2p import require_cupy
+from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors.nccl_calls import Nccl
 from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch

@@ -73,10 +73,10 @@ def work(gpus: int) -> None:
     """One process with one communicator: timed allreduces, data checked; prints one line of JSON."""
     import numpy as np
 
-    from blinksim.execute import ELEMENT_TYPES
-    from blinksim.execute.cupy_p2p import require_cupy
-    from blinksim.execute.measure import Stopwatch
-    from blinksim.execute.nccl_calls import Nccl
+    from blinksim.execution import ELEMENT_TYPES
+    from blinksim.execution.executors.cupy_p2p import require_cupy
+    from blinksim.execution.executors.measure import Stopwatch
+    from blinksim.execution.executors.nccl_calls import Nccl
 
     cupy = require_cupy()
     kind = ELEMENT_TYPES["float32"]
@@ -146,7 +146,7 @@ def case(name: str, gpus: int, environment: dict[str, str], promised: list[str],
 
 
 def bus_ids(gpus: int) -> list[str]:
-    from blinksim.execute.cupy_p2p import require_cupy
+    from blinksim.execution.executors.cupy_p2p import require_cupy
 
     runtime = require_cupy().cuda.runtime
     return [runtime.deviceGetPCIBusId(gpu).lower() for gpu in range(gpus)]

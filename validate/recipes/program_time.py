@@ -2,8 +2,8 @@
 
 The simulator of `blinksim.simulation` knows the schedule alone: it serves what comes first, and a sum is time that
 passes on the way. Here the program itself is run, op by op and piece by piece: a block takes the ready op with the
-smallest share of its pieces done, sums occupy blocks of their own, and flags take their time. The numbers are those of the lane
-(`calibration.py`) and what a further source of a sum costs (`ways.py`); nothing is fitted to the cases.
+smallest share of its pieces done, sums occupy blocks of their own, and flags take their time. The numbers are those of
+the lane (`calibration.py`) and what a further source of a sum costs (`ways.py`); nothing is fitted to the cases.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import numpy as np
 if TYPE_CHECKING:
     from calibration import Lane
 
-    from blinksim.execute.program import Program
+    from blinksim.execution.program import Program
 
 # In place of a signal: the piece ends.
 ENDS = -1
 
 
 def program_time(program: Program, lane: Lane, size: int, source: float) -> float:
-    """Seconds that `program` (from `blinksim.execute.emulate`, one block a lane) takes for a vector of `size` bytes.
+    """Seconds that `program` (from `blinksim.execution.emulation.emulate`, one block a lane) takes for a vector of
+    `size` bytes.
 
     source: what every source of a sum beyond the first costs, as a share of moving one.
     """

@@ -71,7 +71,7 @@ def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
     from elementary import TYPES_AND_OPS, time_nccl
     from notes import CONSTANT, Notebook, provenance
 
-    from blinksim.execute import ELEMENT_TYPES, execute
+    from blinksim.execution import ELEMENT_TYPES, execute
     from blinksim.formats.schedule_json import read_schedule
 
     command = f"python3 validate/recipes/synthesised.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from notes import Notebook, provenance
 
-from blinksim.execute.measure import measure_pairs
-from blinksim.execute.ways import measure_ways
+from blinksim.execution.emulation.pairs import measure_ways
+from blinksim.execution.executors.measure import measure_pairs
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from blinksim.execute import cupy_p2p
+from blinksim.execution.executors import cupy_p2p
 
 HOST = Path(__file__).with_name("kernel_host.cpp")
 COMPILER = shutil.which("g++") or shutil.which("c++")

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from blinksim.errors import InfeasibleError
-from blinksim.execute.cupy_p2p import THREADS, Kernels, Runner, keeps_lines_whole, map_devices, require_cupy
-from blinksim.execute.fit import fit, quicker_protocol
-from blinksim.execute.measure import Stopwatch
-from blinksim.execute.program import Program
-from blinksim.execute.reference import Reference
-from blinksim.execute.tables import buffer_bytes
+from blinksim.execution.executors.cupy_p2p import THREADS, Kernels, Runner, keeps_lines_whole, map_devices, require_cupy
+from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors.tables import buffer_bytes
+from blinksim.execution.fit import fit, quicker_protocol
+from blinksim.execution.program import Program
+from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -73,7 +73,7 @@ def run_on_gpus(
 ) -> Outcome:
     """(the fitted program, seconds of each iteration, names of the GPUs, wrong elements, largest error).
 
-    The arguments and errors are those of `blinksim.execute.execute`. The outputs compared are those of the last timed
+    The arguments and errors are those of `blinksim.execution.execute`. The outputs compared are those of the last timed
     iteration; in place, where every iteration changes its own input, those of a further one on fresh data.
     """
     chosen = map_devices(program, topology, gpus)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.execute.compile import MOST_TARGETS
-from blinksim.execute.dtypes import POISON_BYTE
-from blinksim.execute.layout import INBOX
-from blinksim.execute.program import ExecutionError, Program
-from blinksim.execute.reference import Reference
-from blinksim.execute.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack, receivers
+from blinksim.execution.compile import MOST_TARGETS
+from blinksim.execution.dtypes import POISON_BYTE
+from blinksim.execution.executors.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack, receivers
+from blinksim.execution.layout import INBOX
+from blinksim.execution.program import ExecutionError, Program
+from blinksim.execution.reference import Reference
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 
@@ -164,7 +164,7 @@ class Kernels:
 class Runner:
     """A program with its memory on the GPUs: `load`, any number of `launch`es, `synchronize`, `compare`.
 
-    program: already fitted (`blinksim.execute.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits for
+    program: already fitted (`blinksim.execution.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits for
     another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at most.
     """
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from blinksim.collective import Collective
-from blinksim.execute.dtypes import ELEMENT_TYPES, element_type, fold, narrow, widen
-from blinksim.execute.reference import PERIOD, Reference, input_span, output_spans
+from blinksim.execution.dtypes import ELEMENT_TYPES, element_type, fold, narrow, widen
+from blinksim.execution.reference import PERIOD, Reference, input_span, output_spans
 
 
 def test_spans_of_seven_elements_on_three_ranks() -> None:

@@ -16,7 +16,7 @@ of a device, of one channel, that store to the same devices. Two orders follow d
 depends only on ops with a smaller key, and each piece only on the same piece): by key, all pieces of an op together;
 or in waves, key + piece = 0, 1, 2, …, so that the pieces of a tree follow each other. Ops that only wait come last in
 their queue, and only for the last piece: flags rise piece by piece. A third order takes what is ready, first the op
-with the smallest share of its pieces done; its queues stand for wires (`blinksim.execute.emulate`).
+with the smallest share of its pieces done; its queues stand for wires (`blinksim.execution.emulation.emulate`).
 
 Slices multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
 meets another slice. Parts are counted in units of 128 bytes, the lines in which memory moves.
@@ -40,8 +40,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
-from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import BUFFERS, INBOX, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
+from blinksim.execution.dtypes import ElementType
+from blinksim.execution.layout import BUFFERS, INBOX, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2

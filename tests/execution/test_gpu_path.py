@@ -23,18 +23,15 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.execute import compile_schedule, cupy_p2p, execute
-from blinksim.execute.compile import MOST_SOURCES, MOST_TARGETS
-from blinksim.execute.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
-from blinksim.execute.dtypes import ELEMENT_TYPES
-from blinksim.execute.fit import fit, worth_staging
-from blinksim.execute.gpu_run import protocol_for
-from blinksim.execute.layout import PACKET_BYTES
-from blinksim.execute.measure import Stopwatch
-from blinksim.execute.numpy_executor import interpret
-from blinksim.execute.program import ExecutionError, Program
-from blinksim.execute.reference import Reference
-from blinksim.execute.tables import (
+from blinksim.execution import compile_schedule, execute
+from blinksim.execution.compile import MOST_SOURCES, MOST_TARGETS
+from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.executors import cupy_p2p
+from blinksim.execution.executors.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
+from blinksim.execution.executors.gpu_run import protocol_for
+from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors.numpy_executor import interpret
+from blinksim.execution.executors.tables import (
     ERROR_WORDS,
     HEAD_WORDS,
     IN_INBOX,
@@ -44,11 +41,15 @@ from blinksim.execute.tables import (
     pack,
     receivers,
 )
+from blinksim.execution.fit import fit, worth_staging
+from blinksim.execution.layout import PACKET_BYTES
+from blinksim.execution.program import ExecutionError, Program
+from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 
 INT32 = ELEMENT_TYPES["int32"]
-SOURCE = files("blinksim.execute").joinpath("kernels.cu").read_text()
+SOURCE = files("blinksim.execution.executors").joinpath("kernels.cu").read_text()
 
 
 def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4, root: int = 0) -> Schedule:

@@ -110,8 +110,8 @@ def test_predictions_can_be_made_again(
     case: str, monkeypatch: pytest.MonkeyPatch, gpus: int, measured: Any, predicted: Any
 ) -> None:
     """From the machine, not from a stored schedule: built, cut into lanes and simulated anew."""
-    from blinksim.execute import ELEMENT_TYPES
-    from blinksim.execute.emulate import emulate
+    from blinksim.execution import ELEMENT_TYPES
+    from blinksim.execution.emulation.emulate import emulate
 
     calibration, emulated = module("calibration", monkeypatch), module("emulated", monkeypatch)
     program_time = module("program_time", monkeypatch)
@@ -179,8 +179,8 @@ def test_a_program_takes_its_time(pieces: int, monkeypatch: pytest.MonkeyPatch) 
     """By hand: a lane that is never idle; a chain, whose second lane lags by a piece; a sum, whose block works on."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.execute import ELEMENT_TYPES
-    from blinksim.execute.emulate import PARTS, emulate
+    from blinksim.execution import ELEMENT_TYPES
+    from blinksim.execution.emulation.emulate import PARTS, emulate
     from blinksim.topology.shapes import fully_connected
 
     calibration, timing = module("calibration", monkeypatch), module("program_time", monkeypatch)
@@ -340,8 +340,8 @@ def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
     """What `fit` takes on a GPU with 132 blocks is, where it was scanned, within 6 % of the best of its protocol."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.execute import ELEMENT_TYPES, compile_schedule
-    from blinksim.execute.fit import fit, worth_staging
+    from blinksim.execution import ELEMENT_TYPES, compile_schedule
+    from blinksim.execution.fit import fit, worth_staging
     from blinksim.topology.shapes import one_switch
 
     scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]
@@ -371,7 +371,7 @@ def test_the_protocol_follows_the_measurements() -> None:
     """Of the two, `fit` takes the quicker one, or loses at most 5 %, at nine points of ten; never more than 25 %."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.execute.fit import quicker_protocol
+    from blinksim.execution.fit import quicker_protocol
     from blinksim.topology.shapes import one_switch
 
     lost = []

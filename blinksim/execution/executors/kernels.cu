@@ -1,4 +1,4 @@
-// Interprets the tables of blinksim/execute/tables.py: one launch per GPU and collective, one thread block per queue and
+// Interprets the tables of tables.py: one launch per GPU and collective, one thread block per queue and
 // slice. Needs no headers. The compiler is told ELEMENT (the stored type), WIDE (what is computed with), CONVERT
 // (0 none, 1 IEEE half, 2 bfloat16, both kept as unsigned short), REDUCE (0 sum, 1 prod, 2 min, 3 max) and PACKETS (1 if
 // programs are of packets). Without packets, the last warp of a block moves no data and raises the flags (struct Mail).

@@ -6,20 +6,20 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hazards import hazards
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InputError
-from blinksim.execute.compile import compile_schedule
-from blinksim.execute.dtypes import ELEMENT_TYPES
-from blinksim.execute.fit import fit, merge_queues
-from blinksim.execute.hazards import hazards
-from blinksim.execute.layout import lay_out, slice_bounds
-from blinksim.execute.numpy_executor import interpret
-from blinksim.execute.program import ExecutionError, Program
-from blinksim.execute.reference import Reference
+from blinksim.execution.compile import compile_schedule
+from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.executors.numpy_executor import interpret
+from blinksim.execution.fit import fit, merge_queues
+from blinksim.execution.layout import lay_out, slice_bounds
+from blinksim.execution.program import ExecutionError, Program
+from blinksim.execution.reference import Reference
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected

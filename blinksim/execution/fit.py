@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.execute.program import BY_KEY, READY, WAVES, Longs, Program
+from blinksim.execution.program import BY_KEY, READY, WAVES, Longs, Program
 from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).
@@ -100,8 +100,8 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB in a pipeline, of more than
     64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined half a slice from 16 to 512 KiB. Of
     packets, in a pipeline a slice for every 8 KiB and at most as many as fit, elsewhere for every 4 KiB and half as
-    many, and pieces of at most 1 MiB. A program whose queues stand for wires (`blinksim.execute.emulate`) is cut
-    already and stays as it is. Raises `InputError` if the slices asked for do not fit.
+    many, and pieces of at most 1 MiB. A program whose queues stand for wires (`blinksim.execution.emulation.emulate`)
+    is cut already and stays as it is. Raises `InputError` if the slices asked for do not fit.
     """
     if program.order == READY:
         return program

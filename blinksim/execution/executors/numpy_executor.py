@@ -11,8 +11,8 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from blinksim.execute.dtypes import Array, fold, poison
-from blinksim.execute.program import READY, ExecutionError, Program
+from blinksim.execution.dtypes import Array, fold, poison
+from blinksim.execution.program import READY, ExecutionError, Program
 
 # (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, several where any of them will do,
 # or None after a finished piece.

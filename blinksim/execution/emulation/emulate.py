@@ -14,11 +14,11 @@ from collections import defaultdict
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execute.compile import compile_schedule
-from blinksim.execute.dtypes import ElementType
-from blinksim.execute.layout import SCRATCH
-from blinksim.execute.program import READY, Longs, Program
-from blinksim.schedule.lanes import lanes_apart
+from blinksim.execution.compile import compile_schedule
+from blinksim.execution.dtypes import ElementType
+from blinksim.execution.emulation.lanes import lanes_apart
+from blinksim.execution.layout import SCRATCH
+from blinksim.execution.program import READY, Longs, Program
 from blinksim.schedule.model import Schedule
 
 # Ops of one wire; kernels.cu keeps count of so many.
@@ -39,9 +39,9 @@ def emulate(
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
     schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends at once,
-    at most. The schedule returned has a link for every lane (`blinksim.schedule.lanes.lanes_apart`); queues of the
-    program that stand for a wire are called like its link. Raises `InfeasibleError` for sends over several links and
-    `InputError` for too many sends on one lane.
+    at most. The schedule returned has a link for every lane (`blinksim.execution.emulation.lanes.lanes_apart`); queues
+    of the program that stand for a wire are called like its link. Raises `InfeasibleError` for sends over several links
+    and `InputError` for too many sends on one lane.
     """
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")

@@ -1,18 +1,16 @@
-"""Schedules run for real: one program, interpreted by NumPy and by GPUs, and checked against the definition."""
+"""A schedule compiled, run by an executor, and its data checked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blinksim.callable import make_callable
 from blinksim.errors import InputError, unknown
-from blinksim.execute.compile import compile_schedule
-from blinksim.execute.dtypes import ELEMENT_TYPES, REDUCTIONS, check_reduction, element_type
-from blinksim.execute.emulate import WIRE_PIECE, emulate
-from blinksim.execute.fit import fit, worth_staging
-from blinksim.execute.program import ExecutionError, Program
-from blinksim.execute.reference import Reference
-from blinksim.execute.results import Execution
+from blinksim.execution.compile import compile_schedule
+from blinksim.execution.dtypes import check_reduction, element_type
+from blinksim.execution.emulation.emulate import WIRE_PIECE, emulate
+from blinksim.execution.execution_result import Execution
+from blinksim.execution.fit import fit, worth_staging
+from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
 
 EXECUTORS = ("numpy", "cupy")
@@ -48,21 +46,19 @@ def execute(
 ) -> Execution:
     """Runs a schedule on pseudo-random data, and compares every rank's output with the collective's definition.
 
-    size_bytes: rounded down to whole elements; `Execution.rounding` says so. executor: "numpy" runs the program once
-    on the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of `ELEMENT_TYPES`. slices, piece_bytes:
-    how the program is cut (default: chosen by `blinksim.execute.fit`). lane_blocks: emulate the schedule's machine
-    with so many thread blocks for every lane of a link (`blinksim.execute.emulate`; out of place, without slices).
-    lane_rate: bytes/s of such a block at most, on GPUs (they slow down, they cannot speed up).
-    threads: of a block on a GPU (default 512, the most; without packets, 32 of them raise flags): fewer make a lane
-    slower and leave room for more blocks.
-    protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data (default: on GPUs the
-    one that `blinksim.execute.fit` expects to be quicker, if the links allow packets; for NumPy and lanes ``simple``).
-    staged: what comes from elsewhere is copied out of an inbox, so that GPUs that are ahead go on with the next launch
-    (default: with ll128, which always is, and on GPUs where `blinksim.execute.fit` expects it to be quicker and memory
-    suffices; lanes and runs with False are not, and take ``simple``).
-    seed: for NumPy, a random order of the blocks.
-    gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended the one before. timeout_s:
-    how long a GPU waits for another before the run ends with an error.
+    size_bytes: rounded down to whole elements; `Execution.rounding` says so. executor: "numpy" runs the program once on
+    the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of `ELEMENT_TYPES`. slices, piece_bytes: how
+    the program is cut (default: chosen by `blinksim.execution.fit`). lane_blocks: emulate the schedule's machine with
+    so many thread blocks for every lane of a link (`blinksim.execution.emulation.emulate`; out of place, without
+    slices). lane_rate: bytes/s of such a block at most, on GPUs (they slow down, they cannot speed up). threads: of a
+    block on a GPU (default 512, the most; without packets, 32 of them raise flags): fewer make a lane slower and leave
+    room for more blocks. protocol: one of `PROTOCOLS`; ll128 saves time on every step and moves 16 bytes for 15 of data
+    (default: on GPUs the one that `blinksim.execution.fit` expects to be quicker, if the links allow packets; for NumPy
+    and lanes ``simple``). staged: what comes from elsewhere is copied out of an inbox, so that GPUs that are ahead go
+    on with the next launch (default: with ll128, which always is, and on GPUs where `blinksim.execution.fit` expects it
+    to be quicker and memory suffices; lanes and runs with False are not, and take ``simple``). seed: for NumPy, a
+    random order of the blocks. gpus: CUDA devices in rank order. apart: no iteration begins before all GPUs have ended
+    the one before. timeout_s: how long a GPU waits for another before the run ends with an error.
 
     Raises `InputError` for bad arguments, `ExecutionError` if the program gets stuck, and for "cupy" `MissingError`
     without CuPy, GPUs or peer access and `InfeasibleError` for ll128 over links that may split a line. A wrong result
@@ -97,7 +93,7 @@ def execute(
     else:
         by_itself = False
         if executor == "cupy":
-            from blinksim.execute.gpu_run import has_room, protocol_for
+            from blinksim.execution.executors.gpu_run import has_room, protocol_for
 
             protocol = protocol_for(schedule, size_bytes, gpus, "simple" if staged is False else protocol)
             by_itself = staged is None and protocol == "simple" and worth_staging(schedule, size_bytes)
@@ -112,7 +108,7 @@ def execute(
     wrong: int | None = None
     worst: float | None = None
     if executor == "numpy":
-        from blinksim.execute.numpy_executor import interpret
+        from blinksim.execution.executors.numpy_executor import interpret
 
         program = fit(
             program, _CPU_BLOCKS, 1 if slices is None else slices, _CPU_PIECE if piece_bytes is None else piece_bytes
@@ -122,7 +118,7 @@ def execute(
             results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
             wrong, worst = sum(bad for bad, _ in results), max((error for _, error in results), default=0.0)
     else:
-        from blinksim.execute.gpu_run import run_on_gpus
+        from blinksim.execution.executors.gpu_run import run_on_gpus
 
         done = run_on_gpus(
             program,
@@ -167,18 +163,3 @@ def execute(
         times_s=times,
         hardware=hardware,
     )
-
-
-__all__ = [
-    "ELEMENT_TYPES",
-    "EXECUTORS",
-    "PROTOCOLS",
-    "REDUCTIONS",
-    "Execution",
-    "ExecutionError",
-    "Program",
-    "compile_schedule",
-    "execute",
-]
-
-make_callable(__name__)

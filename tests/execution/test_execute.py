@@ -10,8 +10,8 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
-from blinksim.execute import ELEMENT_TYPES, REDUCTIONS, Execution, execute
-from blinksim.execute.results import nccl_tests_row, nccl_tests_table
+from blinksim.execution import ELEMENT_TYPES, REDUCTIONS, Execution, execute
+from blinksim.execution.execution_result import nccl_tests_row, nccl_tests_table
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected
 

@@ -19,9 +19,9 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.execute.dtypes import REDUCTIONS, ElementType
-from blinksim.execute.layout import INBOX, LINE_BYTES, PACKET_LINES
-from blinksim.execute.program import READY, Longs, Program
+from blinksim.execution.dtypes import REDUCTIONS, ElementType
+from blinksim.execution.layout import INBOX, LINE_BYTES, PACKET_LINES
+from blinksim.execution.program import READY, Longs, Program
 
 HEAD_WORDS, OP_WORDS = 11, 7
 # Where the head has the words from one queue to the next.
@@ -153,7 +153,7 @@ def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
     names["PACKETS"] = int(packets)
     head = "".join(f"#define {name} {value}\n" for name, value in names.items())
-    return head + files("blinksim.execute").joinpath("kernels.cu").read_text(encoding="utf-8")
+    return head + files("blinksim.execution.executors").joinpath("kernels.cu").read_text(encoding="utf-8")
 
 
 _C_TYPES = {

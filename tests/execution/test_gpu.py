@@ -7,11 +7,11 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import MissingError
-from blinksim.execute import ELEMENT_TYPES, REDUCTIONS, ExecutionError, compile_schedule, execute
-from blinksim.execute.cupy_p2p import Kernels, Runner, map_devices, require_cupy
-from blinksim.execute.fit import fit
-from blinksim.execute.reference import Reference
-from blinksim.execute.tables import HEAD_WORDS
+from blinksim.execution import ELEMENT_TYPES, REDUCTIONS, ExecutionError, compile_schedule, execute
+from blinksim.execution.executors.cupy_p2p import Kernels, Runner, map_devices, require_cupy
+from blinksim.execution.executors.tables import HEAD_WORDS
+from blinksim.execution.fit import fit
+from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected
 

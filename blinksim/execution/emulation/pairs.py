@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError, MissingError
-from blinksim.execute.cupy_p2p import THREADS, enable_peer, load_kernel, require_cupy
-from blinksim.execute.dtypes import ELEMENT_TYPES
-from blinksim.execute.measure import Stopwatch
-from blinksim.execute.tables import kernel_source
+from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.executors.cupy_p2p import THREADS, enable_peer, load_kernel, require_cupy
+from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors.tables import kernel_source
 
 WAYS = ("copy engine", "push", "pull", "reduce", "fan-out", "fan-in")
 BLOCKS = (1, 2, 4, 8, 16, 32, 64)

@@ -3,7 +3,7 @@
 Before the timed launches every stream is kept busy for a while, so that all of them are queued when the first one
 starts and the host's launch overhead stays out of the figures; one more launch goes before them. Iteration i lasts from
 the end of iteration i - 1 to its own end, averaged over the GPUs (nccl-tests' default). NCCL
-(`blinksim.execute.nccl_calls`) is timed by the same function.
+(`blinksim.execution.executors.nccl_calls`) is timed by the same function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.execute.cupy_p2p import enable_peer, load_kernel, require_cupy
+from blinksim.execution.executors.cupy_p2p import enable_peer, load_kernel, require_cupy
 
 WARMUP, ITERATIONS = 5, 20
 _HOLD = """

@@ -9,18 +9,19 @@ from fractions import Fraction
 import fake_cupy
 import numpy as np
 import pytest
+from hazards import hazards
 
 from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execute import cupy_p2p, execute
-from blinksim.execute.dtypes import ELEMENT_TYPES
-from blinksim.execute.emulate import emulate
-from blinksim.execute.hazards import hazards
-from blinksim.execute.numpy_executor import interpret
-from blinksim.execute.program import READY, ExecutionError, Program
-from blinksim.execute.reference import Reference
+from blinksim.execution import execute
+from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.emulation.emulate import emulate
+from blinksim.execution.executors import cupy_p2p
+from blinksim.execution.executors.numpy_executor import interpret
+from blinksim.execution.program import READY, ExecutionError, Program
+from blinksim.execution.reference import Reference
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch

@@ -1,0 +1,1 @@
+"""What runs a program: NumPy on the CPU, CuPy on GPUs peer to peer, and NCCL to compare with."""
