@@ -117,10 +117,10 @@ def _node(name: str, rates: str) -> Topology:
     if suffix in _YAML:
         return _from_yaml(Path(name), rates)
     if suffix in _XML:
-        from blinksim.formats import nccl_topo
+        from blinksim.nccl.files import topo_read
 
         table = _rates_file(rates) or _tables().get(rates)
-        return nccl_topo.read(name, rates) if table is None else rates_yaml.apply(nccl_topo.read(name), table)
+        return topo_read.read(name, rates) if table is None else rates_yaml.apply(topo_read.read(name), table)
     if suffix in _TEXT:
         return _from_smi(name, rates)
     generated = _from_form(name, rates)

@@ -18,10 +18,10 @@ collective_option = click.option(
 def runs_of(log: str, collective: str | None) -> Any:
     """The tests in a log, all of one collective."""
     from blinksim.collective import Collective
-    from blinksim.formats import nccl_tests
+    from blinksim.nccl.logs import tests_log
 
     wanted = Collective.parse(collective).name if collective else ""
-    return nccl_tests.select(nccl_tests.read(log), wanted)
+    return tests_log.select(tests_log.read(log), wanted)
 
 
 def part_of(run: Any, setting: Setting, whole: Any) -> Any:

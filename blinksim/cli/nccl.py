@@ -43,7 +43,7 @@ def at_nccl_rates(setting: Setting, context: click.Context) -> Setting:
 
 def prediction(setting: Setting, options: dict[str, Any]) -> tuple[Any, Any]:
     """NCCL's channels for a setting, and the whole machine that they were searched on."""
-    from blinksim.nccl.constants import DEFAULT_VERSION
+    from blinksim.nccl.tuner.constants import DEFAULT_VERSION
     from blinksim.study import nccl as study
 
     nodes: int | None = None

@@ -229,7 +229,7 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
 def export_machine(machine: str, name: str, output: str | None, bus_ids: str | None, **options: Any) -> None:
     """Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE)."""
     from blinksim.errors import unknown
-    from blinksim.formats import nccl_topo_writer
+    from blinksim.nccl.files import topo_write
     from blinksim.textio.text_files import write_text
 
     if name.lower().replace("_", "-") != "nccl-topo":
@@ -237,7 +237,7 @@ def export_machine(machine: str, name: str, output: str | None, bus_ids: str | N
     setting = Setting(machine, members=options["members"], rates=options["rates"], edits=options["edits"])
     whole = setting.load()
     topology = whole if setting.members is None else whole.subset(setting.select(whole).members)
-    found = nccl_topo_writer.write(topology, None if bus_ids is None else bus_ids.split(","))
+    found = topo_write.write(topology, None if bus_ids is None else bus_ids.split(","))
     advice = [f"  note     {line}" for line in found.notes]
     advice.append(
         "  caution  for experiments: every communicator of the process plans for this machine, on whatever GPUs"

@@ -62,9 +62,9 @@ def _wrong(what: str, error: FileError) -> dict[str, Any]:
 
 def _graph(file: str, text: str, setting: Setting, release: str) -> dict[str, Any]:
     """What NCCL does with a graph file, in words."""
-    from blinksim.formats.nccl_devices import communicator
-    from blinksim.formats.nccl_graph_rules import judge
-    from blinksim.formats.nccl_xml import Release
+    from blinksim.nccl.export.devices import communicator
+    from blinksim.nccl.files.graph_rules import judge
+    from blinksim.nccl.files.nccl_xml import Release
 
     if not setting.machine:
         raise InputError(f"{file}: a graph file means something on a machine only; name it with --machine")

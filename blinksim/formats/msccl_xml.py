@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from blinksim.errors import FileError, InfeasibleError
-from blinksim.formats.exports import Exported, most_channels
 from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
 from blinksim.formats.msccl_check import MOST_BLOCKS, MOST_CHANNELS, MOST_COUNT, MOST_STEPS, RCCL_STEPS, check_text
 from blinksim.schedule.model import Schedule
+from blinksim.textio.exported import Exported, most_channels
 
 SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"
 _NOWHERE = Place(INPUT, -1)

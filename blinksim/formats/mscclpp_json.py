@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats.exports import Exported
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
 from blinksim.schedule.model import Schedule
+from blinksim.textio.exported import Exported
 
 Connection = tuple[int, int, int]
 ALIGNMENT = 16

@@ -1,5 +1,1 @@
-"""What NCCL does: paths, search, tuner."""
-
-from blinksim.nccl.prediction import Prediction, predict
-
-__all__ = ["Prediction", "predict"]
+"""What NCCL does: its files, its search for channels, its tuner, its logs; and schedules as files that it loads."""

@@ -23,8 +23,8 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size
 
 if TYPE_CHECKING:
-    from blinksim.formats.exports import Exported
     from blinksim.schedule.model import Schedule
+    from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
@@ -207,7 +207,7 @@ def _for_nccl(option: Option, expectation: Expectation, size: int) -> Option | N
     their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where NCCL decides how
     the channels go on, its model has a say too, and the longer of the two times counts.
     """
-    from blinksim.formats import nccl_graph
+    from blinksim.nccl.files import graph_file
 
     if option.algorithm not in _FOR_NCCL or not expectation.runs:
         return None
@@ -216,7 +216,7 @@ def _for_nccl(option: Option, expectation: Expectation, size: int) -> Option | N
         return None
     if len(nodes_of(option.schedule.topology, option.schedule.topology.members)) == 1:
         return found
-    file = nccl_graph.read_text(found.exported.files[""], "graph.xml")
+    file = graph_file.read_text(found.exported.files[""], "graph.xml")
     kind = "tree" if "tree" in found.exported.environment.get("NCCL_ALGO", "") else "ring"
     time_s = expectation.with_file(file, size, kind)
     return found if time_s is None else replace(found, time_s=max(time_s, option.time_s))

@@ -17,8 +17,8 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.formats import nccl_tests
 from blinksim.formats.rates_yaml import ClassRates, RateTable
+from blinksim.nccl.logs import tests_log
 from blinksim.study.logs import members_of
 from blinksim.study.ring_model import RingModel
 from blinksim.study.robust import Floats, RobustFit, fit
@@ -27,7 +27,7 @@ from blinksim.units import format_rate, format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-    from blinksim.formats.nccl_tests import Run
+    from blinksim.nccl.logs.tests_log import Run
     from blinksim.topology.graph import Topology
 
 # A parameter that no time depends on by more is left as it was.
@@ -66,9 +66,9 @@ def read_series(path: str | os.PathLike[str], machine: Topology, collective: str
     """The series in a log of nccl-tests; each on the members of `machine` that the log names.
 
     collective: which tests to take, or what they are of if the log does not say. Raises `FileError` and `InputError`
-    as `blinksim.formats.nccl_tests.read` and `select` do, and `InputError` for a log of another machine.
+    as `blinksim.nccl.logs.tests_log.read` and `select` do, and `InputError` for a log of another machine.
     """
-    runs = nccl_tests.select(nccl_tests.read(path), collective)
+    runs = tests_log.select(tests_log.read(path), collective)
     return tuple(Series.of(run, machine.select(members_of(run, machine))) for run in runs)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
-from blinksim.formats import nccl_tests
+from blinksim.nccl.logs import tests_log
 from blinksim.study.expectation import Expectation, Expected
 from blinksim.study.logs import check_members
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
@@ -26,7 +26,7 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-    from blinksim.formats.nccl_tests import Row, Run
+    from blinksim.nccl.logs.tests_log import Row, Run
     from blinksim.topology.graph import Topology
 
 BEHIND = 0.8
@@ -244,7 +244,7 @@ def diagnose(
 ) -> Diagnosis:
     """Compares tests of one collective with what the machine should give.
 
-    runs: tests (`blinksim.formats.nccl_tests`), or the path of a log that holds those of one collective.
+    runs: tests (`blinksim.nccl.logs.tests_log`), or the path of a log that holds those of one collective.
     part: the selected part that they ran on; its rates are those of the bound. machine: all of the machine at the rates
     for NCCL's model, ``nccl`` where it has them (default: what `part` was selected from has to do). in_place: take the
     times in place, where there are both. multicast: whether NCCL may use NVLS.
@@ -253,8 +253,8 @@ def diagnose(
     do not connect the members.
     """
     if isinstance(runs, str | os.PathLike):
-        runs = nccl_tests.select(nccl_tests.read(runs))
-    given = [runs] if isinstance(runs, nccl_tests.Run) else list(runs)
+        runs = tests_log.select(tests_log.read(runs))
+    given = [runs] if isinstance(runs, tests_log.Run) else list(runs)
     for run in given:
         check_members(run, part)
     first = given[0]

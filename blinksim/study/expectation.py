@@ -14,10 +14,10 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.formats.nccl_graph import GraphFile
-from blinksim.nccl import Prediction, predict
-from blinksim.nccl.graphs import ChannelGraph
-from blinksim.nccl.tuner import COLLECTIVES
+from blinksim.nccl.files.graph_file import GraphFile
+from blinksim.nccl.search.graphs import ChannelGraph
+from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.study.ring_model import RingModel
 from blinksim.topology.graph import Topology
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blinksim.errors import InputError
-from blinksim.formats.nccl_tests import Run
+from blinksim.nccl.logs.tests_log import Run
 from blinksim.topology.graph import Topology
 
 

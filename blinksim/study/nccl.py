@@ -1,7 +1,7 @@
 """What NCCL would choose, as projections that stand beside those of other algorithms.
 
-The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner`): a model that NCCL chooses by, with
-measured times within a few per cent of it for large sizes.
+The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL chooses by,
+with measured times within a few per cent of it for large sizes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from blinksim.choose import Projection
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
-from blinksim.formats import nccl_graph
-from blinksim.nccl import Prediction, predict
-from blinksim.nccl.constants import DEFAULT_VERSION
-from blinksim.nccl.graphs import ChannelGraph
-from blinksim.nccl.tuner import Timing
+from blinksim.nccl.files import graph_file
+from blinksim.nccl.search.graphs import ChannelGraph
+from blinksim.nccl.tuner.constants import DEFAULT_VERSION
+from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner.tuner import Timing
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
 
 MODEL = "nccl-tuner"
-_FAMILIES = {"ring": nccl_graph.RING, "tree": nccl_graph.TREE, "nvls": nccl_graph.NVLS}
+_FAMILIES = {"ring": graph_file.RING, "tree": graph_file.TREE, "nvls": graph_file.NVLS}
 
 
 def graphs_of(path: str | Path) -> dict[str, ChannelGraph]:
@@ -32,7 +32,7 @@ def graphs_of(path: str | Path) -> dict[str, ChannelGraph]:
 
     Raises `FileError` if the file cannot be read, `InputError` if it has none of them.
     """
-    file = nccl_graph.read(path)
+    file = graph_file.read(path)
     found = {}
     for family, number in _FAMILIES.items():
         graph = file.graph(number)
@@ -43,7 +43,7 @@ def graphs_of(path: str | Path) -> dict[str, ChannelGraph]:
     return found
 
 
-def _channels(graph: nccl_graph.Graph) -> ChannelGraph:
+def _channels(graph: graph_file.Graph) -> ChannelGraph:
     listed = graph.channels[: graph.channel_count]
     return ChannelGraph(
         pattern=graph.pattern,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.formats import nccl_graph
+from blinksim.nccl.files import graph_file
 
 CAPTURES = Path(__file__).resolve().parents[1] / "data" / "captures"
 SIX = ("dgx1-v100", "--members", "0,1,2,3,4,7")
@@ -50,7 +50,7 @@ def test_the_file_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     target = tmp_path / "graph.xml"
     out, _ = ask(capsys, *SIX, "-o", str(target))
     assert f"NCCL_GRAPH_FILE={target}" in out
-    nccl_graph.check(nccl_graph.read(target), [0, 1, 2, 3, 4, 7])
+    graph_file.check(graph_file.read(target), [0, 1, 2, 3, 4, 7])
     _, err = ask(capsys, *SIX, "-o", str(target), status=2)
     assert "is not overwritten; add --force" in err
     # Nothing to load leaves no file.

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from blinksim.formats import nccl_topo
-from blinksim.nccl.constants import load
-from blinksim.nccl.graphs import ChannelGraph
-from blinksim.nccl.prediction import Prediction, job_of
-from blinksim.nccl.system import System, system_of
+from blinksim.nccl.files import topo_read
+from blinksim.nccl.search.graphs import ChannelGraph
+from blinksim.nccl.search.system import System, system_of
+from blinksim.nccl.tuner.constants import load
+from blinksim.nccl.tuner.prediction import Prediction, job_of
 
 TESTS = Path(__file__).resolve().parents[1]
 VERSIONS = ("2.28.3", "2.30.7")
@@ -30,7 +30,7 @@ def cases() -> list[dict[str, Any]]:
 
 @cache
 def machine(name: str) -> Any:
-    return nccl_topo.read(TESTS / "data" / "nccl_topo" / Path(name).name, "nccl")
+    return topo_read.read(TESTS / "data" / "nccl_topo" / Path(name).name, "nccl")
 
 
 def answer(case: Mapping[str, Any], version: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nccl_cases import VERSIONS, answer, cases, given
 
-from blinksim.nccl.connect import connect
+from blinksim.nccl.search.connect import connect
 
 
 @pytest.mark.parametrize("version", VERSIONS)

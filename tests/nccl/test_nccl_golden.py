@@ -9,10 +9,10 @@ import pytest
 from nccl_cases import TESTS
 
 from blinksim import machines
-from blinksim.nccl import Prediction, predict
-from blinksim.nccl.graphs import PATH_TYPES, ChannelGraph
-from blinksim.nccl.paths import Paths
-from blinksim.nccl.system import GRAIN, system_of
+from blinksim.nccl.search.graphs import PATH_TYPES, ChannelGraph
+from blinksim.nccl.search.paths import Paths
+from blinksim.nccl.search.system import GRAIN, system_of
+from blinksim.nccl.tuner.prediction import Prediction, predict
 
 FAMILY = {0: "ring", 1: "tree", 3: "nvls"}
 

@@ -7,10 +7,10 @@ from nccl_cases import cases, near, system
 
 from blinksim import machines
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl import predict
-from blinksim.nccl.graphs import PATH_TYPES
-from blinksim.nccl.paths import Path, Paths
-from blinksim.nccl.system import GRAIN, system_of
+from blinksim.nccl.search.graphs import PATH_TYPES
+from blinksim.nccl.search.paths import Path, Paths
+from blinksim.nccl.search.system import GRAIN, system_of
+from blinksim.nccl.tuner.prediction import predict
 from blinksim.topology.graph import Device, Topology
 
 

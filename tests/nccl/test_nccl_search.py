@@ -15,11 +15,11 @@ import pytest
 from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, near
 
 from blinksim import machines
-from blinksim.formats import nccl_graph, nccl_topo
-from blinksim.nccl import Prediction, predict
-from blinksim.nccl.graphs import PATH_TYPES, PATTERNS, ChannelGraph
-from blinksim.nccl.paths import Paths
-from blinksim.nccl.system import GRAIN, system_of
+from blinksim.nccl.files import graph_file, topo_read
+from blinksim.nccl.search.graphs import PATH_TYPES, PATTERNS, ChannelGraph
+from blinksim.nccl.search.paths import Paths
+from blinksim.nccl.search.system import GRAIN, system_of
+from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.topology.graph import Device, Link, Topology
 
 DGX1 = machines.load("dgx1-v100", rates="nccl")
@@ -258,9 +258,9 @@ def test_many_gpus_and_channels_are_no_trouble() -> None:
 def test_a_dgx1_quad_has_the_rings_that_real_gpus_took() -> None:
     """NCCL 2.28.9 on four H200, given the quad's topology file."""
     folder = TESTS / "data" / "captures" / "h200x4"
-    found = predict(nccl_topo.read(folder / "quad_topo.xml", "nccl"))
-    taken = nccl_graph.read(folder / "quad_graph.xml")
-    for number, mine in ((nccl_graph.RING, found.ring), (nccl_graph.TREE, found.tree)):
+    found = predict(topo_read.read(folder / "quad_topo.xml", "nccl"))
+    taken = graph_file.read(folder / "quad_graph.xml")
+    for number, mine in ((graph_file.RING, found.ring), (graph_file.TREE, found.tree)):
         real = taken.graph(number)
         assert real is not None
         assert mine.channels == tuple(channel.gpus for channel in real.channels)

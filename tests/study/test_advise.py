@@ -7,9 +7,9 @@ import pytest
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.formats import nccl_graph
 from blinksim.machines import load
-from blinksim.nccl import predict
+from blinksim.nccl.files import graph_file
+from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
 from blinksim.study.advise import WORTH, Advice, advise
 from blinksim.topology.graph import Topology
@@ -47,8 +47,8 @@ def test_six_gpus_of_a_dgx1_gain_from_chains() -> None:
     assert found.load.algorithm == "chains"
     assert found.sentence().endswith("in place of 23.91 GB/s, 2 times as fast")
     assert found.load.exported is not None
-    graphs = nccl_graph.read_text(found.load.exported.files[""], "graph.xml")
-    nccl_graph.check(graphs, [0, 1, 2, 3, 4, 7])
+    graphs = graph_file.read_text(found.load.exported.files[""], "graph.xml")
+    graph_file.check(graphs, [0, 1, 2, 3, 4, 7])
     assert found.load.exported.environment["NCCL_ALGO"] == "allreduce:tree"
 
 

@@ -17,8 +17,8 @@ from blinksim.choose import build
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rates_yaml
-from blinksim.formats.nccl_tests import read
 from blinksim.machines import load
+from blinksim.nccl.logs.tests_log import read
 from blinksim.schedule.loads import rate
 from blinksim.study.calibrate import Sample, Series, calibrate
 from blinksim.study.logs import members_of

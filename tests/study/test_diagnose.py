@@ -12,9 +12,9 @@ from nccl_tests_logs import Point, text
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.formats.nccl_tests import Run, read
 from blinksim.machines import load
-from blinksim.nccl import predict
+from blinksim.nccl.logs.tests_log import Run, read
+from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
 from blinksim.study.diagnose import Diagnosis, diagnose, small_times
 from blinksim.study.ring_model import RingModel, ring_schedule

@@ -10,7 +10,7 @@ import pytest
 from blinksim import machines
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.formats import nccl_topo
+from blinksim.nccl.files import topo_read
 from blinksim.study import compare as comparison
 from blinksim.study import nccl as study
 
@@ -28,7 +28,7 @@ def test_graph_files_give_nccls_table() -> None:
         name, nodes = path.name.split(".n")[0], int(path.name.split(".n")[1][0])
         same = [c for c in cases if c["topo"] == f"topo/{name}.xml" and c["nnodes"] == nodes]
         case = max(same, key=lambda c: len(c["gpus"]))
-        machine = nccl_topo.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
+        machine = topo_read.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
         found = study.predict_with(machine, nodes=nodes, graph_file=path)
         assert [list(channel) for channel in found.ring.channels] == case["ring"]["channels"]
         cells = {f"{r.collective} {r.algorithm} {r.protocol.lower()}": r for r in found.rows}
@@ -43,7 +43,7 @@ def test_graph_files_give_nccls_table() -> None:
 
 def test_the_search_agrees_with_a_file_from_real_gpus() -> None:
     folder = TESTS / "data" / "captures" / "h200x8"
-    machine = nccl_topo.read(folder / "topo.xml", "nccl")
+    machine = topo_read.read(folder / "topo.xml", "nccl")
     searched = study.predict_with(machine, multicast=False)
     read = study.predict_with(machine, multicast=False, graph_file=folder / "graph.xml")
     assert searched.ring == read.ring

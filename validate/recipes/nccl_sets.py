@@ -38,7 +38,7 @@ def make(folder: Path) -> None:
     """One folder for every tenant, collective and number of chains."""
     from blinksim import machines
     from blinksim.collective import Collective
-    from blinksim.formats.nccl_graph_set import export
+    from blinksim.nccl.export.graph_set import export
     from blinksim.synthesis import synthesize
 
     whole = machines.load("dgx1-v100", rates="nccl")

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.errors import InfeasibleError
-from blinksim.formats.nccl_devices import farthest, is_port, net_number, number, path_type
-from blinksim.formats.nccl_graph import Channel
-from blinksim.formats.nccl_lines import Line, repeated
+from blinksim.nccl.export.devices import farthest, is_port, net_number, number, path_type
+from blinksim.nccl.export.lines import Line, repeated
+from blinksim.nccl.files.graph_file import Channel
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

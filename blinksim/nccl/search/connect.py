@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from blinksim.nccl.graphs import SPLIT_TREE, TREE
-from blinksim.nccl.prediction import Prediction
+from blinksim.nccl.search.graphs import SPLIT_TREE, TREE
+from blinksim.nccl.tuner.prediction import Prediction
 
 MORE_CHANNELS_ABOVE = 45 * 10**9
 """Bytes/s of a channel above which Hopper and later use each channel four times on several nodes."""

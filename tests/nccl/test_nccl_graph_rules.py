@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from blinksim.errors import InputError
-from blinksim.formats.nccl_graph_rules import Communicator, Judgement, broken_ring, judge
-from blinksim.formats.nccl_xml import LoadError, Release, c_float, c_integer, load_graphs
+from blinksim.nccl.files.graph_rules import Communicator, Judgement, broken_ring, judge
+from blinksim.nccl.files.nccl_xml import LoadError, Release, c_float, c_integer, load_graphs
 
 TESTS = Path(__file__).resolve().parents[1]
 FILES = TESTS / "data" / "nccl_graph"

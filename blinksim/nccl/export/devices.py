@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 
 from blinksim.errors import InfeasibleError
-from blinksim.formats.nccl_graph import PATH_TYPES
-from blinksim.formats.nccl_graph_rules import Communicator
+from blinksim.nccl.files.graph_file import PATH_TYPES
+from blinksim.nccl.files.graph_rules import Communicator
 from blinksim.topology.graph import Device, Topology
 
 _NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")

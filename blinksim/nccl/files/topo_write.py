@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.formats.nccl_devices import COMPUTES
-from blinksim.formats.nccl_topo import BUS_ID
+from blinksim.nccl.export.devices import COMPUTES
+from blinksim.nccl.files.topo_read import BUS_ID
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Device, Topology
 

@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.formats.nccl_devices import COMPUTES
-from blinksim.formats.nccl_graph import MOST_CHANNELS
+from blinksim.nccl.export.devices import COMPUTES
+from blinksim.nccl.files.graph_file import MOST_CHANNELS
 from blinksim.schedule.model import REDUCE, Schedule
 
 Pair = tuple[str, str]

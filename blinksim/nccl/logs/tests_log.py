@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InputError
-from blinksim.formats.nccl_tests_checks import check_ranks, check_rate, collective_of, counted, inferred
-from blinksim.formats.nccl_tests_columns import Columns, Number, read_heading
+from blinksim.nccl.logs.log_checks import check_ranks, check_rate, collective_of, counted, inferred
+from blinksim.nccl.logs.log_columns import Columns, Number, read_heading
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
 

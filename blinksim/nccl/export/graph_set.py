@@ -14,9 +14,11 @@ from fractions import Fraction
 from math import gcd
 
 from blinksim.errors import InfeasibleError
-from blinksim.formats.exports import Exported, most_channels
-from blinksim.formats.nccl_devices import farthest, has_nvswitch, number, path_type
-from blinksim.formats.nccl_graph import (
+from blinksim.nccl.export.devices import farthest, has_nvswitch, number, path_type
+from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
+from blinksim.nccl.export.lines import Line, lines
+from blinksim.nccl.export.recipe import RECIPE
+from blinksim.nccl.files.graph_file import (
     BALANCED_TREE,
     RING,
     RING_PATTERN,
@@ -28,12 +30,10 @@ from blinksim.formats.nccl_graph import (
     log_lines,
     to_text,
 )
-from blinksim.formats.nccl_graph_export import BLOCK_RATE, CAUTION, RELEASES
-from blinksim.formats.nccl_graph_rules import Communicator, judge
-from blinksim.formats.nccl_lines import Line, lines
-from blinksim.formats.nccl_recipe import RECIPE
-from blinksim.formats.nccl_xml import Release
+from blinksim.nccl.files.graph_rules import Communicator, judge
+from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.model import Schedule
+from blinksim.textio.exported import Exported, most_channels
 from blinksim.units import exact_GBps
 
 MOST_COMMUNICATORS = 32

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.errors import BlinksimError, FileError, InputError
-from blinksim.formats.nccl_topo import read, read_text
+from blinksim.nccl.files.topo_read import read, read_text
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Topology
 

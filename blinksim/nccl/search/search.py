@@ -10,11 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.nccl.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
-from blinksim.nccl.graphs import BALANCED_TREE, DIS, LOC, NVLS, PATH_TYPES, PIX, PXN, RING, SYS, TREE, ChannelGraph
-from blinksim.nccl.paths import Paths
-from blinksim.nccl.reach import GB, Plan
-from blinksim.nccl.system import GRAIN
+from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
+from blinksim.nccl.search.graphs import (
+    BALANCED_TREE,
+    DIS,
+    LOC,
+    NVLS,
+    PATH_TYPES,
+    PIX,
+    PXN,
+    RING,
+    SYS,
+    TREE,
+    ChannelGraph,
+)
+from blinksim.nccl.search.paths import Paths
+from blinksim.nccl.search.reach import GB, Plan
+from blinksim.nccl.search.system import GRAIN
 
 ALL_VISITS = 1 << 19
 MOST_CHANNELS = 32

@@ -10,7 +10,7 @@ from typing import Any
 
 from blinksim import data_files
 from blinksim.errors import unknown
-from blinksim.nccl.search import Rules
+from blinksim.nccl.search.search import Rules
 
 DEFAULT_VERSION = "2.28.3"
 PROTOCOLS = ("LL", "LL128", "Simple")

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from blinksim.errors import InputError
-from blinksim.nccl import constants as figures
-from blinksim.nccl import tuner
-from blinksim.nccl.constants import Constants
-from blinksim.nccl.graphs import BALANCED_TREE, NVLS, RING, ChannelGraph
-from blinksim.nccl.paths import Paths
-from blinksim.nccl.search import MOST_CHANNELS, search
-from blinksim.nccl.system import System, system_of
+from blinksim.nccl.search.graphs import BALANCED_TREE, NVLS, RING, ChannelGraph
+from blinksim.nccl.search.paths import Paths
+from blinksim.nccl.search.search import MOST_CHANNELS, search
+from blinksim.nccl.search.system import System, system_of
+from blinksim.nccl.tuner import constants as figures
+from blinksim.nccl.tuner import tuner
+from blinksim.nccl.tuner.constants import Constants
 from blinksim.topology.graph import Topology
 
 FAMILIES = ("ring", "tree", "nvls")
@@ -68,7 +68,7 @@ class Prediction:
         return tuple(tuple(self.names.get(number, f"gpu{number}") for number in channel) for channel in graph.channels)
 
     def times(self, collective: str, size: int) -> list[tuner.Timing]:
-        """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.times`."""
+        """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.times`."""
         return tuner.times(self, collective, size)
 
     def best(self, collective: str, size: int) -> tuner.Timing:

@@ -18,12 +18,12 @@ from blinksim.algorithms import ring as ring_algorithm
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats import nccl_graph
-from blinksim.formats.nccl_devices import communicator, path_type
-from blinksim.formats.nccl_graph import Channel, Graph, GraphFile, check, read, read_text, to_text
-from blinksim.formats.nccl_graph_export import as_run, export, graph_export
-from blinksim.formats.nccl_graph_rules import Communicator, judge
-from blinksim.formats.nccl_xml import Release
+from blinksim.nccl.export.devices import communicator, path_type
+from blinksim.nccl.export.graph_export import as_run, export, graph_export
+from blinksim.nccl.files import graph_file
+from blinksim.nccl.files.graph_file import Channel, Graph, GraphFile, check, read, read_text, to_text
+from blinksim.nccl.files.graph_rules import Communicator, judge
+from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
@@ -92,8 +92,8 @@ def test_a_dump_of_eight_h200_has_empty_graphs() -> None:
     file = read(H200)
     assert [graph.number for graph in file.graphs] == [0, 1, 4, 2, 3]
     assert [len(graph.channels) for graph in file.graphs] == [12, 12, 0, 0, 0]
-    assert file.graph(nccl_graph.NVLS) is None
-    ring = file.graph(nccl_graph.RING)
+    assert file.graph(graph_file.NVLS) is None
+    ring = file.graph(graph_file.RING)
     assert ring is not None
     assert (ring.speed_intra, ring.type_intra, ring.same_channels) == (30.0, "NVL", 1)
     assert numbers(file, 1) == [tuple(range(8))] * 12
@@ -206,7 +206,7 @@ def test_the_log_of_the_four_rings_that_ran_is_foretold() -> None:
     heads = [Graph(0, 4, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, rings)))]
     trees = [(0, 2, 1, 3), (3, 1, 2, 0), (0, 1, 3, 2), (2, 3, 1, 0)]
     heads.append(Graph(1, 1, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, trees))))
-    lines = nccl_graph.log_lines(GraphFile(tuple(heads)), range(4))
+    lines = graph_file.log_lines(GraphFile(tuple(heads)), range(4))
     assert lines[:4] == [line.strip() for line in log.splitlines() if line.strip().startswith("Channel 0")][:4]
     printed = next(line.strip() for line in log.splitlines() if "Trees [0] 2/" in line)
     assert lines[4] == printed
@@ -248,7 +248,7 @@ def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) ->
     assert len(numbers(file, 1)) == count
     tree = file.graph(1)
     assert tree is not None
-    assert tree.pattern == nccl_graph.PLAIN_TREE
+    assert tree.pattern == graph_file.PLAIN_TREE
     assert exported.environment["NCCL_NVLS_ENABLE"] == "0"
     judged = judge(exported.files[""], communicator(topology))
     assert judged.verdict == "used"
@@ -270,7 +270,7 @@ def test_one_gpu_a_node_and_a_nic_without_a_number() -> None:
     exported = export(schedule)
     file = read_text(exported.files[""], "x")
     assert [(c.gpus, c.nets) for c in file.graphs[1].channels][:1] == [((0,), (0, 0))]
-    assert file.graphs[1].pattern == nccl_graph.PLAIN_TREE
+    assert file.graphs[1].pattern == graph_file.PLAIN_TREE
     assert judge(exported.files[""], communicator(topology)).ok
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from blinksim.nccl.graphs import BALANCED_TREE, NVL, PHB, PIX, RING, SPLIT_TREE, TREE
-from blinksim.nccl.paths import Path, Paths
-from blinksim.nccl.system import CPU_KIND, GPU_KIND, GRAIN
+from blinksim.nccl.search.graphs import BALANCED_TREE, NVL, PHB, PIX, RING, SPLIT_TREE, TREE
+from blinksim.nccl.search.paths import Path, Paths
+from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
 
 GB = 10**9 // GRAIN
 Demand = tuple[tuple[int, int], ...]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from blinksim.errors import InputError
-from blinksim.formats.nccl_xml import (
+from blinksim.nccl.files.nccl_xml import (
     SYSTEM_ERROR,
     CrashError,
     LoadError,

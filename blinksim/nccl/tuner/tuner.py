@@ -1,7 +1,7 @@
 """NCCL's own model of time: latency plus bytes over bandwidth, for every algorithm and protocol it could take.
 
 NCCL chooses, for every collective, the algorithm and protocol of least predicted time. Its latencies and limits are
-constants by version (`blinksim.nccl.constants`); bandwidths come from the channels that the search found
+constants by version (`blinksim.nccl.tuner.constants`); bandwidths come from the channels that the search found
 (NCCL 2.28.3, graph/tuning.cc).
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.constants import PROTOCOLS, Constants
-from blinksim.nccl.graphs import NVB, PATH_TYPES, PXB, PXN, TREE, ChannelGraph
+from blinksim.nccl.search.graphs import NVB, PATH_TYPES, PXB, PXN, TREE, ChannelGraph
+from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
 
 if TYPE_CHECKING:
-    from blinksim.nccl.prediction import Prediction
+    from blinksim.nccl.tuner.prediction import Prediction
 
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")

@@ -17,11 +17,11 @@ from blinksim import machines
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.formats.exports import Exported
-from blinksim.formats.nccl_graph import read_text
-from blinksim.formats.nccl_graph_rules import Communicator, judge
-from blinksim.formats.nccl_graph_set import export
+from blinksim.nccl.export.graph_set import export
+from blinksim.nccl.files.graph_file import read_text
+from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.schedule.model import Schedule
+from blinksim.textio.exported import Exported
 
 TESTS = Path(__file__).resolve().parents[1]
 TENANTS = list(csv.DictReader(io.StringIO((TESTS / "golden" / "blinkplus_tenants.csv").read_text())))

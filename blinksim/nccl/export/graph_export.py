@@ -19,9 +19,10 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.formats.exports import Exported, most_channels
-from blinksim.formats.nccl_devices import communicator, farthest, has_nvswitch, number, path_type
-from blinksim.formats.nccl_graph import (
+from blinksim.nccl.export.devices import communicator, farthest, has_nvswitch, number, path_type
+from blinksim.nccl.export.lines import lines, repeated
+from blinksim.nccl.export.node_lines import chains_on_nodes, network_speed, network_type, ring_on_nodes
+from blinksim.nccl.files.graph_file import (
     BALANCED_TREE,
     MOST_CHANNELS,
     PLAIN_TREE,
@@ -36,12 +37,11 @@ from blinksim.formats.nccl_graph import (
     log_lines,
     to_text,
 )
-from blinksim.formats.nccl_graph_nodes import chains_on_nodes, network_speed, network_type, ring_on_nodes
-from blinksim.formats.nccl_graph_rules import judge
-from blinksim.formats.nccl_lines import lines, repeated
-from blinksim.formats.nccl_xml import Release
+from blinksim.nccl.files.graph_rules import judge
+from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
+from blinksim.textio.exported import Exported, most_channels
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError
-from blinksim.formats.nccl_tests_columns import Number
+from blinksim.nccl.logs.log_columns import Number
 
 if TYPE_CHECKING:
-    from blinksim.formats.nccl_tests import Row, Run
+    from blinksim.nccl.logs.tests_log import Row, Run
 
 
 def collective_of(program: str) -> str:

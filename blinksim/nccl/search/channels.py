@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from blinksim.nccl.graphs import BALANCED_TREE, NVLS, RING, SPLIT_TREE, TREE
-from blinksim.nccl.paths import Paths
-from blinksim.nccl.reach import GB, Demand, Plan, Reach
+from blinksim.nccl.search.graphs import BALANCED_TREE, NVLS, RING, SPLIT_TREE, TREE
+from blinksim.nccl.search.paths import Paths
+from blinksim.nccl.search.reach import GB, Demand, Plan, Reach
 
 VISITS = 1 << 14
 VISITS_SAME_CHANNELS = 1 << 8

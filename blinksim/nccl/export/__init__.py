@@ -1,0 +1,1 @@
+"""Schedules as files that stock NCCL loads."""

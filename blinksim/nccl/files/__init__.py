@@ -1,0 +1,1 @@
+"""NCCL's files: topologies, graph files, and what NCCL does with them."""

@@ -1,0 +1,1 @@
+"""NCCL's search for channels."""

@@ -1,0 +1,1 @@
+"""NCCL's model of time, by which it chooses algorithm and protocol."""

@@ -1,0 +1,37 @@
+"""What an export gives: files as text, and how to load them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from blinksim.errors import InputError
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A schedule in a runtime's format, with how to load it there.
+
+    files: text by file name; the only key is empty where there is one file. summary: what it holds, in a line. facts:
+    what was checked. environment: variables and their values, in which ``{file}`` is where the file went. proof: what
+    shows that the runtime uses it. notes: what to know. caution: what to beware of.
+    """
+
+    files: Mapping[str, str]
+    summary: str
+    facts: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    proof: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    caution: str = ""
+
+    def variables(self, file: str) -> dict[str, str]:
+        """The environment for a file (or folder) written to `file`."""
+        return {name: value.replace("{file}", file) for name, value in self.environment.items()}
+
+
+def most_channels(given: int | None, default: int, highest: int, why: str) -> int:
+    """The limit on channels in force; raises `InputError` unless it lies between 1 and `highest`."""
+    if given is not None and not 1 <= given <= highest:
+        raise InputError(f"{given} channels: give 1 to {highest} ({why})")
+    return default if given is None else given
