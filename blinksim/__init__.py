@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
     from blinksim.execution import execute as execute
-    from blinksim.formats.files import write as write
+    from blinksim.exports import write as write
     from blinksim.formats.schedule_json import read_schedule as read_schedule
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import load as load
@@ -62,7 +62,7 @@ _HOME = {
     "simulate": "blinksim.simulation",
     "synthesize": "blinksim.synthesis",
     "verify": "blinksim.schedule.verify",
-    "write": "blinksim.formats.files",
+    "write": "blinksim.exports",
     "write_schedule": "blinksim.formats.schedule_json",
 }
 __all__ = sorted(_HOME)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from blinksim import data_files
 from blinksim.errors import FileError, InputError, unknown
-from blinksim.formats import machine_yaml, rates_yaml
-from blinksim.formats.rates_yaml import RateTable
+from blinksim.formats import machine_yaml, rate_tables
+from blinksim.formats.rate_tables import RateTable
 from blinksim.topology.graph import Topology
 
 ALIASES = {
@@ -120,7 +120,7 @@ def _node(name: str, rates: str) -> Topology:
         from blinksim.nccl.files import topo_read
 
         table = _rates_file(rates) or _tables().get(rates)
-        return topo_read.read(name, rates) if table is None else rates_yaml.apply(topo_read.read(name), table)
+        return topo_read.read(name, rates) if table is None else rate_tables.apply(topo_read.read(name), table)
     if suffix in _TEXT:
         return _from_smi(name, rates)
     generated = _from_form(name, rates)
@@ -145,7 +145,7 @@ def _from_smi(name: str, rates: str) -> Topology:
     from blinksim.formats import nvidia_smi
 
     table = _rates_file(rates) or _tables().get(rates)
-    return nvidia_smi.read(name, rates) if table is None else rates_yaml.apply(nvidia_smi.read(name), table)
+    return nvidia_smi.read(name, rates) if table is None else rate_tables.apply(nvidia_smi.read(name), table)
 
 
 def _is_smi(name: str) -> bool:
@@ -184,15 +184,15 @@ def _from_form(name: str, rates: str) -> Topology | None:
     table = _rates_file(rates) or _tables().get(rates)
     if table is None:
         raise InputError(f"{name} has no rates {rates!r}; write its bandwidth behind @, as in ring:8@25GB/s")
-    return rates_yaml.apply(topology, table)
+    return rate_tables.apply(topology, table)
 
 
 def _rates_file(rates: str) -> RateTable | None:
     """The table in the file that `rates` names, None if it is the name of a table."""
-    return rates_yaml.read(rates) if rates.lower().endswith(_YAML) or "/" in rates else None
+    return rate_tables.read(rates) if rates.lower().endswith(_YAML) or "/" in rates else None
 
 
 def _tables() -> dict[str, RateTable]:
     """The tables beside the models, by the name of their file."""
     paths = sorted((data_files.folder("models") / "rates").glob("*.yaml"))
-    return {path.stem: rates_yaml.read(path) for path in paths}
+    return {path.stem: rate_tables.read(path) for path in paths}

@@ -35,7 +35,7 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     LOG: text that nccl-tests printed, or its JSON (-J). Several logs, of several collectives or numbers of GPUs, are
     fitted together. The fit shrugs off single wild times, and every figure comes with its interval of 95 %.
     """
-    from blinksim.formats import rates_yaml
+    from blinksim.formats import rate_tables
     from blinksim.study.calibrate import Series, calibrate
     from blinksim.textio.text_files import check_target, write_text
 
@@ -49,7 +49,7 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     source = f"blinksim calibrate of {', '.join(Path(log).name for log in logs)}"
     found = calibrate(series, machine=whole.name, source=source)
     if target:
-        write_text(target, rates_yaml.write(found.table), options["force"])
+        write_text(target, rate_tables.write(found.table), options["force"])
     if options["as_json"]:
         described = setting.described(series[0].topology)
         print_json({"command": "calibrate", "logs": list(logs), **described, **found.to_dict(), "output": target})

@@ -35,7 +35,7 @@ def command(
 
     The schedule is verified first. Exit status 3 says that the format cannot hold it, and what to do instead.
     """
-    from blinksim.formats import exports
+    from blinksim import exports
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.schedule.verify import verify
 

@@ -26,7 +26,7 @@ def xml(file: str, setting: Setting, release: str, root: int) -> dict[str, Any]:
 
 def plan(file: str, root: int) -> dict[str, Any]:
     """The answer for an execution plan of MSCCL++."""
-    from blinksim.formats.mscclpp_check import check_text
+    from blinksim.formats.msccl.mscclpp_check import check_text
     from blinksim.textio.safe_xml import file_text
 
     try:
@@ -43,7 +43,7 @@ def plan(file: str, root: int) -> dict[str, Any]:
 
 
 def _algorithm(file: str, text: str, root: int) -> dict[str, Any]:
-    from blinksim.formats.msccl_check import RCCL_STEPS, check_text
+    from blinksim.formats.msccl.msccl_check import RCCL_STEPS, check_text
 
     try:
         counted = check_text(text, file, root=root)

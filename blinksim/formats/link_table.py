@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from blinksim.errors import InputError, unknown
-from blinksim.formats import rates_yaml
-from blinksim.formats.rates_yaml import RateTable
+from blinksim.formats import rate_tables
+from blinksim.formats.rate_tables import RateTable
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.topology.graph import Link
 
@@ -63,7 +63,7 @@ class Outline:
                     latency=old.latency if row.latency is None else row.latency,
                     overhead=old.overhead if row.overhead is None else row.overhead,
                 )
-            return classes, rates_yaml.label(rates.name, [c for c in classes if c not in rates.classes], self.rates)
+            return classes, rate_tables.label(rates.name, [c for c in classes if c not in rates.classes], self.rates)
         known = self.rate_names()
         if rates == "nominal" or rates == self.rates:
             return dict(self.link_classes), self.rates
@@ -74,7 +74,7 @@ class Outline:
             name: replace(c, bandwidth={"nominal": c.bandwidth.get(rates, c.bandwidth["nominal"])})
             for name, c in self.link_classes.items()
         }
-        return chosen, rates_yaml.label(rates, missing)
+        return chosen, rate_tables.label(rates, missing)
 
 
 def read(name: str, key: Entry, value: Entry, resolved: bool) -> LinkClass:

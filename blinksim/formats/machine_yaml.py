@@ -18,7 +18,7 @@ from blinksim.errors import FileError, InputError, unknown
 from blinksim.formats import link_table
 from blinksim.formats.link_table import LinkClass, Outline
 from blinksim.formats.machine_yaml_writer import write as write
-from blinksim.formats.rates_yaml import RateTable
+from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.topology.cluster import SHAPES, Fabric

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from blinksim import exports
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.bound_result import Bound
 from blinksim.choose import build, contest
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
-from blinksim.formats import exports
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.study.expectation import Expectation, Expected

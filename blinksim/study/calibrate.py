@@ -17,7 +17,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.formats.rates_yaml import ClassRates, RateTable
+from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.nccl.logs import tests_log
 from blinksim.study.logs import members_of
 from blinksim.study.ring_model import RingModel

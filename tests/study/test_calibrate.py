@@ -16,7 +16,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.choose import build
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.formats import rates_yaml
+from blinksim.formats import rate_tables
 from blinksim.machines import load
 from blinksim.nccl.logs.tests_log import read
 from blinksim.schedule.loads import rate
@@ -77,13 +77,13 @@ def test_the_table_in_force_gives_the_fitted_times(tmp_path: Path) -> None:
     truth = RingModel(topology.select(), Collective("allreduce")).scaled({"nvlink": 0.6}, {"nvlink": 1.3})
     found = calibrate(log_of(tmp_path, topology, "allreduce", noisy(truth, 1)), machine="hgx-h200")
     path = tmp_path / "rates.yaml"
-    path.write_text(rates_yaml.write(found.table))
+    path.write_text(rate_tables.write(found.table))
     # From the file, and put on the machine that is there already.
-    for again in (load("hgx-h200", rates=path), rates_yaml.apply(topology, found.table)):
+    for again in (load("hgx-h200", rates=path), rate_tables.apply(topology, found.table)):
         model = RingModel(again.select(), Collective("allreduce"))
         for sample, residual in zip(found.series[0].samples, found.residuals, strict=True):
             assert model.time(sample.size) * (1 + residual) == pytest.approx(sample.time_s, rel=6e-5)
-    assert rates_yaml.read(path) == found.table
+    assert rate_tables.read(path) == found.table
 
 
 def blinkplus(operation: str, tenant: str) -> list[Point]:
@@ -104,7 +104,7 @@ def test_two_gpus_with_one_link_predict_two_with_two(
     dgx = load("dgx1-v100")
     fitted = calibrate(log_of(tmp_path, dgx.select(["gpu0", "gpu1"]), operation, blinkplus(operation, "0,1")))
     unseen = log_of(tmp_path, dgx.select(["gpu0", "gpu3"]), operation, blinkplus(operation, "0,3"))
-    model = RingModel(rates_yaml.apply(unseen.topology, fitted.table), unseen.collective)
+    model = RingModel(rate_tables.apply(unseen.topology, fitted.table), unseen.collective)
     errors = {sample.size: model.time(sample.size) / sample.time_s - 1 for sample in unseen.samples}
     assert len(errors) == 11
     assert np.median(np.abs(list(errors.values()))) < median
@@ -145,7 +145,7 @@ def test_side_channels_from_rates_fitted_without_them(
     dgx = load("dgx1-v100")
     fitted = calibrate(log_of(tmp_path, dgx.select(ends), operation, blinkplus(operation, tenant)))
     relays = [f"gpu{number}" for number in range(4) if f"gpu{number}" not in ends]
-    quad = rates_yaml.apply(load("dgx1-v100", edits=edits), fitted.table).select(ends, relays)
+    quad = rate_tables.apply(load("dgx1-v100", edits=edits), fitted.table).select(ends, relays)
     plan = build(quad, Collective(operation), algorithm("packed"))
     rows = csv.DictReader((TESTS / "golden" / "blinkplus_measured.csv").read_text().splitlines())
     measured = max(

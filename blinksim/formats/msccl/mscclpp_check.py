@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from blinksim.errors import FileError
-from blinksim.formats.msccl_check import COLLECTIVES, promised
+from blinksim.formats.msccl.msccl_check import COLLECTIVES, promised
 from blinksim.textio.strict_json import Entry, parse
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16

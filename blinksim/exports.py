@@ -1,16 +1,21 @@
-"""The runtime formats that a schedule can be written in, by name; modules are imported when a format is used."""
+"""What can be written: machines and schedules as blinksim's own files, schedules in the formats of runtimes, by name.
+
+Modules are imported when a format is used.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from blinksim.errors import unknown
+from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.textio.exported import Exported
+    from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ FORMATS = {
             "one communicator and file per chain, idle GPUs help",
             folder=True,
         ),
-        Format("msccl-xml", "blinksim.formats.msccl_xml", "any schedule, for RCCL and the MSCCL runtimes"),
-        Format("mscclpp-json", "blinksim.formats.mscclpp_json", "any schedule, as an execution plan of MSCCL++"),
+        Format("msccl-xml", "blinksim.formats.msccl.msccl_xml", "any schedule, for RCCL and the MSCCL runtimes"),
+        Format("mscclpp-json", "blinksim.formats.msccl.mscclpp_json", "any schedule, as an execution plan of MSCCL++"),
     )
 }
 
@@ -54,3 +59,27 @@ def find(name: str) -> Format:
     if key not in FORMATS:
         raise unknown("format", name, FORMATS, hint="(machines: blinksim topo export --format nccl-topo)")
     return FORMATS[key]
+
+
+def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool = False) -> None:
+    """Writes a schedule (.json, .json.gz) or a machine (.yaml) to a file.
+
+    Raises `InputError` for an ending that does not fit, an existing file without `force`, and anything else.
+    """
+    from blinksim.formats import machine_yaml
+    from blinksim.formats.schedule_json import write_schedule
+    from blinksim.schedule.model import Schedule
+    from blinksim.textio.text_files import write_text
+    from blinksim.topology.graph import Topology
+
+    name = os.fspath(path)
+    if isinstance(thing, Schedule):
+        if not name.endswith((".json", ".json.gz")):
+            raise InputError(f"{name}: a schedule file ends in .json or .json.gz")
+        write_schedule(thing, path, force)
+    elif isinstance(thing, Topology):
+        if not name.endswith((".yaml", ".yml")):
+            raise InputError(f"{name}: a machine file ends in .yaml")
+        write_text(path, machine_yaml.write(thing), force)
+    else:
+        raise InputError(f"a {type(thing).__name__} has no file format; schedules and machines have")

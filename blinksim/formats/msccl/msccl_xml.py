@@ -10,8 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from blinksim.errors import FileError, InfeasibleError
-from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
-from blinksim.formats.msccl_check import MOST_BLOCKS, MOST_CHANNELS, MOST_COUNT, MOST_STEPS, RCCL_STEPS, check_text
+from blinksim.formats.msccl.moves import INPUT, OUTPUT, Move, Moves, Place, moves
+from blinksim.formats.msccl.msccl_check import (
+    MOST_BLOCKS,
+    MOST_CHANNELS,
+    MOST_COUNT,
+    MOST_STEPS,
+    RCCL_STEPS,
+    check_text,
+)
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported, most_channels
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from blinksim import machines
 from blinksim.errors import FileError, InputError
-from blinksim.formats import rates_yaml
-from blinksim.formats.rates_yaml import ClassRates, RateTable
+from blinksim.formats import rate_tables
+from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.topology.shapes import ring
 
 TABLE = """\
@@ -45,7 +45,7 @@ def test_a_table_overrides_the_classes_that_it_names(tmp_path: Path) -> None:
     assert box.fabric
     assert (box.fabric.lane_bandwidth, box.fabric.overhead) == (plain.fabric.lane_bandwidth, 2e-6)
     # The same table on the finished topology gives the same machine.
-    assert rates_yaml.apply(plain, rates_yaml.read(path)) == box
+    assert rate_tables.apply(plain, rate_tables.read(path)) == box
 
 
 def test_a_table_is_for_its_machine_only(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_forms_and_topology_files_take_tables(tmp_path: Path) -> None:
 def test_a_bandwidth_for_a_class_of_unequal_lanes_is_refused() -> None:
     uneven = ring(4).degrade("gpu0-gpu1", bandwidth="1GB/s")
     with pytest.raises(InputError, match="several bandwidths"):
-        rates_yaml.apply(uneven, RateTable("x", {"link": ClassRates(Fraction(10**9))}))
-    assert rates_yaml.apply(uneven, RateTable("x", {"link": ClassRates(latency=2e-6)})).links[0].latency == 2e-6
+        rate_tables.apply(uneven, RateTable("x", {"link": ClassRates(Fraction(10**9))}))
+    assert rate_tables.apply(uneven, RateTable("x", {"link": ClassRates(latency=2e-6)})).links[0].latency == 2e-6
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_bandwidth_for_a_class_of_unequal_lanes_is_refused() -> None:
 )
 def test_faults_are_named_with_their_place(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(FileError, match=message):
-        rates_yaml.read(write(tmp_path, TABLE.replace(old, new)))
+        rate_tables.read(write(tmp_path, TABLE.replace(old, new)))
 
 
 _NUMBERS = st.floats(0, 3600, allow_subnormal=False).filter(lambda time: time == 0 or time > 1e-15)
@@ -114,5 +114,5 @@ def test_writing_and_reading_are_inverse(
 ) -> None:
     table = RateTable("drawn", classes, source="a # b: c")
     path = tmp_path_factory.getbasetemp() / "rates.yaml"
-    path.write_text(rates_yaml.write(table), encoding="utf-8")
-    assert rates_yaml.read(path) == table
+    path.write_text(rate_tables.write(table), encoding="utf-8")
+    assert rate_tables.read(path) == table

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
-from blinksim.formats.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
+from blinksim.formats.msccl.moves import SCRATCH, Move, Moves, Place, moves
+from blinksim.formats.msccl.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported
 

@@ -1,0 +1,1 @@
+"""MSCCL and MSCCL++: algorithm files and execution plans, written and carried out symbolically."""
