@@ -95,7 +95,7 @@ validate: $(BARE)  ## predictions against measurements on this machine's GPUs; a
 
 .PHONY: schedules
 schedules: $(BARE)  ## make the ready schedules in schedules/ anew
-	@$(BIN)/python -m blinksim.study.classics schedules
+	@$(BIN)/python schedules/classics.py schedules
 
 .PHONY: docs
 docs: $(STAMP)  ## the pages and the reference of the Python interface, as a site in site/

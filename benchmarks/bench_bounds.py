@@ -53,7 +53,7 @@ def show(name: str, times: list[float], answer: BoundResult, aim: float | None =
 
 def draw(growth: dict[str, dict[int, float]], path: str) -> None:
     """Seconds against GPUs, beside ForestColl's Python on the same machines (2 cores, Python 3.11)."""
-    from blinksim.study.plots import COLOURS, MARKERS, figure, save
+    from blinksim.plots import COLOURS, MARKERS, figure, save
 
     forestcoll = {16: 0.15, 32: 0.62, 64: 1.8, 128: 14.1}
     drawn, axes = figure()

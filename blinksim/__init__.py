@@ -9,11 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from blinksim.answers.advise import advise as advise
+    from blinksim.answers.compare import compare as compare
+    from blinksim.answers.logs.calibrate import calibrate as calibrate
+    from blinksim.answers.logs.calibrate import read_series as read_series
+    from blinksim.answers.logs.diagnose import diagnose as diagnose
+    from blinksim.answers.place import place as place
+    from blinksim.answers.project import Contest as Contest
+    from blinksim.answers.project import Projection as Projection
+    from blinksim.answers.project import contest as contest
+    from blinksim.answers.project import project as project
+    from blinksim.answers.sweeps.sweep import sweep as sweep
+    from blinksim.answers.synthesize import synthesize as synthesize
     from blinksim.bounds import bound as bound
-    from blinksim.choose import Contest as Contest
-    from blinksim.choose import Projection as Projection
-    from blinksim.choose import contest as contest
-    from blinksim.choose import project as project
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
     from blinksim.execution import execute as execute
@@ -23,14 +31,6 @@ if TYPE_CHECKING:
     from blinksim.machines import load as load
     from blinksim.schedule.verify import verify as verify
     from blinksim.simulation import simulate as simulate
-    from blinksim.study.advise import advise as advise
-    from blinksim.study.calibrate import calibrate as calibrate
-    from blinksim.study.calibrate import read_series as read_series
-    from blinksim.study.compare import compare as compare
-    from blinksim.study.diagnose import diagnose as diagnose
-    from blinksim.study.place import place as place
-    from blinksim.study.sweep import sweep as sweep
-    from blinksim.synthesis import synthesize as synthesize
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
@@ -40,27 +40,27 @@ __version__ = "0.1.0.dev0"
 _HOME = {
     "BlinksimError": "blinksim.errors",
     "Collective": "blinksim.collective",
-    "Contest": "blinksim.choose",
+    "Contest": "blinksim.answers.project",
     "Device": "blinksim.topology.graph",
     "Link": "blinksim.topology.graph",
-    "Projection": "blinksim.choose",
+    "Projection": "blinksim.answers.project",
     "Topology": "blinksim.topology.graph",
-    "advise": "blinksim.study.advise",
-    "calibrate": "blinksim.study.calibrate",
-    "compare": "blinksim.study.compare",
-    "contest": "blinksim.choose",
+    "advise": "blinksim.answers.advise",
+    "calibrate": "blinksim.answers.logs.calibrate",
+    "compare": "blinksim.answers.compare",
+    "contest": "blinksim.answers.project",
     "bound": "blinksim.bounds",
-    "diagnose": "blinksim.study.diagnose",
+    "diagnose": "blinksim.answers.logs.diagnose",
     "execute": "blinksim.execution",
     "load": "blinksim.machines",
-    "place": "blinksim.study.place",
-    "plot": "blinksim.study.plots",
-    "project": "blinksim.choose",
+    "place": "blinksim.answers.place",
+    "plot": "blinksim.plots",
+    "project": "blinksim.answers.project",
     "read_schedule": "blinksim.formats.schedule_json",
-    "sweep": "blinksim.study.sweep",
-    "read_series": "blinksim.study.calibrate",
+    "sweep": "blinksim.answers.sweeps.sweep",
+    "read_series": "blinksim.answers.logs.calibrate",
     "simulate": "blinksim.simulation",
-    "synthesize": "blinksim.synthesis",
+    "synthesize": "blinksim.answers.synthesize",
     "verify": "blinksim.schedule.verify",
     "write": "blinksim.exports",
     "write_schedule": "blinksim.formats.schedule_json",

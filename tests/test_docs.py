@@ -59,5 +59,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     reference = (tmp_path / "site" / "api.html").read_text()
-    assert "blinksim.study.sweep.sweep" in reference
+    assert "blinksim.answers.sweeps.sweep.sweep" in reference
     assert "axes by name" in reference

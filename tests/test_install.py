@@ -72,7 +72,8 @@ def test_the_wheel_carries_code_and_data_as_they_are_here(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     for name in DATA_FOLDERS:
-        data = {path.relative_to(ROOT / name): path for path in (ROOT / name).rglob("*") if path.is_file()}
+        files = [path for path in (ROOT / name).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        data = {path.relative_to(ROOT / name): path for path in files if path.suffix != ".py"}
         assert data, f"{name} is empty"
         expected |= {f"blinksim/_data/{name}/{inside}": path for inside, path in data.items()}
     with zipfile.ZipFile(wheel) as archive:

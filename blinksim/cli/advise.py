@@ -42,8 +42,8 @@ def command(machine: str | None, **options: Any) -> None:
     Without MACHINE, asks nvidia-smi for this computer's own GPUs. Rates are those that NCCL computes with, unless
     --rates says otherwise.
     """
+    from blinksim.answers.advise import advise
     from blinksim.collective import Collective
-    from blinksim.study.advise import advise
     from blinksim.textio.text_files import check_target, write_text
 
     output, force = options.pop("output"), options.pop("force")

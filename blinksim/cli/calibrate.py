@@ -35,8 +35,8 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     LOG: text that nccl-tests printed, or its JSON (-J). Several logs, of several collectives or numbers of GPUs, are
     fitted together. The fit shrugs off single wild times, and every figure comes with its interval of 95 %.
     """
+    from blinksim.answers.logs.calibrate import Series, calibrate
     from blinksim.formats import rate_tables
-    from blinksim.study.calibrate import Series, calibrate
     from blinksim.textio.text_files import check_target, write_text
 
     setting = Setting.of(machine, options)

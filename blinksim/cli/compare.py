@@ -47,8 +47,8 @@ Examples:
 @click.pass_context
 def command(context: click.Context, /, machine: str, collective: str, **options: Any) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
+    from blinksim.answers import compare as study
     from blinksim.collective import Collective
-    from blinksim.study import compare as study
 
     setting = Setting.of(machine, options)
     wanted = Collective.parse(collective, options["root"])
@@ -66,7 +66,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     else:
         nccl.refuse_options(options, "name nccl in --algorithms")
     if options["plot"]:
-        from blinksim.study import plots
+        from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
@@ -92,7 +92,7 @@ def _across(
     context: click.Context,
 ) -> None:
     """Prints the same algorithms by several models."""
-    from blinksim.study import models as study
+    from blinksim.answers import models as study
 
     if options["plot"]:
         raise InputError("--plot draws one model; name one, or take --csv")

@@ -49,7 +49,7 @@ def command(log: str, machine: str, collective: str | None, **options: Any) -> N
     LOG: text that nccl-tests printed, or its JSON (-J). Names the first size that falls behind NCCL's own model, and
     the link class that it falls behind on.
     """
-    from blinksim.study.diagnose import diagnose
+    from blinksim.answers.logs.diagnose import diagnose
 
     setting = Setting.of(machine, options)
     runs = runs_of(log, collective)
@@ -91,7 +91,7 @@ def _as_nccl_sees_it(setting: Setting, whole: Any) -> Any:
 
 
 def _show(found: Any, setting: Setting, log: str) -> None:
-    from blinksim.study.diagnose import small_times
+    from blinksim.answers.logs.diagnose import small_times
 
     click.echo(found.sentence() + "\n")
     factor = float(found.factor)

@@ -26,7 +26,7 @@ def runs_of(log: str, collective: str | None) -> Any:
 
 def part_of(run: Any, setting: Setting, whole: Any) -> Any:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
-    from blinksim.study.logs import check_members, members_of
+    from blinksim.answers.logs.log_members import check_members, members_of
 
     if setting.members is not None or setting.ranks_per_node is not None:
         topology = setting.select(whole)

@@ -43,8 +43,8 @@ def at_nccl_rates(setting: Setting, context: click.Context) -> Setting:
 
 def prediction(setting: Setting, options: dict[str, Any]) -> tuple[Any, Any]:
     """NCCL's channels for a setting, and the whole machine that they were searched on."""
+    from blinksim.answers import nccl_choice as study
     from blinksim.nccl.tuner.constants import DEFAULT_VERSION
-    from blinksim.study import nccl as study
 
     nodes: int | None = None
     # NCCL plans for one node, so that a thousand nodes cost no more than one, unless an option names one of them.
@@ -72,7 +72,7 @@ def prediction(setting: Setting, options: dict[str, Any]) -> tuple[Any, Any]:
 
 def project(setting: Setting, wanted: Any, size: int, options: dict[str, Any]) -> None:
     """Prints what NCCL would choose, and with --algorithm all what else it could."""
-    from blinksim.study import nccl as study
+    from blinksim.answers import nccl_choice as study
 
     algorithm, model = options["algorithm"], options["model"]
     if algorithm not in ("best", "all", "nccl"):
@@ -101,7 +101,7 @@ def project(setting: Setting, wanted: Any, size: int, options: dict[str, Any]) -
 
 def chooser(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """What NCCL would choose, as a function of the size in bytes."""
-    from blinksim.study import nccl as study
+    from blinksim.answers import nccl_choice as study
 
     found, whole = prediction(setting, options)
     return lambda size: study.choice(found, whole, wanted, size)
@@ -109,7 +109,7 @@ def chooser(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[
 
 def tuned(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """All that NCCL could choose, as a function of the size in bytes."""
-    from blinksim.study import nccl as study
+    from blinksim.answers import nccl_choice as study
 
     found, whole = prediction(setting, options)
     return lambda size: study.projections(found, whole, wanted, size)

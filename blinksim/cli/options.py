@@ -73,7 +73,7 @@ def root_option(command: F) -> F:
 
 
 def sizes_option(default: str) -> Callable[[F], F]:
-    """Adds --sizes, as `blinksim.study.compare.parse_sizes` reads them."""
+    """Adds --sizes, as `blinksim.answers.compare.parse_sizes` reads them."""
     text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
     return click.option("--sizes", default=default, show_default=True, help=text)
 

@@ -20,9 +20,9 @@ from blinksim.cli.output import csv_text, print_json, table
 @output_options(table=True)
 def command(machine: str, count: int, **options: Any) -> None:
     """Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them."""
+    from blinksim.answers.place import place
     from blinksim.collective import Collective
     from blinksim.errors import InputError
-    from blinksim.study.place import place
 
     setting = Setting.of(machine, options)
     if setting.members is not None or setting.ranks_per_node is not None:

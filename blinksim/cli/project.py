@@ -54,7 +54,7 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
 
     SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB.
     """
-    from blinksim import choose
+    from blinksim.answers import project
     from blinksim.collective import Collective
 
     setting = Setting.of(machine, options)
@@ -65,9 +65,9 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         nccl.project(nccl.at_nccl_rates(setting, context), wanted, bytes_, options)
         return
     nccl.refuse_options(options, "say --algorithm nccl")
-    if options["what_if"] and model in choose.SCHEDULE_MODELS:
+    if options["what_if"] and model in project.SCHEDULE_MODELS:
         raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
-    if model not in choose.SCHEDULE_MODELS:
+    if model not in project.SCHEDULE_MODELS:
         _known(model)
         if options["reduction_rate"]:
             raise InputError(f"--model {model} takes no --reduction-rate")
@@ -78,7 +78,7 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         listed = None if algorithm in ("best", "all") else algorithm.split(",")
         gamma = float(1 / parse_rate(options["reduction_rate"])) if options["reduction_rate"] else 0.0
         with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-            contest = choose.contest(setting.select(), wanted, listed, say, model)
+            contest = project.contest(setting.select(), wanted, listed, say, model)
             say("timing" if model == "alpha-beta" else "simulating")
             found, refused = contest.projections(bytes_, gamma), contest.refused
     if options["as_csv"]:
@@ -110,7 +110,7 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
 
 
 def _known(model: str) -> None:
-    from blinksim.choose import SCHEDULE_MODELS
+    from blinksim.answers.project import SCHEDULE_MODELS
     from blinksim.cost.presets import preset_names
 
     if model.removeprefix("projection:") not in preset_names():
@@ -134,7 +134,7 @@ def _size(best: Any) -> str:
 def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
     from dataclasses import replace
 
-    from blinksim import choose
+    from blinksim.answers import project
     from blinksim.cost.presets import load_preset
 
     if algorithm not in ("best", "all"):
@@ -153,7 +153,7 @@ def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: 
         if setting.nodes == 1:
             raise
         node = setting.load()
-    return choose.project_preset(node, wanted, size, setting.nodes, setting.ranks_per_node, preset.name)
+    return project.project_preset(node, wanted, size, setting.nodes, setting.ranks_per_node, preset.name)
 
 
 def _changes(model: str, setting: Setting, size: int, found: Any) -> Any:

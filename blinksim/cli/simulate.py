@@ -91,9 +91,9 @@ def command(schedule: str, size: str, **options: Any) -> None:
         if cut:
             note(cut, quiet=options["quiet"])
     if options["plot"]:
-        from blinksim.study import plots, timeline_plots
+        from blinksim import plots
 
-        plots.save(timeline_plots.gantt(timeline), options["plot"], force=options["force"])
+        plots.save(plots.gantt(timeline), options["plot"], force=options["force"])
     if options["as_json"]:
         print_json({"command": "simulate", "schedule": schedule, **timeline.to_dict()})
     else:

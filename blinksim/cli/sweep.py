@@ -65,10 +65,10 @@ Examples:
 @click.pass_context
 def command(context: click.Context, /, machine: str, collective: str, **options: Any) -> None:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
+    from blinksim.answers.compare import parse_sizes
+    from blinksim.answers.sweeps import sweep as study
+    from blinksim.answers.sweeps.axes import Case
     from blinksim.collective import Collective
-    from blinksim.study import sweep as study
-    from blinksim.study.cases import Case
-    from blinksim.study.compare import parse_sizes
 
     setting = Setting.of(machine, options)
     if options["cluster"] and options["workers"] != 1:
@@ -84,7 +84,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
 
         check_target(output, options["force"])
     if options["plot"]:
-        from blinksim.study import plots
+        from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
     given = {key: value for key, value in vars(setting).items() if key != "machine"}

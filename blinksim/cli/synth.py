@@ -50,9 +50,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         return
     if machine is None or collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
+    from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.synthesis import synthesize
     from blinksim.textio.text_files import check_target
 
     setting = Setting.of(machine, options)
@@ -63,7 +63,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
             raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
         check_target(options["output"], options["force"])
     if options["plot"]:
-        from blinksim.study import plots
+        from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
     extra = {

@@ -54,7 +54,7 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
     if options["bottleneck"] and not options["plot"]:
         raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
     if options["plot"]:
-        from blinksim.study import plots
+        from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
     chosen = any(value is not None for value in (setting.members, setting.links, setting.ranks_per_node))
@@ -86,7 +86,7 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
 
 def _draw(part: Any, options: dict[str, Any]) -> None:
     """Pictures leave out what no link of the default classes touches, and GPUs that take no part."""
-    from blinksim.study import plots
+    from blinksim import plots
 
     found = None
     if options["bottleneck"]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from nccl_tests_logs import Point, as_json, text
 
+from blinksim.answers.logs.ring_model import RingModel
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.machines import load
-from blinksim.study.ring_model import RingModel
 
 SIZES = [2**power for power in range(10, 31)]
 

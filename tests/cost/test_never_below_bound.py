@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 from blinksim import machines
+from blinksim.answers.project import contest
 from blinksim.bounds import bound
 from blinksim.bounds.quick import quick_bound
-from blinksim.choose import contest
 from blinksim.collective import Collective
 from blinksim.cost import presets, projection
 from blinksim.cost.terms import total

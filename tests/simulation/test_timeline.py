@@ -226,10 +226,10 @@ def test_a_long_trace_is_cut_and_says_so(tmp_path: Path) -> None:
 
 
 def test_pictures_show_every_link() -> None:
-    from blinksim.study import timeline_plots
+    from blinksim.plots import timeline_plot
 
     timeline = bs.simulate(direct(one_switch(5, 2), rotated=True), 10**6, pieces=2)
-    for draw in (timeline_plots.gantt, timeline_plots.utilisation):
+    for draw in (timeline_plot.gantt, timeline_plot.utilisation):
         axes = draw(timeline).axes[0]
         assert {label.get_text() for label in axes.get_yticklabels()} == set(timeline.utilisation)
         assert "by_hand" in axes.get_title(loc="left")

@@ -144,9 +144,9 @@ def half_node() -> Topology:
 
 def build(case: Case) -> Schedule:
     """The schedule of a case, verified before a control changes it."""
+    from blinksim.answers.synthesize import synthesize
     from blinksim.execution.emulation.lanes import lanes_apart
     from blinksim.schedule.verify import verify
-    from blinksim.synthesis import synthesize
 
     machine, collective = machine_of(case), Collective(case.collective)
     options: dict[str, Any] = {"channels": case.channels} if case.channels else {}

@@ -44,10 +44,10 @@ def seen_lines(log: str) -> list[str]:
 def make(folder: Path, gpus: int) -> None:
     """Graph files of chains and rings for the first GPUs of a DGX-1V, each with what the export promises."""
     from blinksim import machines
+    from blinksim.answers.synthesize import synthesize
     from blinksim.cli.main import run
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.synthesis import synthesize
 
     folder.mkdir(parents=True, exist_ok=True)
     part = machines.load(MACHINE, rates="nccl").select([f"gpu{i}" for i in range(gpus)])

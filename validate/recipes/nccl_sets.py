@@ -37,9 +37,9 @@ ROUNDS_BYTES, MOST_ROUNDS, REPEATS = 1 << 31, 200, 7
 def make(folder: Path) -> None:
     """One folder for every tenant, collective and number of chains."""
     from blinksim import machines
+    from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.nccl.export.graph_set import export
-    from blinksim.synthesis import synthesize
 
     whole = machines.load("dgx1-v100", rates="nccl")
     for case, _ in tenants():

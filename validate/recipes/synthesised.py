@@ -50,8 +50,8 @@ def questions(gpus: int) -> list[tuple[str, str, dict[str, Any], str, str]]:
 def make(folder: Path, gpus: int) -> None:
     """Synthesizes, verifies and writes the schedules."""
     from blinksim import machines
+    from blinksim.answers.synthesize import synthesize
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.synthesis import synthesize
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, machine, part, collective, algorithm in questions(gpus):

@@ -2,7 +2,7 @@
 
 Hockney's model fitted to what nccl-tests measured: the time of the rings that NCCL runs is a sum of terms in proportion
 to the alpha (latency and overhead) and the beta (seconds per byte) of the classes that they cross, and these factors
-are what is fitted (`blinksim.study.robust`). A class that no measurement depends on keeps what it had.
+are what is fitted (`blinksim.answers.logs.robust`). A class that no measurement depends on keeps what it had.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blinksim.answers.logs.log_members import members_of
+from blinksim.answers.logs.ring_model import RingModel
+from blinksim.answers.logs.robust import Floats, RobustFit, fit
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.nccl.logs import tests_log
-from blinksim.study.logs import members_of
-from blinksim.study.ring_model import RingModel
-from blinksim.study.robust import Floats, RobustFit, fit
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
 from blinksim.algorithms.registry import algorithm
+from blinksim.answers.logs.expectation import Expectation, Expected
+from blinksim.answers.project import build, contest
 from blinksim.bounds.bound_result import Bound
-from blinksim.choose import build, contest
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
-from blinksim.study.expectation import Expectation, Expected
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError
-from blinksim.study.plot_style import COLOURS, MARKERS, figure
+from blinksim.plots.style import COLOURS, MARKERS, figure
 from blinksim.units import format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.study.sweep import Sweep
+    from blinksim.answers.sweeps.sweep import Sweep
 
 _NAMES = {
     "algbw_GBps": "algbw (GB/s)",

@@ -15,12 +15,12 @@ from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from blinksim.answers.logs.expectation import Expectation, Expected
+from blinksim.answers.logs.log_members import check_members
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.nccl.logs import tests_log
-from blinksim.study.expectation import Expectation, Expected
-from blinksim.study.logs import check_members
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:

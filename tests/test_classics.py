@@ -6,13 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from classics import classics
 
 from blinksim.cli.main import run
 from blinksim.formats.schedule_json import read_schedule
 from blinksim.schedule.loads import rate
-from blinksim.study.classics import classics
 
-FOLDER = Path(__file__).resolve().parents[2] / "schedules"
+FOLDER = Path(__file__).resolve().parents[1] / "schedules"
+
 CLASSICS = {classic.name: classic for classic in classics()}
 GB = 10**9
 

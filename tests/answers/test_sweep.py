@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 import blinksim as bs
+from blinksim.answers.sweeps import pool
+from blinksim.answers.sweeps.axes import Axis, Case, expand
+from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
-from blinksim.study import pool
-from blinksim.study.cases import Axis, Case, expand
-from blinksim.study.sweep import sweep
 
 MIB = 2**20
 RING4 = "ring:4@25GB/s"
@@ -145,15 +145,15 @@ def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
 
 
 def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = sys.modules["blinksim.study.sweep"].contest
+    true = sys.modules["blinksim.answers.sweeps.sweep"].contest
 
     def breaks_at_two(topology, *rest, **options):  # type: ignore[no-untyped-def]
         if topology.ranks == 2:
             raise ZeroDivisionError("made up")
         return true(topology, *rest, **options)
 
-    monkeypatch.setattr(sys.modules["blinksim.study.sweep"], "contest", breaks_at_two)
-    found = sys.modules["blinksim.study.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
+    monkeypatch.setattr(sys.modules["blinksim.answers.sweeps.sweep"], "contest", breaks_at_two)
+    found = sys.modules["blinksim.answers.sweeps.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
     assert [row["reason"] for row in found.rows] == ["unexpected ZeroDivisionError: made up", ""]
 
 
@@ -180,7 +180,7 @@ def test_what_nccl_would_choose_is_its_own_answer() -> None:
     found = sweep("dgx1-v100", "allreduce", ["256MiB"], ["members=0-7;0,1,2,3,4,7"], **arguments)
     assert [row["model"] for row in found.rows] == ["nccl-tuner", "alpha-beta"] * 2
     whole = bs.load("dgx1-v100", rates="nccl")
-    from blinksim.study.nccl import choice, predict_with
+    from blinksim.answers.nccl_choice import choice, predict_with
 
     alone = choice(predict_with(whole), whole, bs.Collective("allreduce"), 256 * MIB)
     assert found.rows[0]["time_s"] == alone.time_s

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from blinksim import __version__, machines
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.algorithms.registry import candidates
-from blinksim.choose import SCHEDULE_MODELS, Projection, contest, project_preset
+from blinksim.answers.project import SCHEDULE_MODELS, Projection, contest, project_preset
+from blinksim.answers.sweeps import pool
+from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
+from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
-from blinksim.study import pool
-from blinksim.study.cases import Axis, Case, axes, expand
-from blinksim.study.journal import Journal, Rows
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, parse_size
 
@@ -35,7 +35,7 @@ MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck")
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_reason")
 _BOUND_WORK = " bound"
-# What NCCL would choose, by its own model (`blinksim.study.nccl`); load the machine at the rates nccl.
+# What NCCL would choose, by its own model (`blinksim.answers.nccl_choice`); load the machine at the rates nccl.
 NCCL = "nccl"
 
 
@@ -113,13 +113,13 @@ def sweep(
 
     machine: anything that `blinksim.load` takes, or one node as a topology. sizes: bytes, or text. vary: axes by name,
     such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"], "edit": ["none", "without gpu0-gpu3"]}``, or as
-    text (`blinksim.study.cases.Axis.parse`). algorithms: names of the registry; ``best`` is the quickest that needs no
-    solver, ``all`` all of those, ``nccl`` what NCCL would choose by its own model (best asked with a base at the rates
-    ``nccl``). model: ``alpha-beta``, ``simulate`` or the name of a projection preset. bounds: adds
-    the best rate that is possible (of allreduce beyond 8,192 ranks: in two phases). base: what all cases have in
-    common. workers: processes of this machine (scripts then need an ``if __name__ == "__main__":``); cluster: address
-    of a dask scheduler instead. journal: a file that keeps finished work; the same call goes on from it after a kill.
-    report: called with the pieces of work done and the pieces in all.
+    text (`blinksim.answers.sweeps.axes.Axis.parse`). algorithms: names of the registry; ``best`` is the quickest that
+    needs no solver, ``all`` all of those, ``nccl`` what NCCL would choose by its own model (best asked with a base at
+    the rates ``nccl``). model: ``alpha-beta``, ``simulate`` or the name of a projection preset. bounds: adds the best
+    rate that is possible (of allreduce beyond 8,192 ranks: in two phases). base: what all cases have in common.
+    workers: processes of this machine (scripts then need an ``if __name__ == "__main__":``); cluster: address of a dask
+    scheduler instead. journal: a file that keeps finished work; the same call goes on from it after a kill. report:
+    called with the pieces of work done and the pieces in all.
 
     Raises `InputError` for what cannot be right at any point (names, values, a scheduler that does not answer); points
     that have no answer are rows with a reason.
@@ -247,7 +247,7 @@ def _timed(task: Task) -> Rows:
 
 
 def _chosen_by_nccl(task: Task) -> Rows:
-    from blinksim.study.nccl import choice, predict_with
+    from blinksim.answers.nccl_choice import choice, predict_with
 
     whole = task.case.whole(task.node)
     prediction = predict_with(whole, task.case.select(task.node).members)

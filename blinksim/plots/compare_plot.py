@@ -1,35 +1,16 @@
-"""Pictures: consistent, with units, readable without colour. Each function returns a matplotlib Figure."""
+"""A comparison as a picture: algbw against size, a line per algorithm."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.study.plot_style import COLOURS, FORMATS, MARKERS, check, figure, save
-from blinksim.study.plot_sweep import sweep
-from blinksim.study.plot_topology import topology
-from blinksim.study.plot_trees import trees
-from blinksim.study.timeline_plots import gantt, utilisation
+from blinksim.plots.style import COLOURS, MARKERS, figure
 from blinksim.units import format_size, format_size_about
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from blinksim.study.compare import Comparison
-
-__all__ = [
-    "COLOURS",
-    "FORMATS",
-    "MARKERS",
-    "check",
-    "compare",
-    "figure",
-    "gantt",
-    "save",
-    "sweep",
-    "topology",
-    "trees",
-    "utilisation",
-]
+    from blinksim.answers.compare import Comparison
 
 
 def compare(comparison: Comparison, most: int = 8) -> Figure:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from nccl_tests_logs import Point, text
 
+from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
+from blinksim.answers.logs.ring_model import RingModel, ring_schedule
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -16,8 +18,6 @@ from blinksim.machines import load
 from blinksim.nccl.logs.tests_log import Run, read
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
-from blinksim.study.diagnose import Diagnosis, diagnose, small_times
-from blinksim.study.ring_model import RingModel, ring_schedule
 
 TESTS = Path(__file__).resolve().parents[1]
 SIZES = [2**power for power in range(10, 31)]

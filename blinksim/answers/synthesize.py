@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.choose import build
+from blinksim.answers.project import build
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Shown
 from blinksim.schedule.loads import rate

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from blinksim.answers.logs.ring_model import RingModel
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective
@@ -18,7 +19,6 @@ from blinksim.nccl.files.graph_file import GraphFile
 from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
-from blinksim.study.ring_model import RingModel
 from blinksim.topology.graph import Topology
 
 

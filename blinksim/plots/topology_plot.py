@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
 from blinksim.errors import InputError
-from blinksim.study.plot_style import COLOURS, figure
+from blinksim.plots.style import COLOURS, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blinksim.study.robust import Floats, fit, student_quantile
+from blinksim.answers.logs.robust import Floats, fit, student_quantile
 
 SIZES = np.array([2.0**k for k in range(10, 31)] * 2)
 TRUE = np.array([20e-6, 5e-12])

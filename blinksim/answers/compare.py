@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from blinksim.choose import Contest, Projection, contest
+from blinksim.answers.project import Contest, Projection, contest
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
@@ -97,8 +97,9 @@ def compare(
 ) -> Comparison:
     """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
 
-    report: told what is being done, for work that takes long. others: what models without a schedule answer for a
-    size, by name, such as what NCCL would choose (`blinksim.study.nccl.choice`). model: ``alpha-beta`` or ``simulate``.
+    report: told what is being done, for work that takes long. others: what models without a schedule answer for a size,
+    by name, such as what NCCL would choose (`blinksim.answers.nccl_choice.choice`). model: ``alpha-beta`` or
+    ``simulate``.
 
     Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
     """

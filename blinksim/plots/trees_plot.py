@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
-from blinksim.study.plot_style import COLOURS
-from blinksim.study.plot_topology import bare, devices, layout, pairs
+from blinksim.plots.style import COLOURS
+from blinksim.plots.topology_plot import bare, devices, layout, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from blinksim.choose import Projection
+from blinksim.answers.project import Projection
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError

@@ -1,6 +1,6 @@
 """The schedules that ship in schedules/: the source documents' machines with their best schedules, by one command.
 
-    python -m blinksim.study.classics schedules
+    python schedules/classics.py schedules
 
 Blink's figure 1 (rings n/2b, trees n/3b), the DGX-1 with P100 and V100 for 2 to 8 GPUs (Blink, section 3.2), Blink+'s
 tenants, MXNet's multi-trees on p3.16xlarge, and one Aurora node.
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from blinksim import machines
+from blinksim.answers.synthesize import Synthesis, synthesize
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.schedule_json import write_schedule
-from blinksim.synthesis import Synthesis, synthesize
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from blinksim import machines
+from blinksim.answers import compare as comparison
+from blinksim.answers import nccl_choice as study
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.nccl.files import topo_read
-from blinksim.study import compare as comparison
-from blinksim.study import nccl as study
 
 TESTS = Path(__file__).resolve().parents[1]
 DUMPS = sorted((TESTS / "data" / "nccl_graph_dumps").glob("*.xml"))

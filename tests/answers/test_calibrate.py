@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from nccl_tests_logs import Point, text
 
 from blinksim.algorithms.registry import algorithm
-from blinksim.choose import build
+from blinksim.answers.logs.calibrate import Sample, Series, calibrate
+from blinksim.answers.logs.log_members import members_of
+from blinksim.answers.logs.ring_model import RingModel
+from blinksim.answers.project import build
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.machines import load
 from blinksim.nccl.logs.tests_log import read
 from blinksim.schedule.loads import rate
-from blinksim.study.calibrate import Sample, Series, calibrate
-from blinksim.study.logs import members_of
-from blinksim.study.ring_model import RingModel
 from blinksim.topology.graph import Topology
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.study.plot_style import COLOURS, figure
+from blinksim.plots.style import COLOURS, figure
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:

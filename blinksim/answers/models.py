@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from blinksim.choose import SCHEDULE_MODELS, Projection, contest
+from blinksim.answers.project import SCHEDULE_MODELS, Projection, contest
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.topology.graph import Topology
@@ -85,9 +85,10 @@ def across_models(
 ) -> Models:
     """Times the named algorithms by each model at `sizes` bytes on a selected topology.
 
-    models: of `MODELS`. tuner: everything that NCCL could choose for a size (`blinksim.study.nccl.projections`), of
-    which the best protocol counts; needed for the model ``nccl-tuner``. report: told what is being done.
-    Raises `InputError` for unknown names, and `InfeasibleError` if no model has an answer.
+    models: of `MODELS`. tuner: everything that NCCL could choose for a size
+    (`blinksim.answers.nccl_choice.projections`), of which the best protocol counts; needed for the model
+    ``nccl-tuner``. report: told what is being done. Raises `InputError` for unknown names, and `InfeasibleError` if no
+    model has an answer.
     """
     chosen = Collective.parse(collective) if isinstance(collective, str) else collective
     ordered = tuple(sorted(set(sizes)))

@@ -8,11 +8,11 @@ from itertools import combinations
 
 import pytest
 
+from blinksim.answers.place import place
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import load
-from blinksim.study.place import place
 
 GB = 10**9
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from blinksim.answers.advise import WORTH, Advice, advise
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -11,7 +12,6 @@ from blinksim.machines import load
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
-from blinksim.study.advise import WORTH, Advice, advise
 from blinksim.topology.graph import Topology
 
 SIX = [f"gpu{number}" for number in (0, 1, 2, 3, 4, 7)]

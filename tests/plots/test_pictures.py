@@ -8,12 +8,12 @@ import pytest
 from matplotlib.colors import to_hex
 
 import blinksim as bs
+from blinksim import plots
+from blinksim.answers.sweeps.axes import Case
+from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
-from blinksim.study import plots
-from blinksim.study.cases import Case
-from blinksim.study.plot_topology import layout
-from blinksim.study.sweep import sweep
+from blinksim.plots.topology_plot import layout
 
 ORANGE = "#D55E00"
 

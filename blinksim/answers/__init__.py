@@ -1,0 +1,1 @@
+"""What the tool answers: projections, comparisons, schedules, sweeps, advice."""

@@ -1,0 +1,1 @@
+"""What-if studies over edits, nodes, sizes and algorithms."""

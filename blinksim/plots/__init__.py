@@ -1,0 +1,25 @@
+"""Pictures: consistent, with units, readable without colour. Each function returns a matplotlib Figure."""
+
+from __future__ import annotations
+
+from blinksim.plots.compare_plot import compare
+from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, save
+from blinksim.plots.sweep_plot import sweep
+from blinksim.plots.timeline_plot import gantt, utilisation
+from blinksim.plots.topology_plot import topology
+from blinksim.plots.trees_plot import trees
+
+__all__ = [
+    "COLOURS",
+    "FORMATS",
+    "MARKERS",
+    "check",
+    "compare",
+    "figure",
+    "gantt",
+    "save",
+    "sweep",
+    "topology",
+    "trees",
+    "utilisation",
+]

@@ -1,1 +1,0 @@
-"""Comparisons, sweeps and plots."""
