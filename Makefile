@@ -63,8 +63,9 @@ demo: $(BARE)  ## how fast is allreduce on three machines: a DGX-1V, 16 Aurora n
 
 .PHONY: lint
 lint: $(STAMP)  ## ruff, and mypy --strict
-	@echo 'ruff check'
+	@echo 'ruff check, ruff format --check'
 	@$(BIN)/python -m ruff check --quiet .
+	@$(BIN)/python -m ruff format --check --quiet .
 	@echo 'mypy --strict blinksim'
 	@$(BIN)/python -m mypy --no-error-summary
 

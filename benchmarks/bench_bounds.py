@@ -104,8 +104,12 @@ def main() -> None:
             show(f"allgather, {gpus} A100, one slow link", times, answer, aims[1])
             growth["one slow link"][gpus] = statistics.median(times)
     for name, nodes, collective in (
-        ("dgx1-v100", 1, allreduce), ("dgx1-v100", 1, Collective("alltoall")), ("dgx-a100", 2, allreduce),
-        ("dgx-a100", 16, allreduce), ("dgx-a100", 4, Collective("alltoall")), ("mi250", 2, allreduce),
+        ("dgx1-v100", 1, allreduce),
+        ("dgx1-v100", 1, Collective("alltoall")),
+        ("dgx-a100", 2, allreduce),
+        ("dgx-a100", 16, allreduce),
+        ("dgx-a100", 4, Collective("alltoall")),
+        ("mi250", 2, allreduce),
     ):
         machine = load(name, nodes=nodes).select()
         times, answer = timed(lambda whole=machine, what=collective: bound(whole, what), runs)

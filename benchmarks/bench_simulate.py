@@ -140,20 +140,25 @@ def main() -> None:
         count = int((graph.send >= 0).sum()) * pieces
         turns = schedule.form == "forest"
         if engine == "events":
+
             def run() -> events.Run:
                 return events.fifo(work, pieces, turns=turns, record=False)
         elif engine == "rounds":
+
             def run() -> events.Run:
                 return rounds.in_rounds(work, pieces)[0]
         elif engine == "steps":
+
             def run() -> events.Run:
                 return rounds.in_steps(work, pieces, check=False)[0]
         else:
+
             def run() -> events.Run:
                 service = "static" if engine == "tail" else "fifo"
                 fresh = timed(graph, 1 << 28, pieces, Options())
                 found = outcome(graph, fresh, pieces, service=service)
                 return events.Run(found.finish)
+
         before = memory()
         run()
         spent = best(options.runs, run)

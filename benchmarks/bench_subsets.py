@@ -25,14 +25,23 @@ from blinksim.topology.graph import Topology
 
 MACHINES = ("dgx1-p100", "dgx1-v100")
 CASES = (
-    ("chains", "allreduce"), ("rings", "allreduce"), ("blink_hierarchical", "allreduce"), ("blink", "allreduce"),
-    ("blink", "broadcast"), ("blink", "allgather"), ("blinkplus", "allreduce"), ("blinkplus", "broadcast"),
+    ("chains", "allreduce"),
+    ("rings", "allreduce"),
+    ("blink_hierarchical", "allreduce"),
+    ("blink", "allreduce"),
+    ("blink", "broadcast"),
+    ("blink", "allgather"),
+    ("blinkplus", "allreduce"),
+    ("blinkplus", "broadcast"),
 )
 # Subsets that reach their bound, of so many: what must come out.
 EXPECTED = {
-    ("dgx1-p100", "chains", "allreduce"): (197, 197), ("dgx1-v100", "chains", "allreduce"): (186, 197),
-    ("dgx1-p100", "blink", "allreduce"): (197, 197), ("dgx1-v100", "blink", "allreduce"): (197, 197),
-    ("dgx1-p100", "blink", "broadcast"): (197, 197), ("dgx1-v100", "blink", "broadcast"): (197, 197),
+    ("dgx1-p100", "chains", "allreduce"): (197, 197),
+    ("dgx1-v100", "chains", "allreduce"): (186, 197),
+    ("dgx1-p100", "blink", "allreduce"): (197, 197),
+    ("dgx1-v100", "blink", "allreduce"): (197, 197),
+    ("dgx1-p100", "blink", "broadcast"): (197, 197),
+    ("dgx1-v100", "blink", "broadcast"): (197, 197),
 }
 
 

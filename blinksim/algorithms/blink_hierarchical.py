@@ -171,7 +171,9 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
         inside = set(owners)
         price = {
             (a, b): 1 / min(hops.capacity[r] / t for r, t in hops.loads[a, b])
-            for a in owners for b in hops.both[a] if b in inside
+            for a in owners
+            for b in hops.both[a]
+            if b in inside
         }
         tree = cheapest_tree(price, owners[0], owners, directed=False)
         if tree is None:
@@ -212,8 +214,13 @@ def _add(builder: Builder, hops: Hops, groups: Groups, chunk: _Chunk, number: in
     def send(arcs: Sequence[Arc], op: int, step: int) -> None:
         if arcs:
             builder.add_sends(
-                chunk=number, src=[a for a, _ in arcs], dst=[b for _, b in arcs], op=op, step=step,
-                route=[builder.add_route(hops.routes[arc]) for arc in arcs], channel=channel,
+                chunk=number,
+                src=[a for a, _ in arcs],
+                dst=[b for _, b in arcs],
+                op=op,
+                step=step,
+                route=[builder.add_route(hops.routes[arc]) for arc in arcs],
+                channel=channel,
             )
 
     step = 0

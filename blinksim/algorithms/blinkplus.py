@@ -85,7 +85,8 @@ def idle_helpers(topology: Topology) -> tuple[str, ...]:
     return tuple(
         device.name
         for device in topology.devices
-        if device.kind in ("gpu", "tile") and device.name not in members
+        if device.kind in ("gpu", "tile")
+        and device.name not in members
         and ({"reduce", "multicast"} <= device.can or ("forward" in device.can and topology.ranks == 2))
     )
 

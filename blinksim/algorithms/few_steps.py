@@ -264,4 +264,3 @@ def _ends(name: str, start: int, target: int) -> tuple[int, int]:
             return start, target
         case _:
             return -1, -1
-

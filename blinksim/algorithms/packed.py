@@ -112,9 +112,7 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
     return 1 - achieved / bound.rate
 
 
-def _from_hosts(
-    topology: Topology, collective: Collective, bound: BoundResult
-) -> tuple[Schedule | None, Fraction]:
+def _from_hosts(topology: Topology, collective: Collective, bound: BoundResult) -> tuple[Schedule | None, Fraction]:
     """The schedule from packings of single hosts, where the machine is a cluster of such, and its gap."""
     from blinksim.algorithms.building.host_trees import add_host_trees
 
@@ -132,7 +130,12 @@ class _Builder:
     """One collective on one topology, with what several ways of building need."""
 
     def __init__(
-        self, topology: Topology, collective: Collective, bound: BoundResult, trees: int | None, seed: int,
+        self,
+        topology: Topology,
+        collective: Collective,
+        bound: BoundResult,
+        trees: int | None,
+        seed: int,
         progress: Progress,
     ) -> None:
         self.topology, self.collective, self.bound, self.trees = topology, collective, bound, trees
@@ -174,8 +177,12 @@ class _Builder:
         forest = self._best([self._forest(net, weights, spanned) for spanned in self.vertex_sets])
         total = sum(tree.amount for tree in forest.trees)
         return [
-            _branches(tree.root, Fraction(tree.amount, total), [(a, b, self._links(path)) for a, b, path in tree.edges],
-                      turned)
+            _branches(
+                tree.root,
+                Fraction(tree.amount, total),
+                [(a, b, self._links(path)) for a, b, path in tree.edges],
+                turned,
+            )
             for tree in forest.trees
         ]
 
@@ -184,8 +191,9 @@ class _Builder:
         frozen = self._frozen(net, weights, spanned)
         arcs = _arcs(net, frozen.capacity, spanned)
         if self.trees is not None:
-            return pack_shares(arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed,
-                               progress=self.progress)
+            return pack_shares(
+                arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed, progress=self.progress
+            )
         return pack_forest(arcs, frozen.rates, seed=self.seed, progress=self.progress)
 
     def _frozen(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Frozen:
@@ -195,8 +203,10 @@ class _Builder:
         if self.fixed and net.passes_on():
             rate = self._cut_rate(net, weights)
             known = {value: Fraction(value) for value in set(net.capacity.tolist())}
-            return Frozen({v: rate * weight for v, weight in weights.items()},
-                          tuple(known[value] for value in net.capacity.tolist()))
+            return Frozen(
+                {v: rate * weight for v, weight in weights.items()},
+                tuple(known[value] for value in net.capacity.tolist()),
+            )
         best = self.bound.rate / net.unit
         if self.collective.name == "allreduce":
             best = self._cut_rate(net, weights) * sum(weights.values())
@@ -301,8 +311,9 @@ class _Builder:
             frozen = freeze(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
             weights = dict.fromkeys(self.net.members.tolist(), 1)
             frozen = frozen or even_split(net, self.shared, weights, both=True)
-            down = pack_forest(_arcs(net, frozen.capacity, spanned), frozen.rates, seed=self.seed,
-                               progress=self.progress)
+            down = pack_forest(
+                _arcs(net, frozen.capacity, spanned), frozen.rates, seed=self.seed, progress=self.progress
+            )
             if frozen.back is None:
                 trees = self._mirrored(down)
             else:

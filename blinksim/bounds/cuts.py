@@ -68,8 +68,9 @@ class _Search:
         self.side = np.ones(self.net.vertices, dtype=bool)
         self.side[sinks[first]] = False
 
-    def flow(self, sink: int, vertices: Array | None = None, arcs: Array | None = None,
-             place: Array | None = None) -> Flow:
+    def flow(
+        self, sink: int, vertices: Array | None = None, arcs: Array | None = None, place: Array | None = None
+    ) -> Flow:
         """The flow into `sink` at the present ratio, in the whole network or in a piece of it."""
         p, q = self.ratio.numerator, self.ratio.denominator
         net, served, out, weight = self.net, self.served, self.out, self.weight

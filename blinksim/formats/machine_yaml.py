@@ -258,9 +258,7 @@ class _Body:
         try:
             if len(set(ports)) < len(ports):
                 raise InputError("the fabric names a port twice; each port has one link")
-            return Fabric(
-                shape, ports, link_class.name, rate, lanes, latency, overhead, planes, leaf_nodes, over
-            )
+            return Fabric(shape, ports, link_class.name, rate, lanes, latency, overhead, planes, leaf_nodes, over)
         except InputError as error:
             raise entry.error(str(error)) from None
 

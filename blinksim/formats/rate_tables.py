@@ -1,10 +1,10 @@
 """Tables of link rates in YAML: what ``--rates FILE`` reads and what a calibration writes.
 
-    name: measured-2024-05
-    machine: dgx1-v100            # optional: refuse the table for any other machine
-    source: nccl-tests on our second box
-    classes:
-      nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
+name: measured-2024-05
+machine: dgx1-v100            # optional: refuse the table for any other machine
+source: nccl-tests on our second box
+classes:
+  nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
 """
 
 from __future__ import annotations

@@ -31,8 +31,15 @@ class Digraph:
         self.members = list(members)
 
     @classmethod
-    def of(cls, count: int, tail: Array, head: Array, capacity: Sequence[int], roots: Mapping[int, int],
-           members: Sequence[int]) -> Digraph:
+    def of(
+        cls,
+        count: int,
+        tail: Array,
+        head: Array,
+        capacity: Sequence[int],
+        roots: Mapping[int, int],
+        members: Sequence[int],
+    ) -> Digraph:
         """From arc arrays; parallel arcs are added up."""
         out: list[dict[int, int]] = [{} for _ in range(count)]
         for a, b, c in zip(tail.tolist(), head.tolist(), capacity, strict=True):

@@ -17,9 +17,7 @@ Array = NDArray[np.int64]
 class Flow:
     """One maximum flow and its cut. value: of the flow. Vertices of the side of the source: `side`."""
 
-    def __init__(
-        self, vertices: int, tail: Array, head: Array, capacity: Array, source: int, sink: int
-    ) -> None:
+    def __init__(self, vertices: int, tail: Array, head: Array, capacity: Array, source: int, sink: int) -> None:
         """Solves at once; `capacity` in whole units, one per arc, guarded against overflow by the caller."""
         self._vertices = vertices
         self._solver = SimpleMaxFlow()
@@ -34,7 +32,6 @@ class Flow:
         inside = np.zeros(self._vertices, dtype=bool)
         inside[self._solver.get_source_side_min_cut()] = True
         return inside
-
 
     def carried(self) -> Array:
         """What every arc carries, in the order in which the arcs were given."""

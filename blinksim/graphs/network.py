@@ -56,8 +56,16 @@ class Network:
     def reversed(self) -> Network:
         """The network with every arc turned round."""
         return Network(
-            self.head, self.tail, self.capacity, self.unit, self.members, self.host, self.out_half, self.in_half,
-            self.limits, not self.turned,
+            self.head,
+            self.tail,
+            self.capacity,
+            self.unit,
+            self.members,
+            self.host,
+            self.out_half,
+            self.in_half,
+            self.limits,
+            not self.turned,
         )
 
     @cached_property

@@ -49,7 +49,10 @@ def resources(topology: Topology, net: Network) -> list[Resource]:
 
 
 def capacity_rows(
-    program: Program, shared: Sequence[Resource], same: Alike, load: Callable[[int], list[tuple[int, float]]],
+    program: Program,
+    shared: Sequence[Resource],
+    same: Alike,
+    load: Callable[[int], list[tuple[int, float]]],
     scale: float,
 ) -> list[list[int]]:
     """One row per orbit of resources: what `load` gives for an arc, summed over its uses, fits the capacity.

@@ -6,4 +6,3 @@ from blinksim.simulation.simulator import simulate
 from blinksim.simulation.timeline import Timeline
 
 __all__ = ["Timeline", "simulate"]
-

@@ -31,9 +31,7 @@ def dump(data: dict[str, Any]) -> str:
 
 def _flow(value: Any) -> str:
     # Wide enough for every line: only single lines can be put together as above.
-    text = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, default_flow_style=True, width=2**30, allow_unicode=True
-    )
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=True, width=2**30, allow_unicode=True)
     return str(text).strip()
 
 

@@ -62,9 +62,7 @@ def without(topology: Topology, *targets: str) -> Topology:
         topology = replace(
             topology,
             devices=tuple(d for d in topology.devices if d.name not in gone),
-            links=tuple(
-                x for x in topology.links if x.key not in keys and x.src not in gone and x.dst not in gone
-            ),
+            links=tuple(x for x in topology.links if x.key not in keys and x.src not in gone and x.dst not in gone),
             members=tuple(name for name in topology.members if name not in gone),
             relays=tuple(name for name in topology.relays if name not in gone),
             fabric=_fabric_without(topology.fabric, gone),

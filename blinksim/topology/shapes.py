@@ -222,9 +222,7 @@ def fully_connected(
 def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
     """GPUs around one switch that only forwards; `latency` is that of each of the two links on a path."""
     _check("switch", (gpus,), gpus + 1 if gpus > 1 else gpus, 2 * gpus)
-    links = [
-        link for i in range(gpus) for link in _duplex(f"gpu{i}", "switch", "nvlink", bandwidth, latency, overhead)
-    ]
+    links = [link for i in range(gpus) for link in _duplex(f"gpu{i}", "switch", "nvlink", bandwidth, latency, overhead)]
     return Topology(
         f"switch:{gpus}",
         (*(Device(f"gpu{i}", "gpu") for i in range(gpus)), Device("switch", "switch")),

@@ -32,8 +32,11 @@ CASES = [
     (subset, name, column)
     for subset in connected()
     for name, column in (
-        ("allreduce", "allreduce_tree_bound"), ("broadcast", "broadcast_bound_links"),
-        ("reduce", "broadcast_bound_links"), ("allgather", "allgather_bound"), ("reducescatter", "allgather_bound"),
+        ("allreduce", "allreduce_tree_bound"),
+        ("broadcast", "broadcast_bound_links"),
+        ("reduce", "broadcast_bound_links"),
+        ("allgather", "allgather_bound"),
+        ("reducescatter", "allgather_bound"),
     )
     # Larger ones take seconds each: benchmarks/bench_subsets.py has them all.
     if subset.topology().ranks <= {"allgather": 4 if subset.machine == "DGX-1V" else 5, "reducescatter": 3}.get(name, 7)
@@ -156,13 +159,20 @@ def test_eight_gpus_of_a_dgx1p_take_four_chunks_and_three_steps() -> None:
     assert {schedule.share(chunk) for chunk in range(4)} == {Fraction(1, 4)}
     assert rate(schedule) == 2 * 20 * GB
     # Phase 1 keeps all arcs inside the groups equally busy, phase 2 those between partners.
-    inside = [load for link, load in zip(schedule.topology.links, link_loads(schedule), strict=True)
-              if abs(int(link.src[3:]) - int(link.dst[3:])) != 4]
+    inside = [
+        load
+        for link, load in zip(schedule.topology.links, link_loads(schedule), strict=True)
+        if abs(int(link.src[3:]) - int(link.dst[3:])) != 4
+    ]
     assert set(inside) == {Fraction(1, 2)}
 
 
 HIERARCHICAL = {
-    "0-1-2-3": 2, "0-1-2-4-5-6": Fraction(3, 2), "0-1-2-3-4-5-6": Fraction(3, 2), "0-1-2-3-4": 1, "0-1-2-4-5": 1,
+    "0-1-2-3": 2,
+    "0-1-2-4-5-6": Fraction(3, 2),
+    "0-1-2-3-4-5-6": Fraction(3, 2),
+    "0-1-2-3-4": 1,
+    "0-1-2-4-5": 1,
 }
 
 

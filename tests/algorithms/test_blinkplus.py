@@ -61,7 +61,9 @@ def test_the_chains_that_the_report_names() -> None:
     # The data of 0-3 is split 2:1:1 over the double link and two helpers (section 4.2).
     split = {tree.words: tree.share for tree in trees_of(blinkplus.build(tenant((0, 3), range(4)), ALLREDUCE))}
     assert split == {
-        "gpu0-gpu3": Fraction(1, 2), "gpu0-gpu1-gpu3": Fraction(1, 4), "gpu0-gpu2-gpu3": Fraction(1, 4),
+        "gpu0-gpu3": Fraction(1, 2),
+        "gpu0-gpu1-gpu3": Fraction(1, 4),
+        "gpu0-gpu2-gpu3": Fraction(1, 4),
     }
 
 
@@ -117,8 +119,13 @@ def test_relays_that_only_forward_carry_chains_of_pairs() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "expected"),
-    [((0, 1, 2), 5), ((0, 5, 6), 5), ((0, 1, 4, 6), Fraction(14, 3)), ((0, 1, 2, 4, 5, 7), 4),
-     ((0, 1, 2, 3, 4, 5, 6), Fraction(11, 3))],
+    [
+        ((0, 1, 2), 5),
+        ((0, 5, 6), 5),
+        ((0, 1, 4, 6), Fraction(14, 3)),
+        ((0, 1, 2, 4, 5, 7), 4),
+        ((0, 1, 2, 3, 4, 5, 6), Fraction(11, 3)),
+    ],
     ids=str,
 )
 def test_larger_tenants(gpus: tuple[int, ...], expected: Fraction) -> None:

@@ -44,8 +44,9 @@ def packed() -> list[tuple[str, str, int, Fraction, Fraction, int]]:
         assert verdict.ok, (str(subset), verdict)
         assert independent_check.check(schedule) == []
         lanes = independent_check.rate(schedule) / subset.lane
-        rows.append((subset.machine, subset.gpus, subset.size, lanes, subset.value("allreduce_tree_bound"),
-                     schedule.chunks))
+        rows.append(
+            (subset.machine, subset.gpus, subset.size, lanes, subset.value("allreduce_tree_bound"), schedule.chunks)
+        )
     return rows
 
 
@@ -177,7 +178,8 @@ def test_no_other_chains_in_three_channels_are_better(topology: Topology) -> Non
     joined = {(link.src, link.dst) for link in topology.links}
     names = topology.members
     paths = [
-        path for path in permutations(names)
+        path
+        for path in permutations(names)
         if path[0] < path[-1] and all({(a, b), (b, a)} <= joined for a, b in pairwise(path))
     ]
     if not paths:

@@ -52,7 +52,8 @@ def test_ring_rates_are_those_published() -> None:
             continue
         root = topology.ranks - 1
         for collective, column in (
-            (ALLREDUCE, "ring_allreduce"), (Collective("broadcast", root), "ring_broadcast"),
+            (ALLREDUCE, "ring_allreduce"),
+            (Collective("broadcast", root), "ring_broadcast"),
             (Collective("reduce", root), "ring_broadcast"),
         ):
             schedule = rings.build(topology, collective)

@@ -61,9 +61,7 @@ def slowed(machine: str, members: list[str] | None, change: Callable[[int, float
 
 
 def dgx1(folder: Path, points: list[Point]) -> Diagnosis:
-    return diagnose(
-        run_of(folder, "allreduce", 8, points), load("dgx1-v100").select(), load("dgx1-v100", rates="nccl")
-    )
+    return diagnose(run_of(folder, "allreduce", 8, points), load("dgx1-v100").select(), load("dgx1-v100", rates="nccl"))
 
 
 @pytest.mark.parametrize("start", [2**22, 2**25, 2**30])

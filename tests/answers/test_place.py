@@ -21,7 +21,8 @@ def test_the_two_quads_are_the_best_four_of_a_v100_machine() -> None:
     rows = place(load("dgx1-v100"), 4)
     assert len(rows) == 70
     assert [row.members for row in rows[:2]] == [
-        ("gpu0", "gpu1", "gpu2", "gpu3"), ("gpu4", "gpu5", "gpu6", "gpu7"),
+        ("gpu0", "gpu1", "gpu2", "gpu3"),
+        ("gpu4", "gpu5", "gpu6", "gpu7"),
     ]
     assert rows[0].rate == rows[1].rate == 75 * GB  # three lanes
     assert rows[2].rate is not None

@@ -67,7 +67,6 @@ def a100(nodes: int) -> Topology:
 def ring(count: int, rate: int = 10, *, bus: bool = False) -> Topology:
     """GPUs in a ring; with `bus`, each link is half duplex."""
     links = [
-        x for i in range(count)
-        for x in pair(f"gpu{i}", f"gpu{(i + 1) % count}", rate, bus=f"bus{i}" if bus else None)
+        x for i in range(count) for x in pair(f"gpu{i}", f"gpu{(i + 1) % count}", rate, bus=f"bus{i}" if bus else None)
     ]
     return Topology("ring", tuple(Device(f"gpu{i}", "gpu") for i in range(count)), tuple(links))

@@ -203,8 +203,11 @@ def test_idle_gpus_as_relays() -> None:
 
 def test_allreduce_with_relays_is_exact_by_lengths() -> None:
     machine = dgx1v()
-    result = checked(bound(machine.select(["gpu0", "gpu5"], ["gpu1", "gpu2", "gpu3", "gpu4", "gpu6", "gpu7"]),
-                           Collective("allreduce")))
+    result = checked(
+        bound(
+            machine.select(["gpu0", "gpu5"], ["gpu1", "gpu2", "gpu3", "gpu4", "gpu6", "gpu7"]), Collective("allreduce")
+        )
+    )
     assert (result.rate, result.headline.exact) == (150 * GB, True)
     six = [f"gpu{i}" for i in (0, 1, 2, 4, 5, 6)]
     result = checked(bound(machine.select(six, ["gpu3", "gpu7"]), Collective("allreduce")))

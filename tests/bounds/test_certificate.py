@@ -106,8 +106,7 @@ def corruptions(original: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_machine_must_be_the_one_that_was_measured() -> None:
     machine, collective = dgx1v(), Collective("allgather")
     entry = bound(machine, collective).headline
-    for edited in (machine.degrade("gpu0-gpu3", lanes=1),
-                   machine.without("gpu0-gpu1"), machine.without("gpu7")):
+    for edited in (machine.degrade("gpu0-gpu3", lanes=1), machine.without("gpu0-gpu1"), machine.without("gpu7")):
         assert entry.check(edited, collective)
     assert entry.check(machine, Collective("broadcast"))
     assert entry.check(machine, Collective("allreduce"))

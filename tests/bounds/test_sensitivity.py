@@ -51,7 +51,8 @@ def test_a_loss_that_cuts_a_gpu_off() -> None:
     chain = dgx1v().select(["gpu0", "gpu1", "gpu5"])
     rows = link_losses(chain, Collective("allreduce"))
     assert [(row.after, row.bottleneck) for row in rows] == [
-        (0, "not connected: gpu0 | gpu1 gpu5"), (0, "not connected: gpu0 gpu1 | gpu5"),
+        (0, "not connected: gpu0 | gpu1 gpu5"),
+        (0, "not connected: gpu0 gpu1 | gpu5"),
     ]
     assert rows[0].to_dict()["rate_exact"] == "0"
 

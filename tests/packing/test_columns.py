@@ -99,8 +99,12 @@ def test_whole_and_equal_choices_against_trying_all(seed: int) -> None:
 def test_groups_get_equal_rates() -> None:
     """Two groups share 3 and have 5 and 1 of their own: the second takes all that is shared, and both get 4."""
     shared, first, second = 0, 1, 2
-    columns = [Column(((0, 1),), ((shared, 1),), group=0), Column(((0, 2),), ((first, 1),), group=0),
-               Column(((1, 2),), ((shared, 1),), group=1), Column(((1, 3),), ((second, 1),), group=1)]
+    columns = [
+        Column(((0, 1),), ((shared, 1),), group=0),
+        Column(((0, 2),), ((first, 1),), group=0),
+        Column(((1, 2),), ((shared, 1),), group=1),
+        Column(((1, 3),), ((second, 1),), group=1),
+    ]
     mix = best_mix(columns, [3, 5, 1], groups=2)
     totals = [sum(r for c, r in zip(mix.columns, mix.rates, strict=True) if c.group == g) for g in (0, 1)]
     assert totals == [4, 4]

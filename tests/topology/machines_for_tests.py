@@ -30,6 +30,4 @@ def with_pcie(machine: Topology) -> Topology:
     devices = [Device(f"plx{i}", "pcie") for i in range(2)] + [Device(f"cpu{i}", "cpu") for i in range(2)]
     ends = [(f"gpu{i}", f"plx{i // 4}") for i in range(8)] + [("plx0", "cpu0"), ("plx1", "cpu1"), ("cpu0", "cpu1")]
     links = [Link(a, b, "pcie", Fraction(10**10), 1, 1e-6) for x, y in ends for a, b in ((x, y), (y, x))]
-    return Topology(
-        machine.name, (*machine.devices, *devices), (*machine.links, *links), collective_links=("nvlink",)
-    )
+    return Topology(machine.name, (*machine.devices, *devices), (*machine.links, *links), collective_links=("nvlink",))

@@ -22,9 +22,7 @@ def node(gpus: int = 2, nics: int = 2, *, symmetric: bool = True) -> Topology:
     """GPUs, all linked to a switch, and NICs there too; GPUs and NICs may be turned."""
     names = [f"gpu{i}" for i in range(gpus)] + ["sw"] + [f"nic{i}" for i in range(nics)]
     kinds = ["gpu"] * gpus + ["switch"] + ["nic"] * nics
-    links = [
-        Link(a, b, "pcie", G) for x in names if x != "sw" for a, b in ((x, "sw"), ("sw", x))
-    ]
+    links = [Link(a, b, "pcie", G) for x in names if x != "sw" for a, b in ((x, "sw"), ("sw", x))]
     turn_gpus = (*range(1, gpus), 0, *range(gpus, gpus + 1 + nics))
     turn_nics = (*range(gpus + 1), *(gpus + 1 + (i + 1) % nics for i in range(nics)))
     return Topology(

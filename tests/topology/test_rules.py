@@ -20,9 +20,7 @@ STAR = shapes.one_switch(4)
 
 
 def more(machine: Topology, *links: Link, devices: tuple[Device, ...] = ()) -> Topology:
-    return replace(
-        machine, devices=(*machine.devices, *devices), links=(*machine.links, *links), generators=()
-    )
+    return replace(machine, devices=(*machine.devices, *devices), links=(*machine.links, *links), generators=())
 
 
 def pair(a: str, b: str, kind: str, rate: Fraction = 25 * G, **rest) -> list[Link]:

@@ -23,7 +23,11 @@ from blinksim.topology.routes import Router
 
 
 def add_paths(
-    plan: ForestPlan, topology: Topology, collective: Collective, net: Network, shared: list[Resource],
+    plan: ForestPlan,
+    topology: Topology,
+    collective: Collective,
+    net: Network,
+    shared: list[Resource],
     bound: BoundResult,
 ) -> None:
     """The chunks and sends of `collective` (gather, scatter or alltoall) at the best rate found."""
@@ -121,8 +125,9 @@ def _rate(topology: Topology, routes: dict[tuple[int, int], tuple[int, ...]], bl
         for link in links:
             for resource in members[starts[link] : starts[link + 1]]:
                 blocks[resource] += 1
-    return min((rate / (count * block) for rate, count in zip(shared.rate, blocks, strict=True) if count),
-               default=Fraction(0))
+    return min(
+        (rate / (count * block) for rate, count in zip(shared.rate, blocks, strict=True) if count), default=Fraction(0)
+    )
 
 
 def _rests(topology: Topology, links: tuple[int, ...], members: set[int]) -> list[Edge]:

@@ -261,9 +261,7 @@ def _projected(task: Task, size: int) -> dict[str, Any]:
         node = replace(case, nodes=1).whole(task.node)
     except InputError:
         node = case.whole(task.node)
-    return _answer(
-        task, project_preset(node, task.collective, size, case.nodes, case.ranks_per_node, task.model)
-    )
+    return _answer(task, project_preset(node, task.collective, size, case.nodes, case.ranks_per_node, task.model))
 
 
 def _answer(task: Task, found: Projection) -> dict[str, Any]:

@@ -22,7 +22,11 @@ _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
 
 
 def certify(
-    topology: Topology, collective: Collective, net: Network, shared: Sequence[Resource], solution: Solution,
+    topology: Topology,
+    collective: Collective,
+    net: Network,
+    shared: Sequence[Resource],
+    solution: Solution,
     shares: Sequence[int] = (),
 ) -> tuple[Lengths, bool] | None:
     """The best exact bound from the duals, rounded to short fractions, and whether it agrees with the program.

@@ -166,8 +166,9 @@ def arborescence(cost: Matrix, root: int) -> int:
     return total
 
 
-def least_length(topology: Topology, collective: Collective, lengths: Mapping[str, Fraction],
-                 shares: Sequence[int] = ()) -> Fraction:
+def least_length(
+    topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
+) -> Fraction:
     """Length that any schedule uses per byte of size: shortest paths, or trees between members.
 
     Trees are in the shortest-path metric, as devices without a rank only pass bytes on.
@@ -214,8 +215,9 @@ class Lengths:
     kind = "lengths"
 
     @classmethod
-    def of(cls, topology: Topology, collective: Collective, lengths: Mapping[str, Fraction],
-           shares: Sequence[int] = ()) -> Lengths:
+    def of(
+        cls, topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
+    ) -> Lengths:
         """The certificate of `lengths`; raises `InputError` for unknown links, or lengths that prove nothing."""
         known = {link.name for link in topology.links}
         for name, length in lengths.items():

@@ -48,27 +48,33 @@ def certificate_from_dict(entry: Mapping[str, Any]) -> Certificate:
 
 
 def _cut(entry: Mapping[str, Any]) -> Cut:
-    return _stated(entry, Cut(
-        _names(entry["side"], "side"),
-        _counts([entry["ranks_inside"]], "ranks_inside")[0],
-        _exact(entry["capacity_exact"], "capacity_exact", 10**9),
-        _positive(_exact(entry["crossing_exact"], "crossing_exact"), "crossing_exact"),
-        _names(entry["links"], "links"),
-        _names(entry.get("limits", []), "limits"),
-        _counts(entry.get("shares", []), "shares"),
-    ))
+    return _stated(
+        entry,
+        Cut(
+            _names(entry["side"], "side"),
+            _counts([entry["ranks_inside"]], "ranks_inside")[0],
+            _exact(entry["capacity_exact"], "capacity_exact", 10**9),
+            _positive(_exact(entry["crossing_exact"], "crossing_exact"), "crossing_exact"),
+            _names(entry["links"], "links"),
+            _names(entry.get("limits", []), "limits"),
+            _counts(entry.get("shares", []), "shares"),
+        ),
+    )
 
 
 def _partition(entry: Mapping[str, Any]) -> Partition:
     if not isinstance(entry["parts"], list):
         raise InputError("certificate: parts is not a list")
-    return _stated(entry, Partition(
-        tuple(_names(group, "parts") for group in entry["parts"]),
-        _exact(entry["capacity_exact"], "capacity_exact", 10**9),
-        int(_positive(Fraction(*_counts([entry["messages"]], "messages")), "messages")),
-        _names(entry["links"], "links"),
-        _names(entry.get("limits", []), "limits"),
-    ))
+    return _stated(
+        entry,
+        Partition(
+            tuple(_names(group, "parts") for group in entry["parts"]),
+            _exact(entry["capacity_exact"], "capacity_exact", 10**9),
+            int(_positive(Fraction(*_counts([entry["messages"]], "messages")), "messages")),
+            _names(entry["links"], "links"),
+            _names(entry.get("limits", []), "limits"),
+        ),
+    )
 
 
 def _phases(entry: Mapping[str, Any]) -> Phases:
@@ -88,12 +94,15 @@ def _lengths(entry: Mapping[str, Any]) -> Lengths:
     lengths = entry["lengths"]
     if not isinstance(lengths, Mapping):
         raise InputError("certificate: lengths is not an object")
-    return _stated(entry, Lengths(
-        tuple(sorted((str(name), _exact(length, f"the length of {name}")) for name, length in lengths.items())),
-        _exact(entry["price_exact"], "price_exact", 10**9),
-        _positive(_exact(entry["distance_exact"], "distance_exact"), "distance_exact"),
-        _counts(entry.get("shares", []), "shares"),
-    ))
+    return _stated(
+        entry,
+        Lengths(
+            tuple(sorted((str(name), _exact(length, f"the length of {name}")) for name, length in lengths.items())),
+            _exact(entry["price_exact"], "price_exact", 10**9),
+            _positive(_exact(entry["distance_exact"], "distance_exact"), "distance_exact"),
+            _counts(entry.get("shares", []), "shares"),
+        ),
+    )
 
 
 def _positive(value: Fraction, what: str) -> Fraction:

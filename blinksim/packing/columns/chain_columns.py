@@ -103,8 +103,13 @@ def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
         arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
         cost = hops.cost(prices)
         total = {(a, b): cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs}
-        order = cheapest_order([(rank[a], rank[b]) for a, b in arcs], [total[arc] for arc in arcs], len(members),
-                               closed=closed, limits=limits)
+        order = cheapest_order(
+            [(rank[a], rank[b]) for a, b in arcs],
+            [total[arc] for arc in arcs],
+            len(members),
+            closed=closed,
+            limits=limits,
+        )
         if order is None:
             return []
         found = column(hops, order, closed=closed, both=both)
@@ -114,9 +119,7 @@ def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
     return price
 
 
-def cheapest_order(
-    arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits
-) -> Order | None:
+def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
     """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
     model = cp_model.CpModel()
     literals = [(a, b, model.new_bool_var("")) for a, b in arcs]

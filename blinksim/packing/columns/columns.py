@@ -87,7 +87,11 @@ Price = Callable[[Sequence[float], Sequence[float]], list[Column]]
 
 
 def best_mix(
-    columns: Sequence[Column], capacity: Sequence[int], *, groups: int = 1, price: Price | None = None,
+    columns: Sequence[Column],
+    capacity: Sequence[int],
+    *,
+    groups: int = 1,
+    price: Price | None = None,
     rounds: int = 200,
 ) -> Mix:
     """The columns and rates with the largest rate of every group, under the capacities.
@@ -227,8 +231,13 @@ def loads(chosen: Sequence[tuple[Column, Fraction]]) -> dict[int, Fraction]:
 
 
 def fewest(
-    mix: Mix, more: Sequence[Column], capacity: Sequence[int], *, rate: Fraction | None = None,
-    limits: Limits | None = None, cheapest: bool = False,
+    mix: Mix,
+    more: Sequence[Column],
+    capacity: Sequence[int],
+    *,
+    rate: Fraction | None = None,
+    limits: Limits | None = None,
+    cheapest: bool = False,
 ) -> Mix:
     """As few columns as a search finds that give every group `rate` (default: what `mix` gives).
 
@@ -249,7 +258,12 @@ def fewest(
 
 
 def _fewest(
-    mix: Mix, pool: Sequence[Column], capacity: Sequence[int], rate: Fraction, parts: int, limits: Limits,
+    mix: Mix,
+    pool: Sequence[Column],
+    capacity: Sequence[int],
+    rate: Fraction,
+    parts: int,
+    limits: Limits,
     cheapest: bool,
 ) -> Mix | None:
     total = int(rate * parts)

@@ -46,13 +46,15 @@ def equal_shares(
         return best, found
     single = max(min(Fraction(capacity[r], times) for r, times in column.load) for column in columns)
     used = {r for column in columns for r, _ in column.load}
-    ladder = sorted({
-        Fraction(k * c, m)
-        for k in range(1, most + 1)
-        for c in {capacity[r] for r in used}
-        for m in range(max(1, int(k * c / best)), int(k * c / single) + 1)
-        if single <= Fraction(k * c, m) < best
-    })
+    ladder = sorted(
+        {
+            Fraction(k * c, m)
+            for k in range(1, most + 1)
+            for c in {capacity[r] for r in used}
+            for m in range(max(1, int(k * c / best)), int(k * c / single) + 1)
+            if single <= Fraction(k * c, m) < best
+        }
+    )
     counts = _fit(columns, capacity, most, single, limits)
     assert counts is not None
     tried = {single: counts}

@@ -121,9 +121,7 @@ def turns(hops: Hops) -> list[Turn]:
     return sorted(found, key=lambda turn: sum(a == b for a, b in turn.items()))[:_TURNS]
 
 
-def images(
-    columns: Sequence[Column], turn: Turn, roots: Sequence[int], *, both: bool = False
-) -> list[int] | None:
+def images(columns: Sequence[Column], turn: Turn, roots: Sequence[int], *, both: bool = False) -> list[int] | None:
     """For each column the number of the one that the turn maps it to; None if some column has none.
 
     roots: the root of every group of columns. both: trees are used both ways, so that their roots do not matter.
@@ -198,9 +196,7 @@ class Choice:
             return best
         return found if best is None or found.count < best.count else Selection(best.amounts, found.least)
 
-    def _solve(
-        self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None
-    ) -> Selection | None:
+    def _solve(self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None) -> Selection | None:
         orbit = _orbits(image)
         total = int(self.rate * self.parts)
         model = cp_model.CpModel()

@@ -91,8 +91,9 @@ class TreeSearch:
         widths = sorted({min(self.hops.capacity[r] // t for r, t in load) for load in self.hops.loads.values()})
         found: dict[Column, None] = {}
         for width in widths:
-            wide = [arc for arc, load in self.hops.loads.items()
-                    if all(self.hops.capacity[r] >= t * width for r, t in load)]
+            wide = [
+                arc for arc, load in self.hops.loads.items() if all(self.hops.capacity[r] >= t * width for r, t in load)
+            ]
             for _ in range(number):
                 cost = {arc: 1.0 + random.random() for arc in wide}
                 if self.use == BOTH:
@@ -127,8 +128,9 @@ class TreeSearch:
         for trees in range(1, len(mix.columns) + 1):
             answer, found = search(self.hops, self.roots[0], used, rate, rate.denominator, trees, short)
             if answer is Answer.FOUND:
-                return replace(mix, columns=tuple(self.column(arcs) for arcs, _ in found),
-                               rates=tuple(value for _, value in found))
+                return replace(
+                    mix, columns=tuple(self.column(arcs) for arcs, _ in found), rates=tuple(value for _, value in found)
+                )
             if answer is Answer.UNKNOWN:
                 return None
         return None

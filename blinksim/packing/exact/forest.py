@@ -47,9 +47,7 @@ def pack_forest(
     return _packed(arcs, graph, scale, seed, progress)
 
 
-def pack_shares(
-    arcs: Arcs, shares: Mapping[int, int], *, seed: int = 0, progress: Progress | None = None
-) -> Forest:
+def pack_shares(arcs: Arcs, shares: Mapping[int, int], *, seed: int = 0, progress: Progress | None = None) -> Forest:
     """As many equal out-trees from every root v as shares[v], at the best rate that this number allows."""
     arcs = clipped(arcs, shares)
     graph, scale = fixed(arcs, shares)

@@ -131,9 +131,7 @@ def _balanced(graph: Digraph) -> bool:
     """Whether every vertex without data takes in at least what it gives out."""
     entering = _entering(graph)
     members = {*graph.members, *graph.roots}
-    return all(
-        vertex in members or entering[vertex] >= sum(row.values()) for vertex, row in enumerate(graph.out)
-    )
+    return all(vertex in members or entering[vertex] >= sum(row.values()) for vertex, row in enumerate(graph.out))
 
 
 def _entering(graph: Digraph) -> list[int]:

@@ -132,6 +132,7 @@ def roundings(best: Fraction) -> Iterator[Callable[[Sequence[float]], list[Fract
 
     A vertex has short fractions, or multiples of those of the rate `best` that it attains.
     """
+
     def short(values: Sequence[float], most: int) -> list[Fraction]:
         return [Fraction(value).limit_denominator(most) for value in values]
 

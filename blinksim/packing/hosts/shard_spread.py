@@ -94,9 +94,7 @@ def _ends(row: Sequence[tuple[LocalTree, Fraction]]) -> list[Fraction]:
     return ends
 
 
-def _dealt(
-    shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]
-) -> dict[int, list[tuple[LocalTree, Fraction]]]:
+def _dealt(shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]) -> dict[int, list[tuple[LocalTree, Fraction]]]:
     """Trees worth one shard for every member, as far as possible those whose port the member itself feeds."""
     left = [weight for _, weight in entering]
     dealt: dict[int, list[tuple[LocalTree, Fraction]]] = {}

@@ -57,9 +57,7 @@ def successors(work: Work) -> Successors:
     return found
 
 
-def fifo(
-    work: Work, pieces: int | Sequence[int], *, turns: bool | Sequence[bool] = False, record: bool = True
-) -> Run:
+def fifo(work: Work, pieces: int | Sequence[int], *, turns: bool | Sequence[bool] = False, record: bool = True) -> Run:
     """Runs `pieces` of everything (or so many of each stage), first come, first served, ties by piece, then stage.
 
     turns: whether a stage puts its next piece in line when the one before has left, instead of when it is there; for
