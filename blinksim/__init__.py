@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
 
-__version__ = "0.1.0.dev0"
+from blinksim._version import __version__ as __version__
 
 _HOME = {
     "BlinksimError": "blinksim.errors",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A part imports parts of earlier rows and itself; parts that share a row do not know each other,
 # except in the first row, which is the common ground.
 ROWS = (
-    ("units", "errors", "collective", "data_files", "results"),
+    ("units", "errors", "collective", "data_files", "_version", "results"),
     ("textio",),
     ("topology",),
     ("graphs",),
@@ -90,7 +90,7 @@ def imports(name: str, path: Path, known: frozenset[str]) -> set[tuple[int, str]
             for alias in node.names:
                 submodule = f"{base}.{alias.name}"
                 found.add((node.lineno, submodule if submodule in known else base))
-                if base == "blinksim" and submodule not in known and alias.name != "__version__":
+                if base == "blinksim" and submodule not in known:
                     found.add((node.lineno, "blinksim.__init__"))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
             target = node.value.partition(":")[0]
@@ -202,7 +202,7 @@ def test_right_imports_are_left_alone(tmp_path: Path) -> None:
                 "else:\n    from blinksim.topology import graph"
             ),
             "cost/rates.py": "",
-            "cli/main.py": "from blinksim import __version__, load\nGROUPS = ['blinksim.cost.rates']",
+            "cli/main.py": "from blinksim import load\nGROUPS = ['blinksim.cost.rates']",
         },
     )
     assert wrong_imports(tmp_path) == []

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import click
 
-from blinksim import __version__
+from blinksim._version import __version__
 from blinksim.errors import BlinksimError
 
 # command: (module, one line for the listing); modules are imported only for the command that runs.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from blinksim import __version__
+from blinksim._version import __version__
 from blinksim.errors import InputError, MissingError
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from blinksim import __version__, machines
+from blinksim import machines
+from blinksim._version import __version__
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.algorithms.registry import candidates
 from blinksim.answers.project import SCHEDULE_MODELS, Projection, contest, project_preset
