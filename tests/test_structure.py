@@ -34,6 +34,7 @@ ROWS = (
     ("formats",),
     ("exports",),
     ("machines",),
+    ("question",),
     ("answers", "execution"),
     ("plots",),
     ("cli",),

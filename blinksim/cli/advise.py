@@ -6,14 +6,17 @@ import shlex
 import subprocess
 import textwrap
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options, root_option
+from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
 from blinksim.cli.output import names, print_json
 from blinksim.errors import InputError, MissingError
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 # What the machine's own description is called in commands to type.
 _SAVED = "topo.txt"
@@ -49,22 +52,22 @@ def command(machine: str | None, **options: Any) -> None:
     output, force = options.pop("output"), options.pop("force")
     if output:
         check_target(output, force)
-    setting = Setting.of(machine or _SAVED, options)
+    question = question_of(machine or _SAVED, options)
     size = parse_size(options["size"])
     wanted = Collective.parse(options["collective"], options["root"])
-    whole = _at_nccl_rates(setting) if machine else _this_machine(setting)
-    part = setting.select(whole)
+    whole = _at_nccl_rates(question) if machine else _this_machine(question)
+    part = question.part(whole)
     found = advise(part, whole, wanted, size, multicast=not options["no_nvls"])
     option = found.load or found.alternative
     if output and option is not None and option.exported is not None:
         write_text(output, option.exported.files[""], force)
     if options["as_json"]:
-        print_json({"command": "advise", **setting.described(part), **found.to_dict(), "output": output})
+        print_json({"command": "advise", **question.described(part), **found.to_dict(), "output": output})
         return
     click.echo(found.sentence() + "\n")
     for key, words in _facts(found):
         click.echo(_wrapped(key, words))
-    _how(found, option, setting, output, here=machine is None)
+    _how(found, option, question, output, here=machine is None)
 
 
 def _facts(found: Any) -> list[tuple[str, str]]:
@@ -101,9 +104,9 @@ def _described(option: Any) -> str:
     return f"{plan.algorithm}, {plan.chunks} {'trees' if plan.form == 'forest' else 'chunks'}, verified"
 
 
-def _how(found: Any, option: Any, setting: Setting, output: str | None, *, here: bool) -> None:
+def _how(found: Any, option: Any, question: Question, output: str | None, *, here: bool) -> None:
     """Commands that make the file and load it, and what to do next."""
-    collective, line = found.collective.name, _as_typed(setting, found.part)
+    collective, line = found.collective.name, _as_typed(question, found.part)
     save = f"nvidia-smi topo -m > {_SAVED} && " if here else ""
     if option is None:
         if output:
@@ -123,31 +126,31 @@ def _how(found: Any, option: Any, setting: Setting, output: str | None, *, here:
         click.echo("  make it:")
         click.echo(f"    {save}blinksim synth {line} {collective} --algorithm {name} -o {name}.json")
         click.echo(f"    blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
-    measured = setting.command_line()
+    measured = command_line(question)
     click.echo(f"next: measure with nccl-tests, then blinksim diagnose log.txt --machine {measured}")
 
 
-def _as_typed(setting: Setting, part: Any) -> str:
+def _as_typed(question: Question, part: Any) -> str:
     """The machine and its options, with the rates that were taken where none were given."""
-    rates = "nccl" if setting.rates == "nominal" and part.rates.startswith("nccl") else setting.rates
-    return replace(setting, rates=rates).command_line()
+    rates = "nccl" if question.rates == "nominal" and part.rates.startswith("nccl") else question.rates
+    return command_line(replace(question, rates=rates))
 
 
-def _at_nccl_rates(setting: Setting) -> Any:
+def _at_nccl_rates(question: Question) -> Any:
     """The machine at the rates that NCCL computes with; if it has none, or others were asked for, at those."""
-    if setting.rates == "nominal":
+    if question.rates == "nominal":
         try:
-            return replace(setting, rates="nccl").load()
+            return replace(question, rates="nccl").whole()
         except InputError:
             pass
-    return setting.load()
+    return question.whole()
 
 
-def _this_machine(setting: Setting) -> Any:
+def _this_machine(question: Question) -> Any:
     """This computer's GPUs as nvidia-smi describes them. Raises `MissingError` if there are none."""
     from blinksim.formats import nvidia_smi
 
-    if setting.nodes != 1:
+    if question.nodes != 1:
         raise InputError("nvidia-smi knows nothing of other nodes; name a machine with a network for --nodes")
     advice = "name a machine, as in: blinksim advise hgx-h200"
     text = ""
@@ -164,8 +167,8 @@ def _this_machine(setting: Setting) -> Any:
         text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
     if not nvidia_smi.looks_like(text):
         raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
-    rates = "nccl" if setting.rates == "nominal" else setting.rates
+    rates = "nccl" if question.rates == "nominal" else question.rates
     topology = nvidia_smi.read_text(text, "nvidia-smi", rates)
-    for edit in setting.edits:
+    for edit in question.edits:
         topology = topology.edit(edit)
     return topology

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options, root_option
+from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.units import exact_GBps, format_rate
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 
 @click.command(
@@ -36,10 +39,10 @@ def command(machine: str, collective: str, **options: Any) -> None:
     from blinksim.bounds import bound, sensitivity
     from blinksim.collective import Collective
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])
     with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
-        topology = setting.select()
+        topology = question.part()
         found = bound(topology, wanted)
         losses = sensitivity.link_losses(topology, wanted) if options["losses"] else []
         gains = sensitivity.lane_gains(topology, wanted) if options["gains"] else []
@@ -50,7 +53,7 @@ def command(machine: str, collective: str, **options: Any) -> None:
         rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes] or [_flat(b) for b in found.bounds]
         click.echo(csv_text(rows), nl=False)
     elif options["as_json"]:
-        answer = {"command": "bound", **setting.described(topology), **found.to_dict()}
+        answer = {"command": "bound", **question.described(topology), **found.to_dict()}
         answer["trees_per_root"] = trees_per_root(found)
         if options["losses"]:
             answer["losses"] = [change.to_dict() for change in losses]
@@ -58,7 +61,7 @@ def command(machine: str, collective: str, **options: Any) -> None:
             answer["gains"] = [change.to_dict() for change in gains]
         print_json(answer)
     else:
-        _show(found, losses, gains, setting)
+        _show(found, losses, gains, question)
 
 
 def trees_per_root(found: Any) -> int | None:
@@ -87,7 +90,7 @@ def _flat(entry: Any) -> dict[str, Any]:
     }
 
 
-def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> None:
+def _show(found: Any, losses: list[Any], gains: list[Any], question: Question) -> None:
     from blinksim.collective import busbw_factor
 
     topology, best = found.topology, found.headline
@@ -117,7 +120,7 @@ def _show(found: Any, losses: list[Any], gains: list[Any], setting: Setting) -> 
     if topology.relays:
         click.echo(f"  relays {names(topology.relays)}")
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited {edit}")
-    again = setting.command_line(found.collective.name, found.collective.root if found.collective.rooted else None)
+    again = command_line(question, found.collective.name, found.collective.root if found.collective.rooted else None)
     click.echo(f"next: blinksim synth {again} -o schedule.json" if losses else f"next: blinksim bound {again} --losses")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import command_line, machine_options, output_options, question_of
 from blinksim.cli.output import names, print_json, table
 from blinksim.units import format_size, format_time
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 
 @click.command(
@@ -39,25 +42,25 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     from blinksim.formats import rate_tables
     from blinksim.textio.text_files import check_target, write_text
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     target = options["output"]
     if target:
         check_target(target, options["force"])
-    whole = setting.load()
+    whole = question.whole()
     runs = [run for log in logs for run in runs_of(log, collective)]
-    series = [Series.of(run, part_of(run, setting, whole)) for run in runs]
+    series = [Series.of(run, part_of(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(log).name for log in logs)}"
     found = calibrate(series, machine=whole.name, source=source)
     if target:
         write_text(target, rate_tables.write(found.table), options["force"])
     if options["as_json"]:
-        described = setting.described(series[0].topology)
+        described = question.described(series[0].topology)
         print_json({"command": "calibrate", "logs": list(logs), **described, **found.to_dict(), "output": target})
     else:
-        _show(found, target, setting)
+        _show(found, target, question)
 
 
-def _show(found: Any, target: str | None, setting: Setting) -> None:
+def _show(found: Any, target: str | None, question: Question) -> None:
     measured = len(found.residuals)
     rates = [p for p in found.parameters if p.quantity == "bandwidth"]
     first = (
@@ -93,7 +96,7 @@ def _show(found: Any, target: str | None, setting: Setting) -> None:
         click.echo(f"  written   {target}")
         name = found.series[0].collective.name
         ring = " --algorithm ring" if name in ("allreduce", "allgather", "reducescatter") else ""
-        again = replace(setting, rates="nominal").command_line()
+        again = command_line(replace(question, rates="nominal"))
         click.echo(f"next: blinksim project {again} {name} 1GiB{ring} --rates {shlex.quote(target)}")
     else:
         click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import Setting, machine_options, output_options, root_option, sizes_option
+from blinksim.cli.options import machine_options, output_options, question_of, root_option, sizes_option
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
 from blinksim.units import format_size, format_size_about, format_time
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 _COLUMNS = 5
 
@@ -50,19 +53,19 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     from blinksim.answers import compare as study
     from blinksim.collective import Collective
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])
     sizes = study.parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
     models = [name.strip() for name in options["model"].split(",")]
     if len(models) > 1 or models[0] == nccl.MODEL:
-        _across(setting, wanted, sizes, models, listed, options, context)
+        _across(question, wanted, sizes, models, listed, options, context)
         return
     others = {}
     if listed is not None and "nccl" in listed:
-        setting = nccl.at_nccl_rates(setting, context)
+        question = nccl.at_nccl_rates(question, context)
         listed = [name for name in listed if name != "nccl"]
-        others = {"nccl": nccl.chooser(setting, wanted, options)}
+        others = {"nccl": nccl.chooser(question, wanted, options)}
     else:
         nccl.refuse_options(options, "name nccl in --algorithms")
     if options["plot"]:
@@ -70,20 +73,20 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
 
         plots.check(options["plot"], force=options["force"])
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(setting.select(), wanted, sizes, listed, say, others, models[0])
+        found = study.compare(question.part(), wanted, sizes, listed, say, others, models[0])
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:
-        print_json({"command": "compare", **setting.described(found.topology), **_answer(found)})
+        print_json({"command": "compare", **question.described(found.topology), **_answer(found)})
     else:
-        _show(found, setting)
+        _show(found, question)
     if options["plot"]:
         path = plots.save(plots.compare(found), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
 
 
 def _across(
-    setting: Setting,
+    question: Question,
     wanted: Any,
     sizes: list[int],
     models: list[str],
@@ -100,20 +103,20 @@ def _across(
         raise InputError("several models compare algorithms by name; ask for ring or double_binary instead of nccl")
     tuner = None
     if nccl.MODEL in models:
-        setting = nccl.at_nccl_rates(setting, context)
-        tuner = nccl.tuned(setting, wanted, options)
+        question = nccl.at_nccl_rates(question, context)
+        tuner = nccl.tuned(question, wanted, options)
     else:
         nccl.refuse_options(options, f"name {nccl.MODEL} in --model")
-    with Working(f"reading {setting.machine}", quiet=options["quiet"]) as say:
+    with Working(f"reading {question.machine}", quiet=options["quiet"]) as say:
         found = study.across_models(
-            setting.select(), wanted, sizes, models, listed or ("ring", "double_binary"), tuner, say
+            question.part(), wanted, sizes, models, listed or ("ring", "double_binary"), tuner, say
         )
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
         return
     if options["as_json"]:
         answer = {"collective": wanted.name, "rows": found.rows(), "refused": found.refused}
-        print_json({"command": "compare", **setting.described(found.topology), **answer})
+        print_json({"command": "compare", **question.described(found.topology), **answer})
         return
     topology = found.topology
     click.echo(f"{wanted} on {topology.name}: the same algorithm by {', '.join(models)}")
@@ -135,7 +138,7 @@ def _across(
     click.echo(table(tuple(header), cells, left=(1,)) + "\n")
     click.echo(f"  ranks {topology.ranks}: {names(topology.members)}")
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited {edit}")
     for what, reason in found.refused.items():
         click.echo(f"  {what}: {reason}")
@@ -150,7 +153,7 @@ def _answer(found: Any) -> dict[str, Any]:
     }
 
 
-def _show(found: Any, setting: Setting) -> None:
+def _show(found: Any, question: Question) -> None:
     topology, best = found.topology, found.best()
     lead = best[-1]
     changes = [f"{x.faster} from {format_size_about(x.size)}" for x in found.crossovers]
@@ -176,7 +179,7 @@ def _show(found: Any, setting: Setting) -> None:
     click.echo(f"  ranks {topology.ranks}: {names(topology.members)}")
     models = ", ".join(dict.fromkeys(projection.model for projection in found.projections[-1]))
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates; model {models}")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited {edit}")
     for name, reason in found.refused.items():
         click.echo(f"  {reason if reason.startswith(name) else f'{name}: {reason}'}")

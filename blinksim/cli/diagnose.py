@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import command_line, machine_options, output_options, question_of
 from blinksim.cli.output import csv_text, names, note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 
 @click.command(
@@ -51,12 +54,12 @@ def command(log: str, machine: str, collective: str | None, **options: Any) -> N
     """
     from blinksim.answers.logs.diagnose import diagnose
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     runs = runs_of(log, collective)
-    whole = setting.load()
-    part = part_of(runs[0], setting, whole)
+    whole = question.whole()
+    part = part_of(runs[0], question, whole)
     found = diagnose(
-        runs, part, _as_nccl_sees_it(setting, whole), in_place=options["in_place"], multicast=not options["no_nvls"]
+        runs, part, _as_nccl_sees_it(question, whole), in_place=options["in_place"], multicast=not options["no_nvls"]
     )
     reached = 100 * (found.of_bound(found.largest) if options["against"] == "bound" else found.largest.of_model)
     enough = options["threshold"] is None or reached >= options["threshold"]
@@ -65,9 +68,9 @@ def command(log: str, machine: str, collective: str | None, **options: Any) -> N
     elif options["as_json"]:
         checked = {"threshold_percent": options["threshold"], "against": options["against"], "percent": reached,
                    "ok": enough and not found.wrong}  # fmt: skip
-        print_json({"command": "diagnose", "log": log, **setting.described(part), **found.to_dict(), **checked})
+        print_json({"command": "diagnose", "log": log, **question.described(part), **found.to_dict(), **checked})
     else:
-        _show(found, setting, log)
+        _show(found, question, log)
     if not found.complete:
         note(f"{log}: ends before nccl-tests' last lines; did the test stop early?", quiet=options["quiet"])
     if not enough:
@@ -80,17 +83,17 @@ def command(log: str, machine: str, collective: str | None, **options: Any) -> N
         click.get_current_context().exit(1)
 
 
-def _as_nccl_sees_it(setting: Setting, whole: Any) -> Any:
+def _as_nccl_sees_it(question: Question, whole: Any) -> Any:
     """The machine at NCCL's own rates, if it has them and no others were asked for."""
-    if setting.rates != "nominal":
+    if question.rates != "nominal":
         return whole
     try:
-        return replace(setting, rates="nccl").load()
+        return replace(question, rates="nccl").whole()
     except InputError:
         return whole
 
 
-def _show(found: Any, setting: Setting, log: str) -> None:
+def _show(found: Any, question: Question, log: str) -> None:
     from blinksim.answers.logs.diagnose import small_times
 
     click.echo(found.sentence() + "\n")
@@ -113,7 +116,7 @@ def _show(found: Any, setting: Setting, log: str) -> None:
     click.echo("")
     for key, words in _facts(found, small_times(found)):
         click.echo(f"  {key:<11} {words}")
-    machine = setting.command_line()
+    machine = command_line(question)
     if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
         click.echo(f"next: blinksim diagnose {shlex.quote(log)} --machine {machine} --no-nvls")
     elif found.first_behind is None and not found.impossible:

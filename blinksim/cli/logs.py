@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.cli.options import Setting
+if TYPE_CHECKING:
+    from blinksim.question import Question
+
 
 collective_option = click.option(
     "--collective",
@@ -24,13 +26,13 @@ def runs_of(log: str, collective: str | None) -> Any:
     return tests_log.select(tests_log.read(log), wanted)
 
 
-def part_of(run: Any, setting: Setting, whole: Any) -> Any:
+def part_of(run: Any, question: Question, whole: Any) -> Any:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
     from blinksim.answers.logs.log_members import check_members, members_of
 
-    if setting.members is not None or setting.ranks_per_node is not None:
-        topology = setting.select(whole)
+    if question.members is not None or question.ranks_per_node is not None:
+        topology = question.part(whole)
         check_members(run, topology)
         return topology
     members = members_of(run, whole)
-    return whole.select(members, setting.relay_names(whole, members), setting.link_classes(whole))
+    return whole.select(members, question.relay_names(whole, members), question.link_classes(whole))

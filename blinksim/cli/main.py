@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 from blinksim._version import __version__
+from blinksim.cli.spelling import as_typed
 from blinksim.errors import BlinksimError
 
 # command: (module, one line for the listing); modules are imported only for the command that runs.
@@ -79,7 +80,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BlinksimError as error:
-        print(f"blinksim: {error}", file=sys.stderr)
+        print(f"blinksim: {as_typed(str(error))}", file=sys.stderr)
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from blinksim.cli.options import Setting
+if TYPE_CHECKING:
+    from blinksim.question import Question
+
+
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
@@ -35,33 +38,33 @@ def refuse_options(options: dict[str, Any], cure: str) -> None:
             raise InputError(f"--{key.replace('_', '-')} is about NCCL; {cure}, or leave it out")
 
 
-def at_nccl_rates(setting: Setting, context: click.Context) -> Setting:
-    """The setting with the rates that NCCL computes with, unless the command line names others."""
+def at_nccl_rates(question: Question, context: click.Context) -> Question:
+    """The question with the rates that NCCL computes with, unless the command line names others."""
     chosen = context.get_parameter_source("rates") == click.core.ParameterSource.COMMANDLINE
-    return setting if chosen else replace(setting, rates="nccl")
+    return question if chosen else replace(question, rates="nccl")
 
 
-def prediction(setting: Setting, options: dict[str, Any]) -> tuple[Any, Any]:
-    """NCCL's channels for a setting, and the whole machine that they were searched on."""
+def prediction(question: Question, options: dict[str, Any]) -> tuple[Any, Any]:
+    """NCCL's channels for a question, and the whole machine that they were searched on."""
     from blinksim.answers import nccl_choice as study
     from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 
     nodes: int | None = None
     # NCCL plans for one node, so that a thousand nodes cost no more than one, unless an option names one of them.
-    named = (setting.members or "", *setting.edits)
-    if setting.nodes > 1 and not setting.members and not any("n0." in text or "fabric" in text for text in named):
+    named = (question.members or "", *question.edits)
+    if question.nodes > 1 and not question.members and not any("n0." in text or "fabric" in text for text in named):
         try:
-            whole = replace(setting, nodes=1).load()
-            nodes = setting.nodes
+            whole = replace(question, nodes=1).whole()
+            nodes = question.nodes
         except InputError:
-            whole = setting.load()
+            whole = question.whole()
     else:
-        whole = setting.load()
+        whole = question.whole()
     if nodes is not None and whole.fabric is None:
-        whole, nodes = setting.load(), None
+        whole, nodes = question.whole(), None
     found = study.predict_with(
         whole,
-        setting.chosen(whole),
+        question.member_names(whole),
         nodes=nodes,
         version=options["nccl_version"] or DEFAULT_VERSION,
         multicast=not options["no_nvls"],
@@ -70,7 +73,7 @@ def prediction(setting: Setting, options: dict[str, Any]) -> tuple[Any, Any]:
     return found, whole
 
 
-def project(setting: Setting, wanted: Any, size: int, options: dict[str, Any]) -> None:
+def project(question: Question, wanted: Any, size: int, options: dict[str, Any]) -> None:
     """Prints what NCCL would choose, and with --algorithm all what else it could."""
     from blinksim.answers import nccl_choice as study
 
@@ -82,36 +85,36 @@ def project(setting: Setting, wanted: Any, size: int, options: dict[str, Any]) -
     for key in ("reduction_rate", "what_if"):
         if options[key]:
             raise InputError(f"NCCL's model takes no --{key.replace('_', '-')}")
-    if setting.relays != "none":
-        raise InputError(f"NCCL does not relay through GPUs that are not members; leave --relays {setting.relays} out")
-    if setting.links is not None:
-        raise InputError(f"NCCL takes links by rules of its own; leave --links {setting.links} out")
-    found, whole = prediction(setting, options)
+    if question.relays != "none":
+        raise InputError(f"NCCL does not relay through GPUs that are not members; leave --relays {question.relays} out")
+    if question.links is not None:
+        raise InputError(f"NCCL takes links by rules of its own; leave --links {question.links} out")
+    found, whole = prediction(question, options)
     best = study.choice(found, whole, wanted, size)
     rows = study.projections(found, whole, wanted, size) if algorithm == "all" else [best]
     if options["as_csv"]:
         click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
     elif options["as_json"]:
-        asked = {"source": setting.machine, "nodes": setting.nodes, "edits": list(setting.edits)}
+        asked = {"source": question.machine, "nodes": question.nodes, "edits": list(question.edits)}
         more = {"rows": [_row(projection) for projection in rows]} if algorithm == "all" else {}
         print_json({"command": "project", **asked, **best.to_dict(), **more})
     else:
-        _show(best, rows if algorithm == "all" else [], found, setting)
+        _show(best, rows if algorithm == "all" else [], found, question)
 
 
-def chooser(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
+def chooser(question: Question, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """What NCCL would choose, as a function of the size in bytes."""
     from blinksim.answers import nccl_choice as study
 
-    found, whole = prediction(setting, options)
+    found, whole = prediction(question, options)
     return lambda size: study.choice(found, whole, wanted, size)
 
 
-def tuned(setting: Setting, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
+def tuned(question: Question, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """All that NCCL could choose, as a function of the size in bytes."""
     from blinksim.answers import nccl_choice as study
 
-    found, whole = prediction(setting, options)
+    found, whole = prediction(question, options)
     return lambda size: study.projections(found, whole, wanted, size)
 
 
@@ -125,7 +128,7 @@ def _row(projection: Any) -> dict[str, Any]:
     }
 
 
-def _show(best: Any, rows: list[Any], found: Any, setting: Setting) -> None:
+def _show(best: Any, rows: list[Any], found: Any, question: Question) -> None:
     click.echo(best.sentence() + "\n")
     if rows:
         cells = [(p.algorithm, format_time(p.time_s), format_rate(p.algbw), format_rate(p.busbw)) for p in rows]
@@ -140,7 +143,7 @@ def _show(best: Any, rows: list[Any], found: Any, setting: Setting) -> None:
         click.echo(f"  channel 0   {names(orders[0])}")
     click.echo(f"  ranks       {len(best.members)}: {names(best.members)}")
     click.echo(f"  rates       {best.rates}; figures of NCCL {found.version}")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited      {edit}")
     for text in found.assumed:
         click.echo(f"  assumed     {text}")

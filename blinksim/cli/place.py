@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options
+from blinksim.cli.options import command_line, machine_options, output_options, question_of
 from blinksim.cli.output import csv_text, print_json, table
 
 
@@ -24,12 +24,12 @@ def command(machine: str, count: int, **options: Any) -> None:
     from blinksim.collective import Collective
     from blinksim.errors import InputError
 
-    setting = Setting.of(machine, options)
-    if setting.members is not None or setting.ranks_per_node is not None:
+    question = question_of(machine, options)
+    if question.members is not None or question.ranks_per_node is not None:
         raise InputError("place chooses the members itself; leave --members and --ranks-per-node out")
-    whole = setting.load()
-    links = setting.link_classes(whole)
-    relays = setting.relays if setting.relays in ("none", "idle") else setting.relay_names(whole, ())
+    whole = question.whole()
+    links = question.link_classes(whole)
+    relays = question.relays if question.relays in ("none", "idle") else question.relay_names(whole, ())
     found = place(whole, count, Collective.parse(options["collective"]), links=links, relays=relays)
     rows = [placement.to_dict() for placement in found]
     if options["as_csv"]:
@@ -37,7 +37,7 @@ def command(machine: str, count: int, **options: Any) -> None:
         click.echo(csv_text(flat), nl=False)
         return
     if options["as_json"]:
-        described = setting.described(whole)
+        described = question.described(whole)
         print_json({"command": "place", **described, "collective": options["collective"], "count": count, "rows": rows})
         return
     best, connected = found[0], sum(p.connected for p in found)
@@ -61,5 +61,5 @@ def command(machine: str, count: int, **options: Any) -> None:
     if len(rows) > options["top"]:
         click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
     chosen = ",".join(best.members)
-    again = replace(setting, members=chosen).command_line(options["collective"])
+    again = command_line(replace(question, members=chosen), options["collective"])
     click.echo(f"next: blinksim bound {again}")

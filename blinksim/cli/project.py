@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import Setting, machine_options, output_options, root_option
+from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
 from blinksim.cli.output import count, csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError, unknown
 from blinksim.units import format_rate, format_size, format_time, parse_rate, parse_size
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 
 @click.command(
@@ -57,12 +60,12 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
     from blinksim.answers import project
     from blinksim.collective import Collective
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])
     bytes_ = parse_size(size)
     algorithm, model = options["algorithm"], options["model"]
     if algorithm == "nccl" or model == nccl.MODEL:
-        nccl.project(nccl.at_nccl_rates(setting, context), wanted, bytes_, options)
+        nccl.project(nccl.at_nccl_rates(question, context), wanted, bytes_, options)
         return
     nccl.refuse_options(options, "say --algorithm nccl")
     if options["what_if"] and model in project.SCHEDULE_MODELS:
@@ -72,20 +75,20 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         if options["reduction_rate"]:
             raise InputError(f"--model {model} takes no --reduction-rate")
         chosen_rates = context.get_parameter_source("rates") == click.core.ParameterSource.COMMANDLINE
-        found = [_by_preset(setting, wanted, bytes_, algorithm, model, chosen_rates)]
+        found = [_by_preset(question, wanted, bytes_, algorithm, model, chosen_rates)]
         refused: dict[str, str] = {}
     else:
         listed = None if algorithm in ("best", "all") else algorithm.split(",")
         gamma = float(1 / parse_rate(options["reduction_rate"])) if options["reduction_rate"] else 0.0
         with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-            contest = project.contest(setting.select(), wanted, listed, say, model)
+            contest = project.contest(question.part(), wanted, listed, say, model)
             say("timing" if model == "alpha-beta" else "simulating")
             found, refused = contest.projections(bytes_, gamma), contest.refused
     if options["as_csv"]:
         rows = found if algorithm == "all" else found[:1]
         click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
     elif options["as_json"]:
-        asked = {"source": machine, "nodes": setting.nodes, "edits": list(setting.edits)}
+        asked = {"source": machine, "nodes": question.nodes, "edits": list(question.edits)}
         answer = {"command": "project", **asked, **found[0].to_dict()}
         if options["reduction_rate"]:
             answer["reduction_GBps"] = float(parse_rate(options["reduction_rate"])) / 1e9
@@ -95,18 +98,18 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         if options["what_if"]:
             answer["what_if"] = [
                 {"change": c.change, "settings": c.settings, "time_s": c.time_s, "ratio": c.ratio}
-                for c in _changes(model, setting, bytes_, found[0])
+                for c in _changes(model, question, bytes_, found[0])
             ]
         print_json(answer)
     else:
-        _show(found, refused, algorithm, setting)
+        _show(found, refused, algorithm, question)
         if options["what_if"]:
             rows = [
                 (c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x")
-                for c in _changes(model, setting, bytes_, found[0])
+                for c in _changes(model, question, bytes_, found[0])
             ]
-            click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)) + "\n")
-        _next(found[0], setting, options)
+            click.echo("\n" + table(("change", "question", "time", "faster"), rows, left=(0, 1)) + "\n")
+        _next(found[0], question, options)
 
 
 def _known(model: str) -> None:
@@ -117,8 +120,8 @@ def _known(model: str) -> None:
         raise unknown("model", model, (*SCHEDULE_MODELS, nccl.MODEL, *preset_names()))
 
 
-def _next(best: Any, setting: Setting, options: dict[str, Any]) -> None:
-    again = setting.command_line(best.collective.name, options["root"])
+def _next(best: Any, question: Question, options: dict[str, Any]) -> None:
+    again = command_line(question, best.collective.name, options["root"])
     if best.bound is None and not options["what_if"]:
         click.echo(f"next: blinksim project {again} SIZE --model {best.model} --what-if".replace("SIZE", _size(best)))
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
@@ -131,7 +134,7 @@ def _size(best: Any) -> str:
     return format_size(best.size).replace(" ", "")
 
 
-def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
+def _by_preset(question: Question, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
     from dataclasses import replace
 
     from blinksim.answers import project
@@ -139,27 +142,27 @@ def _by_preset(setting: Setting, wanted: Any, size: int, algorithm: str, model: 
 
     if algorithm not in ("best", "all"):
         raise InputError(f"--model {model} has an algorithm of its own; leave --algorithm {algorithm} out")
-    if setting.members is not None or setting.relays != "none" or setting.links is not None:
+    if question.members is not None or question.relays != "none" or question.links is not None:
         raise InputError(f"--model {model} takes --nodes and --ranks-per-node, not --members, --relays or --links")
     preset = load_preset(model)
     if preset.rates is not None:
-        if chosen_rates and setting.rates != preset.rates:
-            raise InputError(f"--model {model} pins the rates {preset.rates!r}; leave --rates {setting.rates} out")
-        setting = replace(setting, rates=preset.rates)
+        if chosen_rates and question.rates != preset.rates:
+            raise InputError(f"--model {model} pins the rates {preset.rates!r}; leave --rates {question.rates} out")
+        question = replace(question, rates=preset.rates)
     # The terms need one node and its fabric only, so a thousand nodes cost no more than one, unless an edit names one.
     try:
-        node = replace(setting, nodes=1).load()
+        node = replace(question, nodes=1).whole()
     except InputError:
-        if setting.nodes == 1:
+        if question.nodes == 1:
             raise
-        node = setting.load()
-    return project.project_preset(node, wanted, size, setting.nodes, setting.ranks_per_node, preset.name)
+        node = question.whole()
+    return project.project_preset(node, wanted, size, question.nodes, question.ranks_per_node, preset.name)
 
 
-def _changes(model: str, setting: Setting, size: int, found: Any) -> Any:
+def _changes(model: str, question: Question, size: int, found: Any) -> Any:
     from blinksim.cost.projection import bottlenecks
 
-    return bottlenecks(model, size, setting.nodes, len(found.members) // setting.nodes)
+    return bottlenecks(model, size, question.nodes, len(found.members) // question.nodes)
 
 
 def _row(projection: Any) -> dict[str, Any]:
@@ -172,7 +175,7 @@ def _row(projection: Any) -> dict[str, Any]:
     }
 
 
-def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Setting) -> None:
+def _show(found: list[Any], refused: dict[str, str], algorithm: str, question: Question) -> None:
     best = found[0]
     click.echo(best.sentence())
     click.echo("")
@@ -200,7 +203,7 @@ def _show(found: list[Any], refused: dict[str, str], algorithm: str, setting: Se
     if best.relays:
         click.echo(f"  relays      {names(best.relays)}")
     click.echo(f"  links       {', '.join(best.links)} at {best.rates} rates")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited      {edit}")
     if algorithm == "best" and best.bound is not None:
         others = f", best of {len(found)} that need no solver; --algorithm all ranks them" if len(found) > 1 else ""

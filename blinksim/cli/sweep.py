@@ -5,14 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options, root_option, sizes_option
+from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option, sizes_option
 from blinksim.cli.output import csv_text, note, print_json, table
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.units import format_size, format_time
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 _SHOWN = 40
 
@@ -67,17 +70,16 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
     from blinksim.answers.compare import parse_sizes
     from blinksim.answers.sweeps import sweep as study
-    from blinksim.answers.sweeps.axes import Case
     from blinksim.collective import Collective
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     if options["cluster"] and options["workers"] != 1:
         raise InputError("--cluster and --workers both say where the work is done; give one of them")
     algorithms = options["algorithms"].split(",")
     if "nccl" in algorithms:
         from blinksim.cli.nccl import at_nccl_rates
 
-        setting = at_nccl_rates(setting, context)
+        question = at_nccl_rates(question, context)
     output, quiet = options["output"], options["quiet"]
     if output:
         from blinksim.textio.text_files import check_target
@@ -87,7 +89,6 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
-    given = {key: value for key, value in vars(setting).items() if key != "machine"}
     journal = f"{output}.journal" if output else None
     with _Bar(quiet) as progress:
         try:
@@ -99,7 +100,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
                 algorithms=algorithms,
                 model=options["model"],
                 bounds=options["bounds"],
-                base=Case(**given),
+                base=question,
                 workers=options["workers"],
                 cluster=options["cluster"],
                 journal=journal,
@@ -130,13 +131,13 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         path = plots.save(plots.sweep(found), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
     elif not (options["as_csv"] or options["as_json"]) and 1 <= len(found.varying()) <= 3:
-        click.echo(f"next: blinksim sweep {_again(setting, collective, options)} --plot sweep.png")
+        click.echo(f"next: blinksim sweep {_again(question, collective, options)} --plot sweep.png")
     if len(found.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
 
 
-def _again(setting: Setting, collective: str, options: dict[str, Any]) -> str:
-    words = [setting.command_line(collective, options["root"])]
+def _again(question: Question, collective: str, options: dict[str, Any]) -> str:
+    words = [command_line(question, collective, options["root"])]
     for key, default in (("sizes", "1MiB:256MiB:x16"), ("algorithms", "best"), ("model", "alpha-beta")):
         words += [] if options[key] == default else [f"--{key} {shlex.quote(options[key])}"]
     words += [f"--vary {shlex.quote(text)}" for text in options["vary"]]

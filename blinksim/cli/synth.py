@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options, output_options, root_option
+from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
 from blinksim.cli.output import count, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time
+
+if TYPE_CHECKING:
+    from blinksim.question import Question
 
 
 @click.command(
@@ -55,7 +58,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.textio.text_files import check_target
 
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])
     if options["output"] is not None:
         # Before the work, not after it.
@@ -71,14 +74,14 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     }
     _takes(options["algorithm"], extra)
     with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
-        topology = setting.select()
+        topology = question.part()
         found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
     if options["output"]:
         write_schedule(found.schedule, options["output"], options["force"])
     if options["as_json"]:
-        print_json({"command": "synth", **setting.described(topology), **found.to_dict()})
+        print_json({"command": "synth", **question.described(topology), **found.to_dict()})
     else:
-        _show(found, options, setting)
+        _show(found, options, question)
     if options["plot"]:
         path = plots.save(plots.trees(found.schedule), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
@@ -108,7 +111,7 @@ def _list() -> None:
     click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
 
 
-def _show(found: Any, options: dict[str, Any], setting: Setting) -> None:
+def _show(found: Any, options: dict[str, Any], question: Question) -> None:
     output = options["output"]
     schedule, topology = found.schedule, found.schedule.topology
     gap = "the best that is possible" if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
@@ -132,7 +135,7 @@ def _show(found: Any, options: dict[str, Any], setting: Setting) -> None:
     click.echo(f"  verified  {verdict}")
     for reason in found.verdict.reasons:
         click.echo(f"            {reason}")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited    {edit}")
     if found.interrupted:
         click.echo("  stopped   before the polishing was done; this is the best so far")
@@ -140,7 +143,7 @@ def _show(found: Any, options: dict[str, Any], setting: Setting) -> None:
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {output}")
     else:
-        again = setting.command_line(schedule.collective.name, options["root"])
+        again = command_line(question, schedule.collective.name, options["root"])
         chosen = "" if schedule.algorithm == "packed" else f" --algorithm {schedule.algorithm}"
         for key in ("trees", "channels", "polish", "time_limit", "seed"):
             if options[key] is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting, machine_options
+from blinksim.cli.options import command_line, machine_options, question_of
 from blinksim.cli.output import count, names, note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
@@ -50,17 +50,17 @@ def list_machines(as_json: bool) -> None:
 @as_json
 def show(machine: str, as_json: bool, **options: Any) -> None:
     """What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs."""
-    setting = Setting.of(machine, options)
+    question = question_of(machine, options)
     if options["bottleneck"] and not options["plot"]:
         raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
     if options["plot"]:
         from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
-    chosen = any(value is not None for value in (setting.members, setting.links, setting.ranks_per_node))
-    topology = setting.select() if chosen or setting.relays != "none" else setting.load()
+    chosen = any(value is not None for value in (question.members, question.links, question.ranks_per_node))
+    topology = question.part() if chosen or question.relays != "none" else question.whole()
     if options["plot"]:
-        _draw(topology if setting.links else topology.select(connected=False), options)
+        _draw(topology if question.links else topology.select(connected=False), options)
     if as_json:
         print_json({"command": "topo show", **_facts(topology)})
         return
@@ -78,9 +78,9 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
                    f"{', '.join(topology.default_links())}, GB/s")  # fmt: skip
         click.echo(_matrix(topology))
     click.echo(f"\n  members {names(topology.members)}")
-    for edit in setting.edits:
+    for edit in question.edits:
         click.echo(f"  edited  {edit}")
-    words = setting.command_line("allreduce").split(" allreduce", 1)
+    words = command_line(question, "allreduce").split(" allreduce", 1)
     click.echo(f"next: blinksim project {words[0]} allreduce 256MiB{words[1]}")
 
 
@@ -230,13 +230,14 @@ def export_machine(machine: str, name: str, output: str | None, bus_ids: str | N
     """Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE)."""
     from blinksim.errors import unknown
     from blinksim.nccl.files import topo_write
+    from blinksim.question import Question
     from blinksim.textio.text_files import write_text
 
     if name.lower().replace("_", "-") != "nccl-topo":
         raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")
-    setting = Setting(machine, members=options["members"], rates=options["rates"], edits=options["edits"])
-    whole = setting.load()
-    topology = whole if setting.members is None else whole.subset(setting.select(whole).members)
+    question = Question(machine, members=options["members"], rates=options["rates"], edits=options["edits"])
+    whole = question.whole()
+    topology = whole if question.members is None else whole.subset(question.part(whole).members)
     found = topo_write.write(topology, None if bus_ids is None else bus_ids.split(","))
     advice = [f"  note     {line}" for line in found.notes]
     advice.append(

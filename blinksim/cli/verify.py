@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from blinksim.cli.options import Setting
 from blinksim.cli.output import print_json
 from blinksim.errors import FileError, InputError
 from blinksim.units import exact_GBps, format_rate, parse_exact
@@ -42,12 +41,14 @@ def command(
     stages for the GPUs of MACHINE: is it used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are
     carried out symbolically.
     """
+    from blinksim.question import Question
+
     graph = {key: options.pop(key) for key in ("members", "nodes", "release", "root")}
     if file.lower().endswith(".xml"):
         from blinksim.cli import verify_runtime
 
         # All links: a graph file may well be for GPUs that have no NVLink between them.
-        where = Setting(
+        where = Question(
             machine or "", graph["nodes"], members=graph["members"], links="all", rates=rates or "nominal", edits=edits
         )
         _print(file, verify_runtime.xml(file, where, graph["release"], graph["root"]), as_json)
@@ -202,6 +203,8 @@ def _bounds(file: str, document: Any, machine: str | None, rates: str, edits: tu
 def _machine_of(file: str, document: Any, machine: str | None, rates: str, edits: tuple[str, ...]) -> Any:
     """The part of the machine that the bound is about, loaded anew: nothing in the file is believed."""
 
+    from blinksim.question import Question
+
     def texts(key: str) -> list[str]:
         value = document.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -215,6 +218,6 @@ def _machine_of(file: str, document: Any, machine: str | None, rates: str, edits
     if not isinstance(source, str):
         raise FileError(file, "names no machine; give one with --machine")
     known = document.get("rates_source", "nominal") if machine is None else rates
-    whole = Setting(source, nodes=nodes, rates=str(known), edits=(*texts("edits"), *edits)).load()
+    whole = Question(source, nodes=nodes, rates=str(known), edits=(*texts("edits"), *edits)).whole()
     reduce = document.get("relays_reduce") is True
     return whole.select(texts("members"), texts("relays"), texts("links") or None, relays_reduce=reduce)

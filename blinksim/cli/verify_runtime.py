@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from blinksim.cli.options import Setting
+if TYPE_CHECKING:
+    from blinksim.question import Question
+
+
 from blinksim.errors import FileError, InputError
 
 _ROOT = re.compile(r"(?:\s|<\?[^>]*>|<!--.*?-->)*<([A-Za-z]+)", re.DOTALL)
 
 
-def xml(file: str, setting: Setting, release: str, root: int) -> dict[str, Any]:
+def xml(file: str, question: Question, release: str, root: int) -> dict[str, Any]:
     """The answer for an XML file: an algorithm of MSCCL by its outermost element, everything else a graph of NCCL."""
     from blinksim.textio.safe_xml import file_text
 
@@ -21,7 +24,7 @@ def xml(file: str, setting: Setting, release: str, root: int) -> dict[str, Any]:
         return _algorithm(file, text, root)
     if outermost and outermost[1] == "system":
         raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {file}`")
-    return _graph(file, text, setting, release)
+    return _graph(file, text, question, release)
 
 
 def plan(file: str, root: int) -> dict[str, Any]:
@@ -60,16 +63,16 @@ def _wrong(what: str, error: FileError) -> dict[str, Any]:
     return {"ok": False, "summary": f"wrong: {what}", "reasons": [str(error)], "facts": []}
 
 
-def _graph(file: str, text: str, setting: Setting, release: str) -> dict[str, Any]:
+def _graph(file: str, text: str, question: Question, release: str) -> dict[str, Any]:
     """What NCCL does with a graph file, in words."""
     from blinksim.nccl.export.devices import communicator
     from blinksim.nccl.files.graph_rules import judge
     from blinksim.nccl.files.nccl_xml import Release
 
-    if not setting.machine:
+    if not question.machine:
         raise InputError(f"{file}: a graph file means something on a machine only; name it with --machine")
     rules = Release.parse(release)
-    topology = setting.select()
+    topology = question.part()
     found = judge(text, communicator(topology), rules)
     facts = []
     for name, graph in found.graphs.items():

@@ -16,10 +16,11 @@ import pytest
 
 import blinksim as bs
 from blinksim.answers.sweeps import pool
-from blinksim.answers.sweeps.axes import Axis, Case, expand
+from blinksim.answers.sweeps.axes import Axis, expand
 from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
+from blinksim.question import Question
 
 MIB = 2**20
 RING4 = "ring:4@25GB/s"
@@ -74,26 +75,26 @@ def test_values_from_python_are_si() -> None:
 
 
 def test_cases_are_all_combinations_and_apply_what_they_say() -> None:
-    found = expand(Case(edits=("without gpu7",)), [Axis.parse("nodes=1,2"), Axis.parse("edit=none;without gpu6")])
+    found = expand(Question(edits=("without gpu7",)), [Axis.parse("nodes=1,2"), Axis.parse("edit=none;without gpu6")])
     assert [dict(case.labels) for case in found] == [
         {"nodes": 1, "edit": "none"}, {"nodes": 1, "edit": "without gpu6"},
         {"nodes": 2, "edit": "none"}, {"nodes": 2, "edit": "without gpu6"},
     ]  # fmt: skip
-    assert found[3].edits == ("without gpu7", "without gpu6")
-    assert found[2].nodes == 2
+    assert found[3].question.edits == ("without gpu7", "without gpu6")
+    assert found[2].question.nodes == 2
 
 
 def test_members_are_those_of_the_command_line() -> None:
     node = bs.load("dgx1-v100")
-    assert Case(members="0-3,gpu7").select(node).members == ("gpu0", "gpu1", "gpu2", "gpu3", "gpu7")
+    assert Question(node, members="0-3,gpu7").part().members == ("gpu0", "gpu1", "gpu2", "gpu3", "gpu7")
     # Numbers count the GPUs of the file, whatever an edit takes away.
-    assert Case(members="6,7", edits=("without gpu0",)).select(node).members == ("gpu6", "gpu7")
-    cluster = Case(nodes=2, members="7,15").select(bs.load("hgx-h200"))
+    assert Question(node, members="6,7", edits=("without gpu0",)).part().members == ("gpu6", "gpu7")
+    cluster = Question(bs.load("hgx-h200"), nodes=2, members="7,15").part()
     assert cluster.members == ("n0.gpu7", "n1.gpu7")
-    assert Case(members="0,5", relays="idle").select(node).relays == tuple(f"gpu{i}" for i in (1, 2, 3, 4, 6, 7))
+    assert Question(node, members="0,5", relays="idle").part().relays == tuple(f"gpu{i}" for i in (1, 2, 3, 4, 6, 7))
     for text in ("8", "3-1", "2-x"):
         with pytest.raises(InputError):
-            Case(members=text).select(node)
+            Question(node, members=text).part()
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def test_rows_equal_single_projections() -> None:
 def test_the_published_projection_at_every_point() -> None:
     found = sweep(
         "aurora", "allreduce", ["2GB"], ["nodes=2,4,8,16", "xe bandwidth=15GB/s,53GB/s"],
-        base=Case(ranks_per_node=12), model="aurora-projection",
+        base=Question(ranks_per_node=12), model="aurora-projection",
     )  # fmt: skip
     frame = found.to_frame()
     published = frame[frame["xe_bandwidth_GBps"] == 15]["time_s"] * 1e3
@@ -176,7 +177,7 @@ def test_the_simulated_time_is_the_simulators() -> None:
 
 
 def test_what_nccl_would_choose_is_its_own_answer() -> None:
-    arguments = {"algorithms": ["nccl", "packed"], "base": Case(rates="nccl"), "bounds": True}
+    arguments = {"algorithms": ["nccl", "packed"], "base": Question(rates="nccl"), "bounds": True}
     found = sweep("dgx1-v100", "allreduce", ["256MiB"], ["members=0-7;0,1,2,3,4,7"], **arguments)
     assert [row["model"] for row in found.rows] == ["nccl-tuner", "alpha-beta"] * 2
     whole = bs.load("dgx1-v100", rates="nccl")

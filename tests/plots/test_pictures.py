@@ -9,11 +9,11 @@ from matplotlib.colors import to_hex
 
 import blinksim as bs
 from blinksim import plots
-from blinksim.answers.sweeps.axes import Case
 from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.plots.topology_plot import layout
+from blinksim.question import Question
 
 ORANGE = "#D55E00"
 
@@ -77,7 +77,7 @@ def test_a_sweep_is_lines_or_maps_by_how_much_varies() -> None:
     assert axes.get_ylabel() == "edit"
     three = sweep(
         "aurora", "allreduce", ["1GB", "2GB"], ["nodes=2,4,8", "xe bandwidth=15GB/s,53GB/s"],
-        base=Case(ranks_per_node=12), model="aurora-projection",
+        base=Question(ranks_per_node=12), model="aurora-projection",
     )  # fmt: skip
     assert [axes.get_title(loc="left") for axes in plots.sweep(three).axes[:2]] == [
         "xe bandwidth (GB/s): 15", "xe bandwidth (GB/s): 53",

@@ -1,23 +1,21 @@
-"""What a sweep varies: axes as text, the cases that they span, and the part of the machine that a case runs on.
+"""What a sweep varies: axes as text, and the cases that they span.
 
 A case is one combination of values: a full factorial design, as in Montgomery, Design and Analysis of Experiments,
-chapter 5. What is constant and what varies is text until a case is run, so that a case can travel to another machine.
+chapter 5. A case holds a question, which is text until it is asked, so that a case can travel to another machine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.machines import assemble
-from blinksim.topology.cluster import place
+from blinksim.question import NONE, Question
 from blinksim.topology.edits import VERBS
-from blinksim.topology.graph import Topology
 from blinksim.units import parse_rate, parse_time
 
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
@@ -25,8 +23,9 @@ PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
 # Values of these hold commas themselves.
 _LISTS = frozenset({"members", "relays", "links", "edit"})
 _COUNTS = frozenset({"nodes", "ranks-per-node", "lanes"})
-NONE = "none"
 MOST_CASES = 100_000
+# The value of the axis links that stands for what the machine file says.
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,15 @@ class Axis:
     def __post_init__(self) -> None:
         words = self.name.split()
         if not words:
-            raise InputError("nothing named before the =; write what varies like nodes=1,2,4")
+            raise InputError("nothing named before the =; write what varies like 'nodes=1,2,4'")
         if len(words) == 1 and words[0] not in SETTINGS:
             hint = "(or a property of links, as in 'xe bandwidth=15GB/s,53GB/s')"
             raise unknown("thing to vary", self.name, SETTINGS, hint=hint)
         if len(words) > 1 and words[-1] not in PROPERTIES:
-            hint = "(whole edits vary with edit=…;…)"
+            hint = "(whole edits vary with 'edit=…;…')"
             raise unknown(f"property of links in {self.name!r}:", words[-1], PROPERTIES, hint=hint)
         if not self.values or not all(self.values):
-            raise InputError(f"{self.name}: a value is missing; write them like {_example(self.name)}")
+            raise InputError(f"{self.name}: a value is missing; write them like '{_example(self.name)}'")
         for value in self.values:
             self.number(value)
         doubled = [value for value, times in Counter(self.values).items() if times > 1]
@@ -67,7 +66,7 @@ class Axis:
         """
         name, given, rest = text.partition("=")
         if not given:
-            example = "nodes=1,2,4 or 'xe bandwidth=15GB/s,53GB/s'"
+            example = "'nodes=1,2,4' or 'xe bandwidth=15GB/s,53GB/s'"
             raise InputError(f"{text!r} names no values; write it like {example}")
         key = _key(name)
         return cls(key, tuple(value.strip() for value in rest.split(";" if key in _LISTS else ",")))
@@ -93,7 +92,7 @@ class Axis:
         kind = self.name.split()[-1]
         if kind in _COUNTS:
             if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= 10**6):
-                raise InputError(f"{self.name}={value}: give whole numbers of at least 1")
+                raise InputError(f"'{self.name}={value}': give whole numbers of at least 1")
             return int(value)
         if kind == "bandwidth":
             return float(parse_rate(value) / 10**9)
@@ -103,15 +102,20 @@ class Axis:
 
     def apply(self, case: Case, value: str) -> Case:
         """`case` with this value, and its column."""
-        labelled = replace(case, labels=(*case.labels, (self.column, self.number(value))))
+        labels = (*case.labels, (self.column, self.number(value)))
+        return Case(self._changed(case.question, value), labels)
+
+    def _changed(self, question: Question, value: str) -> Question:
         words = self.name.split()
         if len(words) > 1:
             verb = [] if words[0] in VERBS else ["replace"]
-            return replace(labelled, edits=(*case.edits, f"{' '.join([*verb, *words])}={value}"))
+            return replace(question, edits=(*question.edits, f"{' '.join([*verb, *words])}={value}"))
         if self.name == "edit":
-            return labelled if value == NONE else replace(labelled, edits=(*case.edits, value))
+            return question if value == NONE else replace(question, edits=(*question.edits, value))
         changed: dict[str, Any] = {self.name.replace("-", "_"): int(value) if self.name in _COUNTS else value}
-        return replace(labelled, **changed)
+        if self.name == "links" and value == _DEFAULT:
+            changed["links"] = None
+        return replace(question, **changed)
 
 
 def _key(name: str) -> str:
@@ -136,64 +140,10 @@ def _text(name: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One combination. labels: the columns of the axes and their values. The rest is as on the command line."""
+    """One combination: the question that it asks, and the columns of the axes with their values (`labels`)."""
 
+    question: Question
     labels: tuple[tuple[str, int | float | str], ...] = ()
-    nodes: int = 1
-    ranks_per_node: int | None = None
-    members: str | None = None
-    relays: str = NONE
-    relays_reduce: bool = False
-    links: str | None = None
-    rates: str = "nominal"
-    edits: tuple[str, ...] = ()
-
-    def settings(self) -> dict[str, Any]:
-        """All that decides the answer, for JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "labels"}
-
-    def whole(self, node: Topology) -> Topology:
-        """The machine of the case: `node` edited and replicated. Raises as `blinksim.machines.load` does."""
-        return assemble(node, self.nodes, self.edits)
-
-    def select(self, node: Topology) -> Topology:
-        """What takes part of it, as `Topology.select` gives it; raises as that does."""
-        whole = self.whole(node)
-        members = place(whole, self.ranks_per_node)
-        if self.members is not None:
-            if self.ranks_per_node is not None:
-                raise InputError("members and ranks-per-node both say who takes part; give one of them")
-            members = self._devices(node, self.members)
-        if self.relays == NONE:
-            relays: tuple[str, ...] = ()
-        elif self.relays == "idle":
-            relays = tuple(d.name for d in whole.devices if d.holds and d.name not in members)
-        else:
-            relays = self._devices(node, self.relays)
-        links = None if self.links in (None, "default") else _links(whole, self.links or "")
-        return whole.select(members, relays, links, relays_reduce=self.relays_reduce)
-
-    def _devices(self, node: Topology, text: str) -> tuple[str, ...]:
-        """Names in a list such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``; numbers count the GPUs before any edit."""
-        inside = [device.name for device in node.devices if device.holds]
-        holders = inside if self.nodes == 1 else [f"n{i}.{name}" for i in range(self.nodes) for name in inside]
-        chosen: list[str] = []
-        for part in (piece.strip() for piece in text.split(",")):
-            first, _, last = part.partition("-")
-            if not (first.isascii() and first.isdigit()):
-                chosen.append(part)
-                continue
-            low, high = int(first[:9]), int((last or first)[:9]) if (last or first).isdigit() else -1
-            if not low <= high < len(holders):
-                most = len(holders) - 1
-                raise InputError(f"{part}: the machine has GPUs 0 to {most}; write a list like 0,1,4 or 0-3")
-            chosen += holders[low : high + 1]
-        return tuple(chosen)
-
-
-def _links(whole: Topology, text: str) -> tuple[str, ...]:
-    given = tuple(kind.strip() for kind in text.split(",") if kind.strip())
-    return whole.link_classes if given == ("all",) else given
 
 
 def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis]) -> tuple[Axis, ...]:
@@ -209,8 +159,8 @@ def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis]) -> tuple[A
     return found
 
 
-def expand(base: Case, along: Sequence[Axis]) -> list[Case]:
-    """Every combination of the values of the axes, the last axis fastest."""
+def expand(base: Question, along: Sequence[Axis]) -> list[Case]:
+    """Every combination of the values of the axes applied to `base`, the last axis fastest."""
     count = 1
     for axis in along:
         count *= len(axis.values)
@@ -218,7 +168,7 @@ def expand(base: Case, along: Sequence[Axis]) -> list[Case]:
         raise InputError(f"{count:,} cases are too many for one sweep (at most {MOST_CASES:,})")
     cases = []
     for values in product(*(axis.values for axis in along)):
-        case = base
+        case = Case(base)
         for axis, value in zip(along, values, strict=True):
             case = axis.apply(case, value)
         cases.append(case)

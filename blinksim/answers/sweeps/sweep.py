@@ -24,6 +24,7 @@ from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.question import NONE, Question
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, parse_size
 
@@ -51,6 +52,11 @@ class Task:
     sizes: tuple[int, ...]
     algorithm: str
     model: str
+
+    @property
+    def question(self) -> Question:
+        """The question of the case about this node, at the rates that it was loaded with."""
+        return replace(self.case.question, machine=self.node, rates=self.node.rates)
 
     def row(self, **values: Any) -> dict[str, Any]:
         """A row of the table with what is not given left empty."""
@@ -104,7 +110,7 @@ def sweep(
     algorithms: Sequence[str] = ("best",),
     model: str = "alpha-beta",
     bounds: bool = False,
-    base: Case | None = None,
+    base: Question | None = None,
     workers: int = 1,
     cluster: str | None = None,
     journal: str | os.PathLike[str] | None = None,
@@ -134,19 +140,20 @@ def sweep(
     along = axes(vary)
     preset_rates = _check_model(model)
     names = _algorithms(algorithms, wanted, model)
-    start = base or Case()
+    start = base or Question()
     if preset_rates is not None:
         start = replace(start, rates=preset_rates)
         if any(axis.name == "rates" for axis in along):
             raise InputError(f"the model {model} pins the rates {preset_rates!r}; they cannot vary")
     cases = expand(start, along)
-    if model not in SCHEDULE_MODELS and any(c.members or c.links or c.relays != "none" for c in cases):
-        raise InputError(f"the model {model} takes nodes and ranks-per-node, not members, relays or links")
-    nodes = _nodes(machine, {case.rates for case in cases})
+    asked = [case.question for case in cases]
+    if model not in SCHEDULE_MODELS and any(one.members or one.links or one.relays != NONE for one in asked):
+        raise InputError(f"the model {model} takes nodes and ranks_per_node, not members, relays or links")
+    nodes = _nodes(machine, {question.rates for question in asked})
     tasks = []
     for case in cases:
         for name in (*names, *([_BOUND_WORK] if bounds else [])):
-            node, print_ = nodes[case.rates]
+            node, print_ = nodes[case.question.rates]
             key = _key(print_, case, wanted, lengths, name, model)
             tasks.append(Task(key, node, case, wanted, lengths, name, model))
     kept = Journal(journal)
@@ -211,7 +218,7 @@ def _fingerprint(node: Topology) -> str:
 
 
 def _key(node: str, case: Case, collective: Collective, sizes: tuple[int, ...], name: str, model: str) -> str:
-    what = [__version__, node, case.settings(), collective.name, collective.root, sizes, name, model]
+    what = [__version__, node, case.question.settings(), collective.name, collective.root, sizes, name, model]
     return sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
@@ -241,7 +248,7 @@ def _timed(task: Task) -> Rows:
         return [_projected(task, size) for size in task.sizes]
     if task.algorithm == NCCL:
         return _chosen_by_nccl(task)
-    topology = task.case.select(task.node)
+    topology = task.question.part()
     names = None if task.algorithm == "best" else [task.algorithm]
     found = contest(topology, task.collective, names, model=task.model)
     return [_answer(task, found.projections(size)[0]) for size in task.sizes]
@@ -250,19 +257,19 @@ def _timed(task: Task) -> Rows:
 def _chosen_by_nccl(task: Task) -> Rows:
     from blinksim.answers.nccl_choice import choice, predict_with
 
-    whole = task.case.whole(task.node)
-    prediction = predict_with(whole, task.case.select(task.node).members)
+    whole = task.question.whole()
+    prediction = predict_with(whole, task.question.part(whole).members)
     return [_answer(task, choice(prediction, whole, task.collective, size)) for size in task.sizes]
 
 
 def _projected(task: Task, size: int) -> dict[str, Any]:
-    case = task.case
+    asked = task.question
     # One node and its fabric are enough, unless an edit names a device of the cluster.
     try:
-        node = replace(case, nodes=1).whole(task.node)
+        node = replace(asked, nodes=1).whole()
     except InputError:
-        node = case.whole(task.node)
-    return _answer(task, project_preset(node, task.collective, size, case.nodes, case.ranks_per_node, task.model))
+        node = asked.whole()
+    return _answer(task, project_preset(node, task.collective, size, asked.nodes, asked.ranks_per_node, task.model))
 
 
 def _answer(task: Task, found: Projection) -> dict[str, Any]:
@@ -281,7 +288,7 @@ def _answer(task: Task, found: Projection) -> dict[str, Any]:
 def _bounded(task: Task) -> Rows:
     from blinksim.bounds import bound
 
-    topology = task.case.select(task.node)
+    topology = task.question.part()
     if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
         phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
         rate, scope = 1 / sum((1 / phase for phase in phases), start=Fraction(0)), "reduce-scatter + allgather"

@@ -1,0 +1,166 @@
+"""What is asked about: a machine, how many nodes, who takes part, over which links, at which rates, after which edits.
+
+The command line, sweeps and the Python interface ask in the same words. All fields but the machine are text or numbers,
+so that a question can be printed, compared, kept in a journal and sent to another process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
+
+from blinksim import machines
+from blinksim.errors import InputError
+from blinksim.topology.cluster import place
+from blinksim.topology.graph import Topology
+from blinksim.topology.selection import Names, listed, names_text
+
+NONE, IDLE, ALL = "none", "idle", "all"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which part of which machine.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        Whatever `blinksim.load` takes, or one node as a topology.
+    nodes : int
+        Number of nodes, joined by the machine's fabric.
+    ranks_per_node : int, optional
+        Ranks on every node, placed card by card in file order. Default: all its GPUs.
+    members : str, optional
+        The GPUs that take part, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any edit.
+    relays : str
+        GPUs without a rank that may forward: ``none``, ``idle`` (every GPU that is no member) or a list.
+    relays_reduce : bool
+        Relays may also reduce and multicast.
+    links : str, optional
+        Link classes separated by commas, or ``all``. Default: what the machine file says.
+    rates : str
+        The name of a table of rates, or a rates file.
+    edits : tuple of str
+        What-ifs such as ``degrade gpu0-gpu3 lanes=1``.
+    """
+
+    machine: str | os.PathLike[str] | Topology = ""
+    nodes: int = 1
+    ranks_per_node: int | None = None
+    members: str | None = None
+    relays: str = NONE
+    relays_reduce: bool = False
+    links: str | None = None
+    rates: str = "nominal"
+    edits: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        machine: str | os.PathLike[str] | Topology,
+        *,
+        members: Names | None = None,
+        relays: Names | None = None,
+        links: str | Sequence[str] | None = None,
+        edits: str | Sequence[str] = (),
+        **settings: Any,
+    ) -> Question:
+        """A question from Python values: members and relays also as lists of numbers and names, a single edit as text.
+
+        settings: nodes, ranks_per_node, relays_reduce and rates. Raises `InputError` for a name that is none of these.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise InputError(f"a question has no {name!r}; it has {', '.join(sorted(known))}")
+        return cls(
+            machine,
+            members=None if members is None else names_text(members),
+            relays=NONE if relays is None else names_text(relays) or NONE,
+            links=None if links is None else names_text(links),
+            edits=(edits,) if isinstance(edits, str) else tuple(edits),
+            **settings,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Everything but the machine, as JSON takes it."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "machine"}
+
+    def node(self) -> Topology:
+        """One node, before any edit. Raises as `blinksim.load` does, and if a topology has other rates than asked."""
+        if not isinstance(self.machine, Topology):
+            return machines.load(self.machine, rates=self.rates)
+        # A table that leaves classes out is labelled like "seed (qpi: nominal)".
+        if self.rates not in ("nominal", self.machine.rates, self.machine.rates.partition(" (")[0]):
+            raise InputError(
+                f"{self.machine.name} is loaded at {self.machine.rates} rates; give its name instead for {self.rates}"
+            )
+        return self.machine
+
+    def whole(self) -> Topology:
+        """The whole machine: loaded, edited, replicated. Raises as `blinksim.load` does."""
+        return machines.assemble(self.node(), self.nodes, self.edits)
+
+    def part(self, whole: Topology | None = None) -> Topology:
+        """The part of the machine that takes part, as `Topology.select` gives it.
+
+        whole: what `whole` returned, if it is known. Raises `InputError` for names and numbers that the machine does
+        not have, and `InfeasibleError` for members that no link joins.
+        """
+        whole = self.whole() if whole is None else whole
+        members = self.member_names(whole)
+        relays = self.relay_names(whole, members)
+        if self.relays_reduce and not relays:
+            raise InputError("relays_reduce= says what relays may do; name some with relays=")
+        return whole.select(members, relays, self.link_classes(whole), relays_reduce=self.relays_reduce)
+
+    def member_names(self, whole: Topology) -> tuple[str, ...]:
+        """The devices that hold ranks, in rank order."""
+        if self.members is None:
+            return place(whole, self.ranks_per_node)
+        if self.ranks_per_node is not None:
+            raise InputError("members= and ranks_per_node= both say who takes part; give one of them")
+        return self._devices(whole, self.members, "members")
+
+    def relay_names(self, whole: Topology, members: Sequence[str]) -> tuple[str, ...]:
+        """The devices that `relays` names."""
+        if self.relays == NONE:
+            return ()
+        if self.relays == IDLE:
+            return tuple(d.name for d in whole.devices if d.holds and d.name not in members)
+        near = get_close_matches(self.relays.lower(), (IDLE, NONE), n=1, cutoff=0.7)
+        if near:
+            raise InputError(f"relays={self.relays}: did you mean {near[0]}?")
+        return self._devices(whole, self.relays, "relays")
+
+    def link_classes(self, whole: Topology) -> tuple[str, ...] | None:
+        """The link classes that `links` names, None for the machine's default."""
+        if self.links is None:
+            return None
+        given = tuple(kind.strip() for kind in self.links.split(",") if kind.strip())
+        if not given:
+            raise InputError("links= names no link class; leave it out for the machine's default, or say all")
+        return tuple(whole.link_classes) if given == (ALL,) else given
+
+    def described(self, topology: Topology) -> dict[str, Any]:
+        """What an answer in JSON says about the machine, so that it can be checked again."""
+        return {
+            "machine": topology.name,
+            "source": self.machine.name if isinstance(self.machine, Topology) else os.fspath(self.machine),
+            "nodes": self.nodes,
+            "edits": list(self.edits),
+            "members": list(topology.members),
+            "relays": list(topology.relays),
+            **({"relays_reduce": True} if self.relays_reduce else {}),
+            "links": list(topology.default_links()),
+            "rates": topology.rates,
+            "rates_source": self.rates,
+        }
+
+    def _devices(self, whole: Topology, text: str, argument: str) -> tuple[str, ...]:
+        unedited = whole if not self.edits else machines.assemble(self.node(), self.nodes)
+        holders = [device.name for device in unedited.devices if device.holds]
+        return tuple(whole.device(name).name for name in listed(text, holders, argument))
