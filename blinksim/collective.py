@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from blinksim.errors import InputError, unknown
 
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 REDUCING = frozenset({"allreduce", "reduce", "reducescatter"})
+CollectiveName = Literal[
+    "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
+]
+"""The names of the collectives, for editors and type checkers; text such as ``all_reduce`` is understood too."""
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall")
 
 
@@ -49,8 +54,27 @@ class Collective:
         if name not in COLLECTIVES:
             raise unknown("collective", text, COLLECTIVES)
         if root is not None and name not in ROOTED:
-            raise InputError(f"{name} has no root; leave --root out (rooted: {', '.join(sorted(ROOTED))})")
+            raise InputError(f"{name} has no root; leave root= out (rooted: {', '.join(sorted(ROOTED))})")
         return cls(name, root or 0)
+
+    @classmethod
+    def of(cls, collective: Collective | str, root: int | None = None) -> Collective:
+        """`collective` itself, or the collective that a text names.
+
+        Raises `InputError` as `parse` does, and if a collective and a different root are given.
+
+        >>> Collective.of("all_reduce")
+        Collective(name='allreduce', root=0)
+        >>> Collective.of("broadcast", root=2).root
+        2
+        """
+        if isinstance(collective, str):
+            return cls.parse(collective, root)
+        if not isinstance(collective, Collective):
+            raise InputError(f"{collective!r} is not a collective; give a name such as 'allreduce'")
+        if root is not None and root != collective.root:
+            raise InputError(f"{collective} has a root already; give root= with a name only")
+        return collective
 
     @property
     def rooted(self) -> bool:

@@ -38,6 +38,10 @@ _XML = (".xml",)
 _TEXT = (".txt", ".log")
 
 
+MachineLike = str | os.PathLike[str] | Topology
+"""A machine as public functions take it: what `load` takes, or a topology."""
+
+
 def load(
     name_or_path: str | os.PathLike[str],
     nodes: int = 1,
@@ -57,6 +61,18 @@ def load(
     """
     name = os.fspath(name_or_path).strip()
     return assemble(_node(name, os.fspath(rates).strip()), nodes, edits)
+
+
+def as_topology(machine: MachineLike) -> Topology:
+    """A topology as it is, or the machine that a name or a path stands for, as `load` loads it.
+
+    Raises `InputError` as `load` does, and for anything that is neither.
+    """
+    if isinstance(machine, Topology):
+        return machine
+    if not isinstance(machine, (str, os.PathLike)):
+        raise InputError(f"{machine!r:.60} is not a machine; give a name, a path or a Topology")
+    return load(machine)
 
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
 from blinksim import machines
 from blinksim.errors import InputError
 from blinksim.topology.cluster import place
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import Names, listed, names_text
-
-NONE, IDLE, ALL = "none", "idle", "all"
+from blinksim.topology.selection import IDLE, NONE, Names, class_names, listed, names_text, relay_names
 
 
 @dataclass(frozen=True)
@@ -123,27 +120,19 @@ class Question:
             return place(whole, self.ranks_per_node)
         if self.ranks_per_node is not None:
             raise InputError("members= and ranks_per_node= both say who takes part; give one of them")
-        return self._devices(whole, self.members, "members")
+        return tuple(whole.device(name).name for name in listed(self.members, self._numbered(whole), "members"))
 
     def relay_names(self, whole: Topology, members: Sequence[str]) -> tuple[str, ...]:
         """The devices that `relays` names."""
         if self.relays == NONE:
             return ()
-        if self.relays == IDLE:
-            return tuple(d.name for d in whole.devices if d.holds and d.name not in members)
-        near = get_close_matches(self.relays.lower(), (IDLE, NONE), n=1, cutoff=0.7)
-        if near:
-            raise InputError(f"relays={self.relays}: did you mean {near[0]}?")
-        return self._devices(whole, self.relays, "relays")
+        holders = [device.name for device in whole.devices if device.holds]
+        numbered = None if self.relays == IDLE else self._numbered(whole)
+        return tuple(whole.device(name).name for name in relay_names(self.relays, members, holders, numbered))
 
     def link_classes(self, whole: Topology) -> tuple[str, ...] | None:
         """The link classes that `links` names, None for the machine's default."""
-        if self.links is None:
-            return None
-        given = tuple(kind.strip() for kind in self.links.split(",") if kind.strip())
-        if not given:
-            raise InputError("links= names no link class; leave it out for the machine's default, or say all")
-        return tuple(whole.link_classes) if given == (ALL,) else given
+        return None if self.links is None else class_names(self.links, whole.link_classes)
 
     def described(self, topology: Topology) -> dict[str, Any]:
         """What an answer in JSON says about the machine, so that it can be checked again."""
@@ -160,7 +149,7 @@ class Question:
             "rates_source": self.rates,
         }
 
-    def _devices(self, whole: Topology, text: str, argument: str) -> tuple[str, ...]:
+    def _numbered(self, whole: Topology) -> list[str]:
+        """The GPUs that numbers count: those of the machine before any edit."""
         unedited = whole if not self.edits else machines.assemble(self.node(), self.nodes)
-        holders = [device.name for device in unedited.devices if device.holds]
-        return tuple(whole.device(name).name for name in listed(text, holders, argument))
+        return [device.name for device in unedited.devices if device.holds]

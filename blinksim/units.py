@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from numbers import Real
 
 from blinksim.errors import InputError
 
@@ -55,6 +56,38 @@ def parse_size(text: str) -> int:
     if size > 2**60:
         raise InputError(f"{text!r} is more than 1 EiB; no collective is that large")
     return int(size)
+
+
+def size_of(size: int | float | str) -> int:
+    """Bytes from a number or from text, as a public function takes them.
+
+    Parameters
+    ----------
+    size : int, float or str
+        ``268435456``, ``1e9`` or ``"256MiB"``. A float must be whole.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    InputError
+        If it is no whole, positive number of bytes.
+
+    Examples
+    --------
+    >>> size_of("256MiB"), size_of(1e9)
+    (268435456, 1000000000)
+    """
+    if isinstance(size, str):
+        return parse_size(size)
+    if isinstance(size, bool) or not isinstance(size, Real):
+        raise InputError(f"{size!r} is not a size; give bytes, or text such as '256MiB'")
+    if not math.isfinite(size) or size < 1 or size != int(size):
+        raise InputError(f"{size!r} is not a whole, positive number of bytes")
+    return parse_size(str(int(size)))
 
 
 def parse_rate(text: str) -> Fraction:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import typing
 from fractions import Fraction
 
 import pytest
 
-from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, Collective, busbw_factor
+from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, Collective, CollectiveName, busbw_factor
 from blinksim.errors import InputError
 
 
@@ -72,3 +73,13 @@ def test_bus_bandwidth_factors(name, two, eight):
     assert busbw_factor(name, 2) == two
     assert busbw_factor(name, 8) == eight
     assert busbw_factor(name, 1) == (name in ("broadcast", "reduce"))
+
+
+def test_a_collective_by_name_or_as_it_is() -> None:
+    assert Collective.of("all-gather") == Collective("allgather")
+    assert Collective.of("reduce", 3) == Collective("reduce", 3)
+    assert Collective.of(Collective("reduce", 3)) == Collective("reduce", 3)
+    for wrong, root in ((Collective("reduce", 3), 2), ("allreduce", 0), ("allreduse", None), (7, None), (None, None)):
+        with pytest.raises(InputError):
+            Collective.of(wrong, root)  # type: ignore[arg-type]
+    assert typing.get_args(CollectiveName) == COLLECTIVES

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from blinksim.units import (
     parse_rate,
     parse_size,
     parse_time,
+    size_of,
 )
 
 
@@ -219,3 +223,19 @@ def test_exact_numbers_are_digits_only(text: object) -> None:
 def test_exact_numbers() -> None:
     assert parse_exact("1200/7") == Fraction(1200, 7)
     assert parse_exact("-3") == -3
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(1, 1), (2**28, 2**28), (1e9, 10**9), ("256MiB", 2**28), ("1000003", 1000003), (np.int64(4096), 4096), (2.0, 2)],
+)
+def test_sizes_of_python(given: Any, expected: int) -> None:
+    assert size_of(given) == expected
+    assert type(size_of(given)) is int
+
+
+@pytest.mark.parametrize("given", [0, -1, 0.5, 1.5, math.nan, math.inf, True, None, [1], "", "1.5", 2**61, 1e300])
+def test_what_is_no_size_is_refused_in_a_line(given: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        size_of(given)
+    assert "\n" not in str(refused.value)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.results import Shown
+from blinksim.topology.selection import Names, class_names, listed, relay_names
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -249,14 +250,18 @@ class Topology(Shown):
 
     def select(
         self,
-        members: Iterable[str] | None = None,
-        relays: Iterable[str] = (),
-        links: Iterable[str] | None = None,
+        members: Names | None = None,
+        relays: Names = (),
+        links: str | Iterable[str] | None = None,
         *,
         relays_reduce: bool = False,
         connected: bool = True,
     ) -> Topology:
         """The part of the machine that a collective runs on.
+
+        members, relays: names, or numbers that count the GPUs of this topology, as a list or as text such as ``0-3``
+        or ``gpu0,gpu3``; relays also ``none``, or ``idle`` for every GPU that is no member. links: classes as a list,
+        or as text such as ``nvlink,pcie`` or ``all``.
 
         Keeps the members (default: all of this topology's), the relays, every device that only forwards, and the links
         of the classes in `links` (default: `default_links`). GPUs that are neither member nor relay are left out with
@@ -264,13 +269,12 @@ class Topology(Shown):
 
         Raises `InputError` for unknown names and `InfeasibleError` if the members are not connected by what remains.
         """
-        chosen = tuple(self.members if members is None else members)
-        helpers = tuple(relays)
+        holders = [device.name for device in self.devices if device.holds]
+        chosen = self.members if members is None else listed(members, holders, "members")
         if not chosen:
             raise InputError("no members: name at least one GPU")
-        classes = self.default_links() if links is None else tuple(dict.fromkeys(links))
-        if links is not None and not classes:
-            raise InputError(f"no link classes: name at least one of {', '.join(self.link_classes)}")
+        helpers = relay_names(relays, chosen, holders)
+        classes = self.default_links() if links is None else class_names(links, self.link_classes)
         for kind in classes:
             if kind not in self.link_classes:
                 raise unknown(f"link class of {self.name}:", kind, self.link_classes)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from numbers import Integral
 
 from blinksim.errors import InputError
 
 Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
 
+NONE, IDLE, ALL = "none", "idle", "all"
 _DIGITS = 9
 
 
@@ -31,24 +34,67 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
     """The devices that `names` lists, in its order.
 
     holders: the GPUs and tiles that numbers count. argument: what the caller calls the list, for messages.
-    Raises `InputError` for a number that no GPU has, a range that runs backwards or is cut short, and an empty name;
-    names are not looked up.
+    Raises `InputError` for a number that no GPU has, a range that runs backwards or is cut short, an empty name and
+    anything but numbers and names; names are not looked up.
     """
-    text = names_text(names)
+    if isinstance(names, str):
+        return tuple(name for part in names.split(",") for name in _part(part.strip(), names, holders, argument))
+    known = frozenset(holders)
     chosen: list[str] = []
-    for part in (piece.strip() for piece in text.split(",")):
-        first, dash, last = part.partition("-")
-        if _is_number(first) and (not dash or _is_number(last)):
-            low, high = _number(first), _number(last or first)
-            if high < low:
-                raise InputError(f"{argument}={part} runs backwards; write {high}-{low}")
-            if high >= len(holders):
-                raise InputError(f"{argument}={part}: the machine has GPUs 0 to {len(holders) - 1}")
-            chosen += holders[low : high + 1]
-        elif _is_number(first) and dash and not last:
-            raise InputError(f"{argument}={part}: the range has no end; write it like {first}-{len(holders) - 1}")
-        elif part:
-            chosen.append(part)
+    for name in names:
+        if isinstance(name, str):
+            chosen += [name] if name in known else _part(name.strip(), name, holders, argument)
+        elif isinstance(name, Integral) and not isinstance(name, bool) and name >= 0:
+            chosen += _part(str(int(name)), str(name), holders, argument)
         else:
-            raise InputError(f"{argument}={text!r}: a name is missing between the commas; write it like 0,1,4")
+            raise InputError(f"{argument}={name!r}: give numbers and names of GPUs, such as [0, 1, 'gpu4']")
     return tuple(chosen)
+
+
+def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequence[str]:
+    """What one entry of a list names: a number, a range or a name."""
+    first, dash, last = part.partition("-")
+    if _is_number(first) and (not dash or _is_number(last)):
+        low, high = _number(first), _number(last or first)
+        if high < low:
+            raise InputError(f"{argument}={part} runs backwards; write {high}-{low}")
+        if high >= len(holders):
+            raise InputError(f"{argument}={part}: the machine has GPUs 0 to {len(holders) - 1}")
+        return holders[low : high + 1]
+    if _is_number(first) and dash and not last:
+        raise InputError(f"{argument}={part}: the range has no end; write it like {first}-{len(holders) - 1}")
+    if not part:
+        raise InputError(f"{argument}={text!r}: a name is missing between the commas; write it like 0,1,4")
+    return (part,)
+
+
+def relay_names(
+    relays: Names, members: Sequence[str], holders: Sequence[str], numbered: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The devices that `relays` names: ``none``, ``idle`` for every holder that is no member, or a list.
+
+    numbered: the devices that numbers count, where they are not `holders` (before an edit, say). Raises as `listed`.
+    """
+    if not isinstance(relays, str):
+        return listed(relays, numbered or holders, "relays")
+    if relays == NONE:
+        return ()
+    if relays == IDLE:
+        taken = frozenset(members)
+        return tuple(name for name in holders if name not in taken)
+    near = get_close_matches(relays.lower(), (IDLE, NONE), n=1, cutoff=0.7)
+    if near:
+        raise InputError(f"relays={relays}: did you mean {near[0]}?")
+    return listed(relays, numbered or holders, "relays")
+
+
+def class_names(links: str | Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """The link classes that `links` names: ``all``, or some of `known` in the order given.
+
+    Raises `InputError` if there is none; names are not looked up.
+    """
+    given = tuple(dict.fromkeys(kind.strip() for kind in (links.split(",") if isinstance(links, str) else links)))
+    named = tuple(kind for kind in given if kind)
+    if not named:
+        raise InputError(f"links= names no link class: name at least one of {', '.join(known)}, or {ALL}")
+    return tuple(known) if named == (ALL,) else named

@@ -6,8 +6,10 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,7 +144,7 @@ def test_a_switch_named_as_relay_keeps_its_abilities():
         ({"members": ["gpu0", "gpu1"], "relays": ["gpu2", "gpu2"]}, "gpu2 named more than once"),
         ({"members": ["gpu0", "plx0"]}, "plx0 is a pcie"),
         ({"links": ["nvlnk"]}, "unknown link class of DGX-1V: 'nvlnk': did you mean 'nvlink'"),
-        ({"links": []}, "no link classes: name at least one of nvlink, pcie"),
+        ({"links": []}, "no link class: name at least one of nvlink, pcie"),
     ],
 )
 def test_select_refuses(arguments, words):
@@ -249,3 +251,33 @@ def test_pruned_drops_only_forwarders_without_links():
     assert [d.name for d in small.devices] == ["a", "b"]
     assert small.generators == ((1, 0),)
     assert small.pruned() is small
+
+
+@pytest.mark.parametrize(
+    ("members", "relays", "links"),
+    [
+        ("0,1,4", "2-3", "nvlink"),
+        ([0, 1, 4], [2, 3], ["nvlink"]),
+        ([0, "gpu1", np.int64(4)], ("gpu2", 3), "nvlink,nvlink"),
+        ("gpu0,gpu1,4", "gpu2,gpu3", None),
+    ],
+)
+def test_select_takes_text_numbers_and_names(members: Any, relays: Any, links: Any) -> None:
+    machine = dgx1("DGX-1V")
+    assert machine.select(members, relays, links) == machine.select(
+        ["gpu0", "gpu1", "gpu4"], ["gpu2", "gpu3"], ["nvlink"]
+    )
+
+
+def test_select_knows_idle_relays_and_all_links() -> None:
+    machine = dgx1("DGX-1V")
+    assert machine.select("0,5", "idle").relays == ("gpu1", "gpu2", "gpu3", "gpu4", "gpu6", "gpu7")
+    assert machine.select("0,1", "none").relays == ()
+    assert machine.select("0,1", links="all").link_classes == machine.link_classes
+
+
+@pytest.mark.parametrize("members", [[-1], [True], [None], [1.5], "1.5", "-1", [9], "9", "0-", "x", [["gpu0"]], "0;1"])
+def test_select_refuses_what_is_no_gpu_in_a_line(members: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        dgx1("DGX-1V").select(members)
+    assert "\n" not in str(refused.value)

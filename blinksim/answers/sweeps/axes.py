@@ -14,8 +14,9 @@ from itertools import product
 from typing import Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.question import NONE, Question
+from blinksim.question import Question
 from blinksim.topology.edits import VERBS
+from blinksim.topology.selection import NONE
 from blinksim.units import parse_rate, parse_time
 
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")

@@ -24,8 +24,9 @@ from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
-from blinksim.question import NONE, Question
+from blinksim.question import Question
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import NONE
 from blinksim.units import exact_GBps, parse_size
 
 if TYPE_CHECKING:
