@@ -10,6 +10,7 @@ OPTIONS = {
     "chunk": "--chunk",
     "edits": "--edit",
     "links": "--links",
+    "machine": "--machine",
     "members": "--members",
     "nodes": "--nodes",
     "ranks_per_node": "--ranks-per-node",

@@ -1,20 +1,20 @@
-"""The part of `blinksim verify` for files of runtimes: NCCL's graphs, MSCCL's algorithms, MSCCL++'s plans."""
+"""Are files of runtimes right? NCCL's graphs, MSCCL's algorithms, MSCCL++'s plans."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from blinksim.answers.file_verdict import FileVerdict
+from blinksim.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from blinksim.question import Question
 
-
-from blinksim.errors import FileError, InputError
-
 _ROOT = re.compile(r"(?:\s|<\?[^>]*>|<!--.*?-->)*<([A-Za-z]+)", re.DOTALL)
 
 
-def xml(file: str, question: Question, release: str, root: int) -> dict[str, Any]:
+def xml(file: str, question: Question, release: str, root: int) -> FileVerdict:
     """The answer for an XML file: an algorithm of MSCCL by its outermost element, everything else a graph of NCCL."""
     from blinksim.textio.safe_xml import file_text
 
@@ -27,7 +27,7 @@ def xml(file: str, question: Question, release: str, root: int) -> dict[str, Any
     return _graph(file, text, question, release)
 
 
-def plan(file: str, root: int) -> dict[str, Any]:
+def plan(file: str, root: int) -> FileVerdict:
     """The answer for an execution plan of MSCCL++."""
     from blinksim.formats.msccl.mscclpp_check import check_text
     from blinksim.textio.safe_xml import file_text
@@ -37,15 +37,10 @@ def plan(file: str, root: int) -> dict[str, Any]:
     except FileError as error:
         return _wrong("an MSCCL++ plan", error)
     facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.operations} operations each"]
-    return {
-        "ok": True,
-        "summary": "right: an MSCCL++ plan, carried out in several orders",
-        "reasons": [],
-        "facts": facts,
-    }
+    return FileVerdict(True, "right: an MSCCL++ plan, carried out in several orders", (), tuple(facts))
 
 
-def _algorithm(file: str, text: str, root: int) -> dict[str, Any]:
+def _algorithm(file: str, text: str, root: int) -> FileVerdict:
     from blinksim.formats.msccl.msccl_check import RCCL_STEPS, check_text
 
     try:
@@ -56,21 +51,21 @@ def _algorithm(file: str, text: str, root: int) -> dict[str, Any]:
     if counted.steps > RCCL_STEPS:
         facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
     summary = "right: an MSCCL algorithm, carried out in several orders"
-    return {"ok": True, "summary": summary, "reasons": [], "facts": facts}
+    return FileVerdict(True, summary, (), tuple(facts))
 
 
-def _wrong(what: str, error: FileError) -> dict[str, Any]:
-    return {"ok": False, "summary": f"wrong: {what}", "reasons": [str(error)], "facts": []}
+def _wrong(what: str, error: FileError) -> FileVerdict:
+    return FileVerdict(False, f"wrong: {what}", (str(error),))
 
 
-def _graph(file: str, text: str, question: Question, release: str) -> dict[str, Any]:
+def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
     """What NCCL does with a graph file, in words."""
     from blinksim.nccl.export.devices import communicator
     from blinksim.nccl.files.graph_rules import judge
     from blinksim.nccl.files.nccl_xml import Release
 
     if not question.machine:
-        raise InputError(f"{file}: a graph file means something on a machine only; name it with --machine")
+        raise InputError(f"{file}: a graph file means something on a machine only; name it with machine=")
     rules = Release.parse(release)
     topology = question.part()
     found = judge(text, communicator(topology), rules)
@@ -83,11 +78,10 @@ def _graph(file: str, text: str, question: Question, release: str) -> dict[str, 
     if found.channels is not None:
         facts.append(f"the communicator has {found.channels} channels, unless NCCL_MAX_NCHANNELS says less")
     reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
-    return {
-        "ok": found.ok,
-        "summary": f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}",
-        "reasons": reasons,
-        "facts": facts if found.verdict == "used" else [],
-        "verdict": found.verdict,
-        "log": found.log,
-    }
+    return FileVerdict(
+        found.ok,
+        f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}",
+        tuple(reasons),
+        tuple(facts) if found.verdict == "used" else (),
+        details={"verdict": found.verdict, "log": found.log},
+    )
