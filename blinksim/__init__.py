@@ -1,81 +1,181 @@
 """blinksim: how fast can a collective be on this machine, how fast will it be, why, and what to load to get it.
 
-The names below are loaded when they are first used, so that ``import blinksim`` costs nothing.
+The names below are loaded when they are first used, so that ``import blinksim`` costs nothing. Type checkers and
+editors read the imports; a test holds them to the table that Python reads.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from blinksim._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from blinksim import plots as plot
+    from blinksim.answers.advise import Advice as Advice
     from blinksim.answers.advise import advise as advise
+    from blinksim.answers.bound import bound as bound
+    from blinksim.answers.bound import gains as gains
+    from blinksim.answers.bound import losses as losses
+    from blinksim.answers.compare import Comparison as Comparison
     from blinksim.answers.compare import compare as compare
+    from blinksim.answers.file_verdict import FileVerdict as FileVerdict
+    from blinksim.answers.logs.calibrate import Calibration as Calibration
     from blinksim.answers.logs.calibrate import calibrate as calibrate
     from blinksim.answers.logs.calibrate import read_series as read_series
+    from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis
     from blinksim.answers.logs.diagnose import diagnose as diagnose
     from blinksim.answers.place import place as place
     from blinksim.answers.project import Contest as Contest
     from blinksim.answers.project import Projection as Projection
     from blinksim.answers.project import contest as contest
     from blinksim.answers.project import project as project
+    from blinksim.answers.sweeps.sweep import Sweep as Sweep
     from blinksim.answers.sweeps.sweep import sweep as sweep
+    from blinksim.answers.synthesize import Synthesis as Synthesis
     from blinksim.answers.synthesize import synthesize as synthesize
-    from blinksim.bounds import bound as bound
+    from blinksim.answers.verify import verify as verify
+    from blinksim.answers.verify_file import verify_file as verify_file
+    from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
-    from blinksim.execution import execute as execute
+    from blinksim.errors import FileError as FileError
+    from blinksim.errors import InfeasibleError as InfeasibleError
+    from blinksim.errors import InputError as InputError
+    from blinksim.errors import MissingError as MissingError
+    from blinksim.execution.execution_result import Execution as Execution
+    from blinksim.execution.run import execute as execute
+    from blinksim.exports import export as export
     from blinksim.exports import write as write
     from blinksim.formats.schedule_json import read_schedule as read_schedule
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import load as load
-    from blinksim.schedule.verify import verify as verify
-    from blinksim.simulation import simulate as simulate
+    from blinksim.machines import this_machine as this_machine
+    from blinksim.question import Question as Question
+    from blinksim.schedule.model import Schedule as Schedule
+    from blinksim.schedule.verify import Verdict as Verdict
+    from blinksim.simulation.simulator import simulate as simulate
+    from blinksim.simulation.timeline import Timeline as Timeline
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
+    from blinksim.topology.rules import check as check
+else:
+    _HOME = {
+        "Advice": "blinksim.answers.advise",
+        "BlinksimError": "blinksim.errors",
+        "BoundResult": "blinksim.bounds.bound_result",
+        "Calibration": "blinksim.answers.logs.calibrate",
+        "Collective": "blinksim.collective",
+        "Comparison": "blinksim.answers.compare",
+        "Contest": "blinksim.answers.project",
+        "Device": "blinksim.topology.graph",
+        "Diagnosis": "blinksim.answers.logs.diagnose",
+        "Execution": "blinksim.execution.execution_result",
+        "FileError": "blinksim.errors",
+        "FileVerdict": "blinksim.answers.file_verdict",
+        "InfeasibleError": "blinksim.errors",
+        "InputError": "blinksim.errors",
+        "Link": "blinksim.topology.graph",
+        "MissingError": "blinksim.errors",
+        "Projection": "blinksim.answers.project",
+        "Question": "blinksim.question",
+        "Schedule": "blinksim.schedule.model",
+        "Sweep": "blinksim.answers.sweeps.sweep",
+        "Synthesis": "blinksim.answers.synthesize",
+        "Timeline": "blinksim.simulation.timeline",
+        "Topology": "blinksim.topology.graph",
+        "Verdict": "blinksim.schedule.verify",
+        "advise": "blinksim.answers.advise",
+        "bound": "blinksim.answers.bound",
+        "calibrate": "blinksim.answers.logs.calibrate",
+        "check": "blinksim.topology.rules",
+        "compare": "blinksim.answers.compare",
+        "contest": "blinksim.answers.project",
+        "diagnose": "blinksim.answers.logs.diagnose",
+        "execute": "blinksim.execution.run",
+        "export": "blinksim.exports",
+        "gains": "blinksim.answers.bound",
+        "load": "blinksim.machines",
+        "losses": "blinksim.answers.bound",
+        "place": "blinksim.answers.place",
+        "project": "blinksim.answers.project",
+        "read_schedule": "blinksim.formats.schedule_json",
+        "read_series": "blinksim.answers.logs.calibrate",
+        "simulate": "blinksim.simulation.simulator",
+        "sweep": "blinksim.answers.sweeps.sweep",
+        "synthesize": "blinksim.answers.synthesize",
+        "this_machine": "blinksim.machines",
+        "verify": "blinksim.answers.verify",
+        "verify_file": "blinksim.answers.verify_file",
+        "write": "blinksim.exports",
+        "write_schedule": "blinksim.formats.schedule_json",
+    }
 
-from blinksim._version import __version__ as __version__
+    def __getattr__(name):
+        from importlib import import_module
 
-_HOME = {
-    "BlinksimError": "blinksim.errors",
-    "Collective": "blinksim.collective",
-    "Contest": "blinksim.answers.project",
-    "Device": "blinksim.topology.graph",
-    "Link": "blinksim.topology.graph",
-    "Projection": "blinksim.answers.project",
-    "Topology": "blinksim.topology.graph",
-    "advise": "blinksim.answers.advise",
-    "calibrate": "blinksim.answers.logs.calibrate",
-    "compare": "blinksim.answers.compare",
-    "contest": "blinksim.answers.project",
-    "bound": "blinksim.bounds",
-    "diagnose": "blinksim.answers.logs.diagnose",
-    "execute": "blinksim.execution",
-    "load": "blinksim.machines",
-    "place": "blinksim.answers.place",
-    "plot": "blinksim.plots",
-    "project": "blinksim.answers.project",
-    "read_schedule": "blinksim.formats.schedule_json",
-    "sweep": "blinksim.answers.sweeps.sweep",
-    "read_series": "blinksim.answers.logs.calibrate",
-    "simulate": "blinksim.simulation",
-    "synthesize": "blinksim.answers.synthesize",
-    "verify": "blinksim.schedule.verify",
-    "write": "blinksim.exports",
-    "write_schedule": "blinksim.formats.schedule_json",
-}
-__all__ = sorted(_HOME)
+        if name == "plot":
+            value = import_module("blinksim.plots")
+        elif name in _HOME:
+            value = getattr(import_module(_HOME[name]), name)
+        else:
+            raise AttributeError(f"module 'blinksim' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return [*__all__, "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'blinksim' has no attribute {name!r}")
-    module = import_module(_HOME[name])
-    value = module if name == "plot" else getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__all__ = [
+    "Advice",
+    "BlinksimError",
+    "BoundResult",
+    "Calibration",
+    "Collective",
+    "Comparison",
+    "Contest",
+    "Device",
+    "Diagnosis",
+    "Execution",
+    "FileError",
+    "FileVerdict",
+    "InfeasibleError",
+    "InputError",
+    "Link",
+    "MissingError",
+    "Projection",
+    "Question",
+    "Schedule",
+    "Sweep",
+    "Synthesis",
+    "Timeline",
+    "Topology",
+    "Verdict",
+    "advise",
+    "bound",
+    "calibrate",
+    "check",
+    "compare",
+    "contest",
+    "diagnose",
+    "execute",
+    "export",
+    "gains",
+    "load",
+    "losses",
+    "place",
+    "plot",
+    "project",
+    "read_schedule",
+    "read_series",
+    "simulate",
+    "sweep",
+    "synthesize",
+    "this_machine",
+    "verify",
+    "verify_file",
+    "write",
+    "write_schedule",
+]

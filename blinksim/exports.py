@@ -83,3 +83,37 @@ def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool 
         write_text(path, machine_yaml.write(thing), force)
     else:
         raise InputError(f"a {type(thing).__name__} has no file format; schedules and machines have")
+
+
+def export(schedule: Schedule, name: str, channels: int | None = None) -> Exported:
+    """A schedule in the format of a runtime.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What to export.
+    name : str
+        ``nccl-graph``, ``nccl-graph-set``, ``msccl-xml`` or ``mscclpp-json``.
+    channels : int, optional
+        The most channels that it may use. Default: the format's own limit.
+
+    Returns
+    -------
+    Exported
+        The files as text, the variables that load them, and what shows that they are in force.
+
+    Raises
+    ------
+    InputError
+        For an unknown format, or a limit that it does not have.
+    InfeasibleError
+        If the format cannot express the schedule.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.export(bs.synthesize("dgx1-v100", "allreduce", "chains").schedule, "nccl-graph")
+    >>> sorted(found.environment)
+    ['NCCL_ALGO', 'NCCL_GRAPH_FILE', 'NCCL_MAX_NCHANNELS', 'NCCL_PROTO']
+    """
+    return find(name).export(schedule, channels)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from blinksim import data_files
-from blinksim.errors import FileError, InputError, unknown
+from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.topology.graph import Topology
@@ -46,21 +47,92 @@ def load(
     name_or_path: str | os.PathLike[str],
     nodes: int = 1,
     rates: str | os.PathLike[str] = "nominal",
-    edits: Sequence[str] = (),
+    edits: str | Sequence[str] = (),
 ) -> Topology:
-    """The machine called or described by `name_or_path`, as a cluster of `nodes` nodes.
+    """A machine, or a cluster of alike nodes.
 
-    name_or_path: a name of the catalogue (`names`; case does not matter), a machine file (.yaml, .yml), an NCCL
-    topology file (.xml), what `nvidia-smi topo -m` printed (.txt), or a form such as ``torus:4x4@50GB/s``. rates: the
-    name of a rate table that the machine has, such as ``nominal``, or a rates file. edits: what-ifs such as ``degrade
-    gpu0-gpu3 lanes=1``; one that names devices of the machine file changes every node, one that names a device of the
-    cluster (``n0.gpu0``) only that.
+    Parameters
+    ----------
+    name_or_path : str or path
+        A name of the catalogue (case does not matter), a machine file (.yaml, .yml), an NCCL topology file (.xml), what
+        ``nvidia-smi topo -m`` printed (.txt), or a shape such as ``torus:4x4@50GB/s``.
+    nodes : int
+        Number of nodes, joined by the machine's fabric.
+    rates : str or path
+        The name of a table of rates that the machine has, such as ``nominal``, or a rates file.
+    edits : str or sequence of str
+        What-ifs such as ``degrade gpu0-gpu3 lanes=1``. One that names devices of the machine file changes every node,
+        one that names a device of the cluster (``n0.gpu0``) only that.
 
-    Raises `InputError` for unknown names and files that cannot be used, and `InfeasibleError` for several nodes of a
-    machine without a fabric.
+    Returns
+    -------
+    Topology
+        The whole machine; `Topology.select` gives the part that takes part.
+
+    Raises
+    ------
+    InputError
+        For unknown names and files that cannot be used.
+    InfeasibleError
+        For several nodes of a machine without a fabric.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.load("dgx1-v100").ranks
+    8
+    >>> bs.load("hgx-h200", nodes=2, edits=["without gpu7"]).ranks
+    14
     """
     name = os.fspath(name_or_path).strip()
-    return assemble(_node(name, os.fspath(rates).strip()), nodes, edits)
+    changes = (edits,) if isinstance(edits, str) else tuple(edits)
+    return assemble(_node(name, os.fspath(rates).strip()), nodes, changes)
+
+
+def this_machine(rates: str = "nominal") -> Topology:
+    """This computer's own GPUs, as nvidia-smi describes them.
+
+    Parameters
+    ----------
+    rates : str
+        The name of a table of rates, as `load` takes it.
+
+    Returns
+    -------
+    Topology
+        One node.
+
+    Raises
+    ------
+    MissingError
+        Without GPUs, or if nvidia-smi does not answer.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> try:
+    ...     found = bs.this_machine()
+    ... except bs.MissingError:
+    ...     found = None  # no GPUs here
+    """
+    from blinksim.formats import nvidia_smi
+
+    advice = "name a machine, as in: blinksim advise hgx-h200"
+    text = ""
+    for arguments in (["-L"], ["topo", "-m"], ["nvlink", "-s"]):
+        try:
+            done = subprocess.run(
+                ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=60, check=False
+            )
+        except FileNotFoundError:
+            raise MissingError(f"no GPUs found here (there is no nvidia-smi); {advice}") from None
+        except (OSError, subprocess.TimeoutExpired):
+            raise MissingError(f"nvidia-smi does not answer; {advice}") from None
+        # Old drivers have no `nvlink -s`, and GPUs without NVLink end it with an error.
+        text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
+    if not nvidia_smi.looks_like(text):
+        raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
+    return nvidia_smi.read_text(text, "nvidia-smi", rates)
 
 
 def as_topology(machine: MachineLike) -> Topology:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,27 @@ import blinksim as bs
 def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     assert getattr(bs, name).__doc__
     assert name in dir(bs)
+
+
+def test_editors_and_python_read_the_same_table() -> None:
+    tree = ast.parse(Path(bs.__file__).read_text(encoding="utf-8"))
+    branch = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        name.asname: f"{node.module}.{name.name}"
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    table = next(node.value for node in branch.orelse if isinstance(node, ast.Assign))
+    homes = {name: f"{home}.{name}" for name, home in ast.literal_eval(table).items()}
+    assert seen == homes | {"plot": "blinksim.plots"}
+    assert set(bs.__all__) == set(seen)
+    # A `__getattr__` that type checkers see would make every misspelt name a known one.
+    assert not any(isinstance(node, ast.FunctionDef) for node in (*tree.body, *branch.body))
+
+
+def test_what_is_listed_is_what_is_meant_to_be_used() -> None:
+    assert sorted(dir(bs)) == sorted([*bs.__all__, "__version__"])
 
 
 def test_unknown_names_are_refused() -> None:
@@ -68,5 +90,5 @@ def test_write_reads_back(tmp_path: Path) -> None:
     for thing, name in ((schedule, "s.yaml"), (topology, "m.json"), (7, "x.json")):
         with pytest.raises(bs.BlinksimError):
             bs.write(thing, tmp_path / name)  # type: ignore[arg-type]
-    with pytest.raises(bs.BlinksimError, match="--force"):
+    with pytest.raises(bs.BlinksimError, match="force=True"):
         bs.write(topology, tmp_path / "m.yaml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,12 @@ import click
 
 from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
 from blinksim.cli.output import names, print_json
-from blinksim.errors import InputError, MissingError
+from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.question import Question
+    from blinksim.topology.graph import Topology
 
 # What the machine's own description is called in commands to type.
 _SAVED = "topo.txt"
@@ -136,7 +136,7 @@ def _as_typed(question: Question, part: Any) -> str:
     return command_line(replace(question, rates=rates))
 
 
-def _at_nccl_rates(question: Question) -> Any:
+def _at_nccl_rates(question: Question) -> Topology:
     """The machine at the rates that NCCL computes with; if it has none, or others were asked for, at those."""
     if question.rates == "nominal":
         try:
@@ -146,29 +146,13 @@ def _at_nccl_rates(question: Question) -> Any:
     return question.whole()
 
 
-def _this_machine(question: Question) -> Any:
-    """This computer's GPUs as nvidia-smi describes them. Raises `MissingError` if there are none."""
-    from blinksim.formats import nvidia_smi
+def _this_machine(question: Question) -> Topology:
+    """This computer's GPUs after the edits. Raises `MissingError` if there are none."""
+    from blinksim.machines import this_machine
 
     if question.nodes != 1:
         raise InputError("nvidia-smi knows nothing of other nodes; name a machine with a network for --nodes")
-    advice = "name a machine, as in: blinksim advise hgx-h200"
-    text = ""
-    for arguments in (["-L"], ["topo", "-m"], ["nvlink", "-s"]):
-        try:
-            done = subprocess.run(
-                ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=60, check=False
-            )
-        except FileNotFoundError:
-            raise MissingError(f"no GPUs found here (there is no nvidia-smi); {advice}") from None
-        except (OSError, subprocess.TimeoutExpired):
-            raise MissingError(f"nvidia-smi does not answer; {advice}") from None
-        # Old drivers have no `nvlink -s`, and GPUs without NVLink end it with an error.
-        text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
-    if not nvidia_smi.looks_like(text):
-        raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
-    rates = "nccl" if question.rates == "nominal" else question.rates
-    topology = nvidia_smi.read_text(text, "nvidia-smi", rates)
+    topology = this_machine("nccl" if question.rates == "nominal" else question.rates)
     for edit in question.edits:
         topology = topology.edit(edit)
     return topology

@@ -67,7 +67,7 @@ def check_target(path: str | os.PathLike[str], force: bool = False) -> Path:
     if place.is_dir():
         raise FileError(path, "this is a folder; name a file in it")
     if place.is_file() and not force:
-        raise InputError(f"{path} exists and is not overwritten; add --force, or choose another name")
+        raise InputError(f"{path} exists and is not overwritten; add force=True, or choose another name")
     if not place.parent.is_dir():
         raise FileError(path, f"there is no folder {place.parent}; create it first")
     return place

@@ -97,14 +97,14 @@ def require_connected(part: Topology, whole: Topology, classes: Sequence[str]) -
     others = [kind for kind in whole.link_classes if kind not in classes]
     enough = [kind for kind in others if joins([*classes, kind], part.relays)]
     if enough:
-        ways.append(f"--links {','.join([*classes, enough[0]])}")
+        ways.append(f"links={','.join([*classes, enough[0]])}")
     elif others and joins(whole.link_classes, part.relays):
-        ways.append(f"--links all (adds {', '.join(others)})")
+        ways.append(f"links=all (adds {', '.join(others)})")
     idle = [d.name for d in whole.devices if d.holds and d.name not in part.members]
     if idle and joins(classes, idle):
-        ways.append("--relays idle (forwards through GPUs that take no part)")
+        ways.append("relays=idle (forwards through GPUs that take no part)")
     if not ways and idle and others and joins(whole.link_classes, idle):
-        ways.append("--links all together with --relays idle")
+        ways.append("links=all together with relays=idle")
     cure = f"{' or '.join(ways)} would connect them" if ways else "no link or idle GPU of this machine connects them"
     used = f"{', '.join(classes)} {'does' if len(classes) == 1 else 'do'}" if classes else "an empty set of links does"
     raise InfeasibleError(f"{part.name}: {used} not connect the members: {parts}; {cure}")

@@ -103,7 +103,7 @@ def test_short_arrays_are_lists_and_long_ones_are_base64() -> None:
 def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     write_schedule(ring_allreduce(3), path)
-    with pytest.raises(InputError, match="--force"):
+    with pytest.raises(InputError, match="force=True"):
         write_schedule(ring_allreduce(4), path)
     assert read_schedule(path).topology.ranks == 3
     write_schedule(ring_allreduce(4), path, force=True)

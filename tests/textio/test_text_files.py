@@ -58,7 +58,7 @@ def test_an_endless_device_is_refused() -> None:
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     text_files.write_text(path, "one é")
-    with pytest.raises(InputError, match="exists and is not overwritten; add --force"):
+    with pytest.raises(InputError, match="exists and is not overwritten; add force=True"):
         text_files.write_text(path, "two")
     assert path.read_text(encoding="utf-8") == "one é"
     text_files.write_text(path, "three", force=True)

@@ -156,11 +156,11 @@ def test_disconnected_members_are_grouped_and_told_what_connects_them():
     with pytest.raises(InfeasibleError) as refusal:
         with_pcie(dgx1("DGX-1V")).select(["gpu0", "gpu1", "gpu6", "gpu7"])
     assert str(refusal.value) == (
-        "DGX-1V: nvlink does not connect the members: gpu0 gpu1 | gpu6 gpu7; --links nvlink,pcie or "
-        "--relays idle (forwards through GPUs that take no part) would connect them"
+        "DGX-1V: nvlink does not connect the members: gpu0 gpu1 | gpu6 gpu7; links=nvlink,pcie or "
+        "relays=idle (forwards through GPUs that take no part) would connect them"
     )
     assert refusal.value.exit_code == 3
-    with pytest.raises(InfeasibleError, match=r"gpu0 \| gpu5; --relays idle"):
+    with pytest.raises(InfeasibleError, match=r"gpu0 \| gpu5; relays=idle"):
         dgx1("DGX-1P").select(["gpu0", "gpu5"])
 
 
@@ -169,18 +169,18 @@ def test_what_does_not_help_is_not_offered():
     with pytest.raises(InfeasibleError, match=r"a b \| c; no link or idle GPU"):
         island.select()
     one_way = Topology("t", gpus("a", "b"), (link("a", "b"), link("b", "a", kind="slow"), link("a", "b", kind="odd")))
-    with pytest.raises(InfeasibleError, match=r"a \| b; --links link,slow would connect them$"):
+    with pytest.raises(InfeasibleError, match=r"a \| b; links=link,slow would connect them$"):
         one_way.select(links=["link"])
     # Neither more links nor idle GPUs alone are enough here, but both together are.
     links = [x for a, b, kind in (("a", "c", "link"), ("c", "b", "slow")) for x in (link(a, b, kind), link(b, a, kind))]
-    with pytest.raises(InfeasibleError, match="--links all together with --relays idle"):
+    with pytest.raises(InfeasibleError, match="links=all together with relays=idle"):
         Topology("t", gpus("a", "b", "c"), tuple(links), ("a", "b")).select(links=["link"])
 
 
 def test_all_classes_are_offered_where_no_single_one_is_enough():
     chain = [("a", "b", "link"), ("b", "c", "slow"), ("c", "d", "odd")]
     links = tuple(x for a, b, kind in chain for x in (link(a, b, kind), link(b, a, kind)))
-    with pytest.raises(InfeasibleError, match=r"a b \| c \| d; --links all \(adds slow, odd\) would connect them$"):
+    with pytest.raises(InfeasibleError, match=r"a b \| c \| d; links=all \(adds slow, odd\) would connect them$"):
         Topology("t", gpus("a", "b", "c", "d"), links, collective_links=("link",)).select()
 
 
@@ -241,7 +241,7 @@ def test_symmetries_stay_where_the_choice_respects_them():
     assert len(orbits(chosen)) < len(chosen.devices)
     # Two GPUs on the same rail reach each other; across rails a GPU in between has to forward.
     assert cluster.select(["n0.gpu1", "n1.gpu1"]).members == ("n0.gpu1", "n1.gpu1")
-    with pytest.raises(InfeasibleError, match="--relays idle"):
+    with pytest.raises(InfeasibleError, match="relays=idle"):
         cluster.select(["n0.gpu0", "n1.gpu1"])
 
 

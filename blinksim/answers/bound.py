@@ -1,0 +1,120 @@
+"""The best rate of a collective on a machine, and what would change it."""
+
+from __future__ import annotations
+
+from blinksim.bounds import BoundResult
+from blinksim.bounds import bound as bound_of
+from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
+from blinksim.collective import Collective, CollectiveName
+from blinksim.machines import MachineLike, as_topology
+
+
+def bound(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str = "allreduce",
+    *,
+    root: int | None = None,
+    shares: tuple[int, ...] = (),
+) -> BoundResult:
+    """The best algorithm bandwidth of a collective, as an exact fraction with a certificate.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    root : int, optional
+        The root's rank, for the collectives that have one. Default: 0.
+    shares : tuple of int, optional
+        Weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
+
+    Returns
+    -------
+    BoundResult
+        Every bound with its scope, tightest first; `rate` in bytes/s, exact.
+
+    Raises
+    ------
+    InputError
+        For fewer than two members, a root that is no rank, or shares that do not fit.
+    InfeasibleError
+        If the links do not connect the members.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.bound("dgx1-v100", "allreduce").rate / 10**9
+    Fraction(600, 7)
+    """
+    return bound_of(as_topology(machine), Collective.of(collective, root), shares=shares)
+
+
+def losses(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str = "allreduce",
+    *,
+    root: int | None = None,
+    one_lane: bool = False,
+) -> list[Change]:
+    """The bound after each single link loss, worst first; links that are alike count once.
+
+    Parameters
+    ----------
+    machine, collective, root
+        As `bound` takes them.
+    one_lane : bool
+        Lose one lane of a link instead of the whole link.
+
+    Returns
+    -------
+    list of Change
+        What is lost, the pairs of devices that it may happen to, and the bound before and after.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `bound` does.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> worst = bs.losses("dgx1-v100", "allreduce")[0]
+    >>> round(float(worst.after) / 1e9, 2)
+    78.57
+    """
+    return link_losses(as_topology(machine).selected(), Collective.of(collective, root), one_lane=one_lane)
+
+
+def gains(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str = "allreduce",
+    *,
+    root: int | None = None,
+) -> list[Change]:
+    """The bound with one lane more on one link, or with one NIC more on every node, best first.
+
+    Parameters
+    ----------
+    machine, collective, root
+        As `bound` takes them.
+
+    Returns
+    -------
+    list of Change
+        What is added, the pairs of devices that it may be added to, and the bound before and after.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `bound` does.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.gains("dgx1-p100", "broadcast")[0].ratio >= 1
+    True
+    """
+    part, wanted = as_topology(machine).selected(), Collective.of(collective, root)
+    nic = nic_gain(part, wanted)
+    return [*([nic] if nic else []), *lane_gains(part, wanted)]
