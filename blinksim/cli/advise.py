@@ -5,21 +5,41 @@ from __future__ import annotations
 import shlex
 import textwrap
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
+from blinksim.cli.options import (
+    MachineOptions,
+    TextOptions,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+    root_option,
+)
 from blinksim.cli.output import names, print_json
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
 
 if TYPE_CHECKING:
+    from blinksim.answers.advise import Advice, Option
     from blinksim.question import Question
     from blinksim.topology.graph import Topology
 
 # What the machine's own description is called in commands to type.
 _SAVED = "topo.txt"
+
+
+class Options(MachineOptions, TextOptions):
+    """The options of the command."""
+
+    collective: str
+    size: str
+    root: int | None
+    no_nvls: bool
+    output: str | None
+    force: bool
 
 
 @click.command(
@@ -39,7 +59,7 @@ Examples:
 @click.option("-o", "--output", metavar="FILE", help="Where to write what is worth loading, if anything is.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options()
-def command(machine: str | None, **options: Any) -> None:
+def command(machine: str | None, **options: Unpack[Options]) -> None:
     """The bound, what NCCL would pick, the best schedule, and the file to load, for MACHINE or the one this runs on.
 
     Without MACHINE, asks nvidia-smi for this computer's own GPUs. Rates are those that NCCL computes with, unless
@@ -49,7 +69,7 @@ def command(machine: str | None, **options: Any) -> None:
     from blinksim.collective import Collective
     from blinksim.textio.text_files import check_target, write_text
 
-    output, force = options.pop("output"), options.pop("force")
+    output, force = options["output"], options["force"]
     if output:
         check_target(output, force)
     question = question_of(machine or _SAVED, options)
@@ -70,7 +90,7 @@ def command(machine: str | None, **options: Any) -> None:
     _how(found, option, question, output, here=machine is None)
 
 
-def _facts(found: Any) -> list[tuple[str, str]]:
+def _facts(found: Advice) -> list[tuple[str, str]]:
     part, best = found.part, found.bound
 
     def reached(time_s: float) -> str:
@@ -86,8 +106,9 @@ def _facts(found: Any) -> list[tuple[str, str]]:
         ("", own.name),
         ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
     ]
-    if found.loadable is not None and found.loadable.time_s <= found.expected.time_s:
-        facts.append(("for NCCL", f"{reached(found.loadable.time_s)}: {found.loadable.exported.summary}"))
+    loadable = found.loadable
+    if loadable is not None and loadable.exported is not None and loadable.time_s <= found.expected.time_s:
+        facts.append(("for NCCL", f"{reached(loadable.time_s)}: {loadable.exported.summary}"))
     facts += [
         ("ranks", f"{part.ranks}: {names(part.members)}"),
         ("links", f"{', '.join(part.link_classes)} at {part.rates} rates"),
@@ -99,16 +120,16 @@ def _wrapped(key: str, words: str) -> str:
     return textwrap.fill(words, 100, initial_indent=f"  {key:<9} ", subsequent_indent=" " * 12, break_on_hyphens=False)
 
 
-def _described(option: Any) -> str:
+def _described(option: Option) -> str:
     plan = option.schedule
     return f"{plan.algorithm}, {plan.chunks} {'trees' if plan.form == 'forest' else 'chunks'}, verified"
 
 
-def _how(found: Any, option: Any, question: Question, output: str | None, *, here: bool) -> None:
+def _how(found: Advice, option: Option | None, question: Question, output: str | None, *, here: bool) -> None:
     """Commands that make the file and load it, and what to do next."""
     collective, line = found.collective.name, _as_typed(question, found.part)
     save = f"nvidia-smi topo -m > {_SAVED} && " if here else ""
-    if option is None:
+    if option is None or option.exported is None:
         if output:
             click.echo(f"  not written: {output}, since nothing is worth loading")
         click.echo(f"next: {save}blinksim compare {line} {collective}")
@@ -130,7 +151,7 @@ def _how(found: Any, option: Any, question: Question, output: str | None, *, her
     click.echo(f"next: measure with nccl-tests, then blinksim diagnose log.txt --machine {measured}")
 
 
-def _as_typed(question: Question, part: Any) -> str:
+def _as_typed(question: Question, part: Topology) -> str:
     """The machine and its options, with the rates that were taken where none were given."""
     rates = "nccl" if question.rates == "nominal" and part.rates.startswith("nccl") else question.rates
     return command_line(replace(question, rates=rates))

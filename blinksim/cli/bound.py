@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
+from blinksim.cli.options import (
+    MachineOptions,
+    TableOptions,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+    root_option,
+)
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.units import exact_GBps, format_rate
 
 if TYPE_CHECKING:
+    from blinksim.bounds import Bound, BoundResult
+    from blinksim.bounds.sensitivity import Change
     from blinksim.question import Question
+
+
+class Options(MachineOptions, TableOptions):
+    """The options of the command."""
+
+    root: int | None
+    losses: bool
+    gains: bool
 
 
 @click.command(
@@ -30,13 +48,13 @@ Examples:
 @click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
 @click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
 @output_options(table=True)
-def command(machine: str, collective: str, **options: Any) -> None:
+def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
 
     Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify` re-adds the
     sums of what --json prints.
     """
-    from blinksim.bounds import bound, sensitivity
+    from blinksim.answers.bound import bound, gains, losses
     from blinksim.collective import Collective
 
     question = question_of(machine, options)
@@ -44,27 +62,25 @@ def command(machine: str, collective: str, **options: Any) -> None:
     with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
         topology = question.part()
         found = bound(topology, wanted)
-        losses = sensitivity.link_losses(topology, wanted) if options["losses"] else []
-        gains = sensitivity.lane_gains(topology, wanted) if options["gains"] else []
-        nic = sensitivity.nic_gain(topology, wanted) if options["gains"] else None
-    gains = [*([nic] if nic else []), *gains]
+        less = losses(topology, wanted) if options["losses"] else []
+        more = gains(topology, wanted) if options["gains"] else []
     if options["as_csv"]:
-        changes = losses or gains
+        changes = less or more
         rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes] or [_flat(b) for b in found.bounds]
         click.echo(csv_text(rows), nl=False)
     elif options["as_json"]:
         answer = {"command": "bound", **question.described(topology), **found.to_dict()}
         answer["trees_per_root"] = trees_per_root(found)
         if options["losses"]:
-            answer["losses"] = [change.to_dict() for change in losses]
+            answer["losses"] = [change.to_dict() for change in less]
         if options["gains"]:
-            answer["gains"] = [change.to_dict() for change in gains]
+            answer["gains"] = [change.to_dict() for change in more]
         print_json(answer)
     else:
-        _show(found, losses, gains, question)
+        _show(found, less, more, question)
 
 
-def trees_per_root(found: Any) -> int | None:
+def trees_per_root(found: BoundResult) -> int | None:
     """The least number of equal trees that every root needs to attain an allgather's or a reduce-scatter's cut bound.
 
     With 1/x = p/q in lowest terms, x the rate of one shard, it is q / gcd(q, all bandwidths) (ForestColl, section 4).
@@ -80,7 +96,7 @@ def trees_per_root(found: Any) -> int | None:
     return int(per_shard.numerator)
 
 
-def _flat(entry: Any) -> dict[str, Any]:
+def _flat(entry: Bound) -> dict[str, object]:
     return {
         "scope": entry.scope,
         "rate_exact": exact_GBps(entry.rate),
@@ -90,7 +106,7 @@ def _flat(entry: Any) -> dict[str, Any]:
     }
 
 
-def _show(found: Any, losses: list[Any], gains: list[Any], question: Question) -> None:
+def _show(found: BoundResult, losses: list[Change], gains: list[Change], question: Question) -> None:
     from blinksim.collective import busbw_factor
 
     topology, best = found.topology, found.headline

@@ -5,17 +5,25 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
-from blinksim.cli.options import command_line, machine_options, output_options, question_of
+from blinksim.cli.options import MachineOptions, TextOptions, command_line, machine_options, output_options, question_of
 from blinksim.cli.output import names, print_json, table
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
+    from blinksim.answers.logs.calibrate import Calibration
     from blinksim.question import Question
+
+
+class Options(MachineOptions, TextOptions):
+    """The options of the command."""
+
+    output: str | None
+    force: bool
 
 
 @click.command(
@@ -32,7 +40,7 @@ Examples:
 @click.option("-o", "--output", metavar="RATES", help="Where to write the rates, as --rates reads them (.yaml).")
 @click.option("--force", is_flag=True, help="Replace RATES if it exists.")
 @output_options()
-def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Any) -> None:
+def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
 
     LOG: text that nccl-tests printed, or its JSON (-J). Several logs, of several collectives or numbers of GPUs, are
@@ -60,7 +68,7 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
         _show(found, target, question)
 
 
-def _show(found: Any, target: str | None, question: Question) -> None:
+def _show(found: Calibration, target: str | None, question: Question) -> None:
     measured = len(found.residuals)
     rates = [p for p in found.parameters if p.quantity == "bandwidth"]
     first = (

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
-from blinksim.cli.options import command_line, machine_options, output_options, question_of
+from blinksim.cli.options import (
+    MachineOptions,
+    TableOptions,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+)
 from blinksim.cli.output import csv_text, names, note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:
+    from blinksim.answers.logs.diagnose import Diagnosis
     from blinksim.question import Question
+    from blinksim.topology.graph import Topology
+
+
+class Options(MachineOptions, TableOptions):
+    """The options of the command."""
+
+    threshold: float | None
+    against: str
+    in_place: bool
+    no_nvls: bool
 
 
 @click.command(
@@ -46,7 +64,7 @@ Examples:
 @click.option("--in-place", is_flag=True, help="Take the times in place.  [default: out of place, where there are any]")
 @click.option("--no-nvls", is_flag=True, help="NCCL ran with NCCL_NVLS_ENABLE=0.")
 @output_options(table=True)
-def command(log: str, machine: str, collective: str | None, **options: Any) -> None:
+def command(log: str, machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
 
     LOG: text that nccl-tests printed, or its JSON (-J). Names the first size that falls behind NCCL's own model, and
@@ -83,7 +101,7 @@ def command(log: str, machine: str, collective: str | None, **options: Any) -> N
         click.get_current_context().exit(1)
 
 
-def _as_nccl_sees_it(question: Question, whole: Any) -> Any:
+def _as_nccl_sees_it(question: Question, whole: Topology) -> Topology:
     """The machine at NCCL's own rates, if it has them and no others were asked for."""
     if question.rates != "nominal":
         return whole
@@ -93,7 +111,7 @@ def _as_nccl_sees_it(question: Question, whole: Any) -> Any:
         return whole
 
 
-def _show(found: Any, question: Question, log: str) -> None:
+def _show(found: Diagnosis, question: Question, log: str) -> None:
     from blinksim.answers.logs.diagnose import small_times
 
     click.echo(found.sentence() + "\n")
@@ -125,7 +143,7 @@ def _show(found: Any, question: Question, log: str) -> None:
         click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
 
 
-def _facts(found: Any, small: str) -> list[tuple[str, str]]:
+def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
     part, best = found.part, found.bound
     facts = [
         ("bound", f"{exact_GBps(best.rate)} GB/s algbw at {part.rates} rates ({best.scope})"),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from blinksim.cli.output import note, print_json
 from blinksim.errors import InputError
+
+if TYPE_CHECKING:
+    from blinksim.exports import Format
+    from blinksim.textio.exported import Exported
 
 
 @click.command(
@@ -66,7 +70,7 @@ def command(
             click.echo(line)
 
 
-def _check(output: str, form: Any, force: bool) -> None:
+def _check(output: str, form: Format, force: bool) -> None:
     from blinksim.textio.text_files import check_target
 
     if not form.folder:
@@ -77,7 +81,7 @@ def _check(output: str, form: Any, force: bool) -> None:
         raise InputError(f"{output} is a folder with files in it; add --force, or name a new one")
 
 
-def _write(output: str, found: Any, form: Any, force: bool) -> None:
+def _write(output: str, found: Exported, form: Format, force: bool) -> None:
     from blinksim.textio.text_files import write_text
 
     if not form.folder:
@@ -91,7 +95,7 @@ def _write(output: str, found: Any, form: Any, force: bool) -> None:
         write_text(Path(output) / name, text, force)
 
 
-def _advice(found: Any, output: str) -> list[str]:
+def _advice(found: Exported, output: str) -> list[str]:
     lines = []
     if found.environment:
         lines += ["  set, for one command:"]
@@ -105,7 +109,7 @@ def _advice(found: Any, output: str) -> list[str]:
     return lines
 
 
-def _as_json(found: Any, form: Any, schedule: str, output: str | None) -> dict[str, Any]:
+def _as_json(found: Exported, form: Format, schedule: str, output: str | None) -> dict[str, object]:
     return {
         "command": "export",
         "schedule": schedule,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from blinksim.nccl.logs.tests_log import Run
     from blinksim.question import Question
+    from blinksim.topology.graph import Topology
 
 
 collective_option = click.option(
@@ -17,7 +19,7 @@ collective_option = click.option(
 )
 
 
-def runs_of(log: str, collective: str | None) -> Any:
+def runs_of(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
     from blinksim.collective import Collective
     from blinksim.nccl.logs import tests_log
@@ -26,7 +28,7 @@ def runs_of(log: str, collective: str | None) -> Any:
     return tests_log.select(tests_log.read(log), wanted)
 
 
-def part_of(run: Any, question: Question, whole: Any) -> Any:
+def part_of(run: Run, question: Question, whole: Topology) -> Topology:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
     from blinksim.answers.logs.log_members import check_members, members_of
 

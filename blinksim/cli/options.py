@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 import click
 
@@ -14,7 +14,8 @@ from blinksim.errors import InputError
 if TYPE_CHECKING:
     from blinksim.question import Question
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MACHINE_HELP = (
     "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, or a "
@@ -67,19 +68,19 @@ _OPTIONS = (
 )
 
 
-def root_option(command: F) -> F:
+def root_option(command: Callable[P, R]) -> Callable[P, R]:
     """Adds --root, which is None where it is not given: only some collectives take one."""
     text = "Root rank of broadcast, reduce, gather, scatter.  [default: 0]"
     return click.option("--root", type=int, help=text)(command)
 
 
-def sizes_option(default: str) -> Callable[[F], F]:
+def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Adds --sizes, as `blinksim.answers.compare.parse_sizes` reads them."""
     text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
     return click.option("--sizes", default=default, show_default=True, help=text)
 
 
-def machine_options(command: F) -> F:
+def machine_options(command: Callable[P, R]) -> Callable[P, R]:
     """Adds the options that `question_of` understands, and what MACHINE may be to the help text."""
     command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"
     for option in reversed(_OPTIONS):
@@ -87,7 +88,7 @@ def machine_options(command: F) -> F:
     return command
 
 
-def output_options(*, table: bool = False) -> Callable[[F], F]:
+def output_options(*, table: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Adds --json and -q, and for commands whose answer is a table --csv."""
 
     def one_of(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
@@ -95,7 +96,7 @@ def output_options(*, table: bool = False) -> Callable[[F], F]:
             raise InputError("--json and --csv are two forms of the answer; choose one")
         return value
 
-    def add(command: F) -> F:
+    def add(command: Callable[P, R]) -> Callable[P, R]:
         command = click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")(command)
         if table:
             text = "Print the rows as CSV."
@@ -105,12 +106,47 @@ def output_options(*, table: bool = False) -> Callable[[F], F]:
     return add
 
 
-def question_of(machine: str, options: dict[str, Any]) -> Question:
-    """The question that a command line asks; takes the options of `machine_options` out of `options`."""
+class MachineOptions(TypedDict):
+    """What `machine_options` adds to a command."""
+
+    nodes: int
+    ranks_per_node: int | None
+    members: str | None
+    relays: str
+    relays_reduce: bool
+    links: str | None
+    edits: tuple[str, ...]
+    rates: str
+
+
+class TextOptions(TypedDict):
+    """What `output_options` adds to a command."""
+
+    as_json: bool
+    quiet: bool
+
+
+class TableOptions(TextOptions):
+    """What `output_options` adds to a command whose answer is a table."""
+
+    as_csv: bool
+
+
+def question_of(machine: str, options: MachineOptions | dict[str, Any]) -> Question:
+    """The question that a command line asks; raises `KeyError` without the options of `machine_options`."""
     from blinksim.question import Question
 
-    keys = ("nodes", "ranks_per_node", "members", "relays", "relays_reduce", "links", "edits", "rates")
-    return Question(machine, **{key: options.pop(key) for key in keys})
+    return Question(
+        machine,
+        nodes=options["nodes"],
+        ranks_per_node=options["ranks_per_node"],
+        members=options["members"],
+        relays=options["relays"],
+        relays_reduce=options["relays_reduce"],
+        links=options["links"],
+        edits=options["edits"],
+        rates=options["rates"],
+    )
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None) -> str:

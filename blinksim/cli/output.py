@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import click
 
@@ -28,12 +27,12 @@ def table(
     return "\n".join(indent + "  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: Mapping[str, object]) -> None:
     """One JSON object on stdout, as ``docs/answer.schema.json`` describes it."""
     click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     """The rows as CSV with a heading; the columns are the keys of the first row."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import click
 
-from blinksim.cli.options import command_line, machine_options, output_options, question_of
+from blinksim.cli.options import (
+    MachineOptions,
+    TableOptions,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+)
 from blinksim.cli.output import csv_text, print_json, table
+
+
+class Options(MachineOptions, TableOptions):
+    """The options of the command."""
+
+    collective: str
+    top: int
 
 
 @click.command("place", epilog="\b\nExample:\n  blinksim place dgx1-v100 4")
@@ -18,7 +32,7 @@ from blinksim.cli.output import csv_text, print_json, table
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Rows to print as text.")
 @output_options(table=True)
-def command(machine: str, count: int, **options: Any) -> None:
+def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     """Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them."""
     from blinksim.answers.place import place
     from blinksim.collective import Collective

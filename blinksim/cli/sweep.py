@@ -5,17 +5,46 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option, sizes_option
+from blinksim.cli.options import (
+    MachineOptions,
+    TableOptions,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+    root_option,
+    sizes_option,
+)
 from blinksim.cli.output import csv_text, note, print_json, table
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from blinksim.answers.sweeps.sweep import Sweep
     from blinksim.question import Question
+
+
+class Options(MachineOptions, TableOptions):
+    """The options of the command."""
+
+    root: int | None
+    sizes: str
+    vary: tuple[str, ...]
+    algorithms: str
+    model: str
+    bounds: bool
+    workers: int
+    cluster: str | None
+    output: str | None
+    plot: str | None
+    force: bool
+
 
 _SHOWN = 40
 
@@ -66,7 +95,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @output_options(table=True)
 @click.pass_context
-def command(context: click.Context, /, machine: str, collective: str, **options: Any) -> None:
+def command(context: click.Context, /, machine: str, collective: str, **options: Unpack[Options]) -> None:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
     from blinksim.answers.compare import parse_sizes
     from blinksim.answers.sweeps import sweep as study
@@ -136,10 +165,14 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
 
 
-def _again(question: Question, collective: str, options: dict[str, Any]) -> str:
+def _again(question: Question, collective: str, options: Options) -> str:
     words = [command_line(question, collective, options["root"])]
-    for key, default in (("sizes", "1MiB:256MiB:x16"), ("algorithms", "best"), ("model", "alpha-beta")):
-        words += [] if options[key] == default else [f"--{key} {shlex.quote(options[key])}"]
+    for key, default, value in (
+        ("sizes", "1MiB:256MiB:x16", options["sizes"]),
+        ("algorithms", "best", options["algorithms"]),
+        ("model", "alpha-beta", options["model"]),
+    ):
+        words += [] if value == default else [f"--{key} {shlex.quote(value)}"]
     words += [f"--vary {shlex.quote(text)}" for text in options["vary"]]
     return " ".join([*words, *(["--bounds"] if options["bounds"] else [])])
 
@@ -150,7 +183,7 @@ class _Bar:
     def __init__(self, quiet: bool) -> None:
         self.total = 0
         self._update: Callable[[int, int], None] | None = None
-        self._progress: Any = None
+        self._progress: Progress | None = None
         self._wanted = not quiet and sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
@@ -174,7 +207,7 @@ class _Bar:
             self._progress.stop()
 
 
-def _show(found: Any, output: str | None) -> None:
+def _show(found: Sweep, output: str | None) -> None:
     rows, varying = found.rows, found.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
@@ -214,7 +247,9 @@ def _title(column: str) -> str:
     return {"size_bytes": "size", "asked": "asked for"}.get(column, column.replace("_GBps", " GB/s").replace("_", " "))
 
 
-def _cell(column: str, value: Any) -> str:
+def _cell(column: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     if column == "size_bytes":
         return format_size(value)
     if column.endswith("_s") and isinstance(value, float):

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
+from blinksim.cli.options import (
+    MachineOptions,
+    TextOptions,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+    root_option,
+)
 from blinksim.cli.output import count, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time
 
 if TYPE_CHECKING:
+    from blinksim.answers.synthesize import Synthesis
     from blinksim.question import Question
+
+
+class Options(MachineOptions, TextOptions):
+    """The options of the command."""
+
+    root: int | None
+    algorithm: str
+    time_limit: float | None
+    polish: float | None
+    trees: int | None
+    channels: int | None
+    alike: bool | None
+    seed: int | None
+    output: str | None
+    plot: str | None
+    force: bool
 
 
 @click.command(
@@ -46,7 +72,7 @@ Examples:
 @click.option("--plot", metavar="FILE", help="Draw the trees, the largest first, as PNG, SVG or PDF.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options()
-def command(machine: str | None, collective: str | None, listed: bool, **options: Any) -> None:
+def command(machine: str | None, collective: str | None, listed: bool, **options: Unpack[Options]) -> None:
     """Build a schedule of COLLECTIVE on MACHINE, verify it, and write it to a file."""
     if listed:
         _list()
@@ -69,9 +95,8 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
-    extra = {
-        key: options[key] for key in ("time_limit", "seed", "trees", "channels", "alike") if options[key] is not None
-    }
+    given = {key: options[key] for key in ("time_limit", "seed", "trees", "channels", "alike")}
+    extra = {key: value for key, value in given.items() if value is not None}
     _takes(options["algorithm"], extra)
     with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
         topology = question.part()
@@ -91,7 +116,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         click.get_current_context().exit(130)
 
 
-def _takes(algorithm: str, extra: dict[str, Any]) -> None:
+def _takes(algorithm: str, extra: Iterable[str]) -> None:
     """Refuses options that the algorithm does not have."""
     from blinksim.algorithms.registry import algorithm as registered
 
@@ -111,7 +136,7 @@ def _list() -> None:
     click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
 
 
-def _show(found: Any, options: dict[str, Any], question: Question) -> None:
+def _show(found: Synthesis, options: Options, question: Question) -> None:
     output = options["output"]
     schedule, topology = found.schedule, found.schedule.topology
     gap = "the best that is possible" if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
@@ -146,7 +171,8 @@ def _show(found: Any, options: dict[str, Any], question: Question) -> None:
         again = command_line(question, schedule.collective.name, options["root"])
         chosen = "" if schedule.algorithm == "packed" else f" --algorithm {schedule.algorithm}"
         for key in ("trees", "channels", "polish", "time_limit", "seed"):
-            if options[key] is not None:
-                chosen += f" --{key.replace('_', '-')} {options[key]:g}"
+            value = options[key]
+            if value is not None:
+                chosen += f" --{key.replace('_', '-')} {value:g}"
         chosen += " --alike" if options["alike"] else ""
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")

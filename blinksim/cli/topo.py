@@ -5,14 +5,39 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import click
 
-from blinksim.cli.options import command_line, machine_options, question_of
+from blinksim.cli.options import MachineOptions, command_line, machine_options, question_of
 from blinksim.cli.output import count, names, note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+N = TypeVar("N", int, float, Fraction)
+
+
+class ShowOptions(MachineOptions):
+    """The options of ``topo show``."""
+
+    plot: str | None
+    bottleneck: str | None
+    force: bool
+
+
+class ExportOptions(TypedDict):
+    """The options of ``topo export`` beside the format and the files."""
+
+    members: str | None
+    rates: str
+    edits: tuple[str, ...]
+    force: bool
+    quiet: bool
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -48,7 +73,7 @@ def list_machines(as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @as_json
-def show(machine: str, as_json: bool, **options: Any) -> None:
+def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     """What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs."""
     question = question_of(machine, options)
     if options["bottleneck"] and not options["plot"]:
@@ -60,7 +85,7 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
     chosen = any(value is not None for value in (question.members, question.links, question.ranks_per_node))
     topology = question.part() if chosen or question.relays != "none" else question.whole()
     if options["plot"]:
-        _draw(topology if question.links else topology.select(connected=False), options)
+        _draw(topology if question.links else topology.select(connected=False), options["plot"], options)
     if as_json:
         print_json({"command": "topo show", **_facts(topology)})
         return
@@ -84,7 +109,7 @@ def show(machine: str, as_json: bool, **options: Any) -> None:
     click.echo(f"next: blinksim project {words[0]} allreduce 256MiB{words[1]}")
 
 
-def _draw(part: Any, options: dict[str, Any]) -> None:
+def _draw(part: Topology, target: str, options: ShowOptions) -> None:
     """Pictures leave out what no link of the default classes touches, and GPUs that take no part."""
     from blinksim import plots
 
@@ -93,11 +118,11 @@ def _draw(part: Any, options: dict[str, Any]) -> None:
         from blinksim.bounds import bound
 
         found = bound(part, options["bottleneck"])
-    path = plots.save(plots.topology(part, found), options["plot"], force=options["force"])
+    path = plots.save(plots.topology(part, found), target, force=options["force"])
     note(f"drawn: {path}")
 
 
-def _facts(topology: Any) -> dict[str, Any]:
+def _facts(topology: Topology) -> dict[str, object]:
     return {
         "machine": topology.name,
         "nodes": topology.nodes,
@@ -115,7 +140,7 @@ def _facts(topology: Any) -> dict[str, Any]:
     }
 
 
-def _classes(topology: Any) -> list[tuple[str, ...]]:
+def _classes(topology: Topology) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     used = topology.default_links()
     for kind in topology.link_classes:
@@ -134,12 +159,12 @@ def _classes(topology: Any) -> list[tuple[str, ...]]:
     return rows
 
 
-def _span(values: set[Any], show: Callable[[Any], str]) -> str:
+def _span(values: set[N], show: Callable[[N], str]) -> str:
     low, high = min(values), max(values)
     return show(low) if low == high else f"{show(low)} to {show(high)}"
 
 
-def _matrix(topology: Any) -> str:
+def _matrix(topology: Topology) -> str:
     from blinksim.errors import InfeasibleError
     from blinksim.topology.routes import path_rate
 
@@ -226,7 +251,9 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
 @click.option("--edit", "edits", multiple=True, metavar="EDIT", help="A what-if, such as 'without gpu3'.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
-def export_machine(machine: str, name: str, output: str | None, bus_ids: str | None, **options: Any) -> None:
+def export_machine(
+    machine: str, name: str, output: str | None, bus_ids: str | None, **options: Unpack[ExportOptions]
+) -> None:
     """Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE)."""
     from blinksim.errors import unknown
     from blinksim.nccl.files import topo_write
