@@ -13,19 +13,52 @@ if TYPE_CHECKING:
 
 
 class BlinksimError(Exception):
-    """Anything that blinksim refuses, in one line that says what is wrong, where, and what to do."""
+    """Anything that blinksim refuses, in one line that says what is wrong, where, and what to do.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> try:
+    ...     bs.load("dgx1-v1000")
+    ... except bs.BlinksimError as error:
+    ...     print(error.exit_code, type(error).__name__)
+    2 InputError
+    """
 
     exit_code = 2
 
 
 class InputError(BlinksimError):
-    """An argument or a file cannot be used as it is."""
+    """An argument or a file cannot be used as it is.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.project("dgx1-v100", "allreduce", "much")
+    Traceback (most recent call last):
+    blinksim.errors.InputError: 'much' is not a size; write it like 256MiB or 2GB
+    """
 
     exit_code = 2
 
 
 class FileError(InputError):
-    """A file cannot be used; the place in it comes first, as ``file:line:column: message``."""
+    """A file cannot be used; the place in it comes first, as ``file:line:column: message``.
+
+    Parameters
+    ----------
+    path : object
+        The file.
+    message : str
+        What is wrong and what to do.
+    line, column : int, optional
+        The place in the file, from 1.
+
+    Examples
+    --------
+    >>> print(FileError("box.yaml", "unknown key 'lanez'", 7, 3))
+    box.yaml:7:3: unknown key 'lanez'
+    """
 
     def __init__(self, path: object, message: str, line: int | None = None, column: int | None = None) -> None:
         place = ":".join(str(part) for part in (path, line, column) if part is not None)
@@ -33,13 +66,29 @@ class FileError(InputError):
 
 
 class InfeasibleError(BlinksimError):
-    """The question is well put, and there is no answer to it on this machine."""
+    """The question is well put, and there is no answer to it on this machine.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> try:
+    ...     bs.load("dgx1-v100").select([0, 5])
+    ... except bs.InfeasibleError as error:
+    ...     print(error.exit_code)
+    3
+    """
 
     exit_code = 3
 
 
 class MissingError(BlinksimError):
-    """An optional package or a piece of hardware is not here."""
+    """An optional package or a piece of hardware is not here.
+
+    Examples
+    --------
+    >>> MissingError("no GPUs found here").exit_code
+    4
+    """
 
     exit_code = 4
 

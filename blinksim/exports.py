@@ -64,7 +64,28 @@ def find(name: str) -> Format:
 def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool = False) -> None:
     """Writes a schedule (.json, .json.gz) or a machine (.yaml) to a file.
 
-    Raises `InputError` for an ending that does not fit, an existing file without `force`, and anything else.
+    Parameters
+    ----------
+    thing : Schedule or Topology
+        What to write.
+    path : str or path
+        Where; the ending must fit.
+    force : bool
+        Replace a file that exists.
+
+    Raises
+    ------
+    InputError
+        For an ending that does not fit, an existing file without `force`, and anything else than these two.
+    FileError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write(bs.load("dgx1-v100", edits="without gpu7"), "seven.yaml")
+    >>> bs.load("seven.yaml").ranks
+    7
     """
     from blinksim.formats import machine_yaml
     from blinksim.formats.schedule_json import write_schedule

@@ -42,6 +42,17 @@ class Question:
         The name of a table of rates, or a rates file.
     edits : tuple of str
         What-ifs such as ``degrade gpu0-gpu3 lanes=1``.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        Nothing is checked until `whole` or `part` is called; these raise as `blinksim.load` and `Topology.select` do.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.Question("dgx1-v100", members="0,1,4").part().members
+    ('gpu0', 'gpu1', 'gpu4')
     """
 
     machine: str | os.PathLike[str] | Topology = ""

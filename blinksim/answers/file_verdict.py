@@ -13,8 +13,27 @@ from blinksim.results import Shown
 class FileVerdict(Shown):
     """What checking a file found.
 
-    ok: nothing in it is wrong. summary: the verdict in a line. reasons: what is wrong. facts: what was found besides.
-    about: machine, collective and members, where the file names them. details: exact rates and the like.
+    Parameters
+    ----------
+    ok : bool
+        Nothing in the file is wrong.
+    summary : str
+        The verdict in a line.
+    reasons : tuple of str
+        What is wrong.
+    facts : tuple of str
+        What else was found.
+    about : mapping
+        Machine, collective and members, where the file names them.
+    details : mapping
+        Exact rates and the like, as ``--json`` prints them.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.FileVerdict(False, "wrong: 1 bound", ("cut: the sum is 7, not 8",))
+    <FileVerdict wrong: 1 bound
+      cut: the sum is 7, not 8>
     """
 
     ok: bool

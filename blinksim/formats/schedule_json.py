@@ -36,20 +36,60 @@ _KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "sha
 
 
 def write_schedule(schedule: Schedule, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Writes `schedule` to `path`, compressed if that ends in ``.gz``.
+    """Writes a schedule file, compressed if the path ends in ``.gz``.
 
-    Raises `InputError` if the file exists and `force` is not given, or if its bound or a device's attributes hold
-    something that JSON has no word for, and `FileError` if it cannot be written.
+    Parameters
+    ----------
+    schedule : Schedule
+        What to write.
+    path : str or path
+        Where.
+    force : bool
+        Replace a file that exists.
+
+    Raises
+    ------
+    InputError
+        If the file exists and `force` is not given, or if the bound or a device's attributes hold a value that JSON
+        cannot represent.
+    FileError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write_schedule(bs.synthesize("dgx1-v100", "allgather", "ring").schedule, "ring.json.gz")
     """
     text = to_text(schedule)
     write_bytes(path, pack(text) if os.fspath(path).endswith(".gz") else text.encode("utf-8"), force)
 
 
 def read_schedule(path: str | os.PathLike[str]) -> Schedule:
-    """The schedule in the file `path`, compressed or not.
+    """Reads a schedule file, compressed or not.
 
-    Raises `FileError` that names the key if anything is not as `write_schedule` writes it. What the schedule does is
-    not checked here: `blinksim.schedule.verify` does that.
+    What the schedule does is not checked here: `blinksim.verify` does that.
+
+    Parameters
+    ----------
+    path : str or path
+        A file that `write_schedule` wrote.
+
+    Returns
+    -------
+    Schedule
+        With the machine, the bound and the certificate that the file holds.
+
+    Raises
+    ------
+    FileError
+        If anything is not as `write_schedule` writes it; the message names the key.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write(bs.synthesize("dgx1-v100", "allgather", "ring").schedule, "ring.json")
+    >>> bs.read_schedule("ring.json").algorithm
+    'ring'
     """
     data = unpack(path, read_bytes(path, MOST_BYTES, "schedule"), MOST_BYTES, "schedule")
     return from_document(path, parse(path, data, "schedule"))
