@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -29,6 +31,58 @@ def test_every_page_is_in_the_menu_and_on_the_first_page() -> None:
     assert set(pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])) == there
     first = (ROOT / "docs" / "index.md").read_text()
     assert set(re.findall(r"\]\(([\w-]+\.md)\)", first)) == there - {"index.md"}
+
+
+def test_the_menu_has_the_four_kinds_of_pages() -> None:
+    groups = [next(iter(entry)) for entry in yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]]
+    assert groups == ["Start", "Tutorial", "How to", "Reference", "Background"]
+
+
+def test_every_command_and_option_is_on_the_page_of_commands() -> None:
+    """None is missing; tests/test_readme.py compares the help texts with what the commands print."""
+    from blinksim.cli.main import COMMANDS, LazyGroup
+
+    text = (ROOT / "docs" / "commands.md").read_text()
+    sections = dict(re.findall(r"^###? (.+)\n+((?:(?!^##).*\n)*)", text, re.MULTILINE))
+    shared = sections["Options that most commands share"]
+    group = LazyGroup()
+    context = click.Context(group)
+    found: dict[str, click.Command] = {}
+    for name, (_, purpose) in COMMANDS.items():
+        assert f"| [`{name}`](#{name}) | {purpose} |" in text
+        command = group.get_command(context, name)
+        assert command is not None
+        found[name] = command
+        if isinstance(command, click.Group):
+            found |= {f"{name} {sub}": entry for sub, entry in command.commands.items()}
+    for name, command in found.items():
+        assert f"$ blinksim {name} --help\n" in sections[name], name
+        for parameter in command.params:
+            for option in parameter.opts:
+                shown = not option.startswith("-") or option in sections[name] or option in shared
+                assert shown, f"{option} of {name}"
+
+
+def test_every_answer_is_on_the_page_of_answers() -> None:
+    schema = json.loads((ROOT / "docs" / "answer.schema.json").read_text())
+    text = (ROOT / "docs" / "answers.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z ]+)` \| (.*) \|$", text, re.MULTILINE))
+    common = {"machine", "collective", "members", "relays", "links", "rates"}
+    for entry in schema["allOf"]:
+        name = entry["if"]["properties"]["command"]["const"]
+        listed = set(re.findall(r"`(\w+)`", rows.get(name, "")))
+        if "as `bound`" in rows.get(name, ""):
+            listed = listed - {"bound"} | set(re.findall(r"`(\w+)`", rows["bound"]))
+        assert listed == set(entry["then"].get("required", ())) - common, name
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:blinksim|tests|topologies|models|docs|benchmarks|validate)/[\w./-]*)`", text)
+    assert len(named) >= 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    folders = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
+    assert folders == {path.parent.name for path in (ROOT / "blinksim").glob("*/__init__.py")}
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -58,6 +112,11 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    # Search works in a page opened as a file: its index is a script, and nothing comes from a server.
+    assert (tmp_path / "site" / "search" / "search_index.js").read_text().startswith("var __index = ")
+    first = (tmp_path / "site" / "index.html").read_text()
+    assert '<script src="javascripts/iframe-worker.js"' in first
+    assert re.findall(r"<(?:script|link)[^>]*(?:src|href)=\"?https?:", first) == []
     reference = (tmp_path / "site" / "api.html").read_text()
     assert "blinksim.answers.sweeps.sweep.sweep" in reference
     assert "axes by name" in reference

@@ -1,14 +1,16 @@
-"""The pages keep their word: every command in a console block is run and its output compared, every link followed.
+"""The pages keep their word: every command and Python session runs, its output is compared, every link is followed.
 
 A block holds `$ blinksim …` lines, each followed by exactly what the command prints (stderr before stdout, empty lines
 too); a line of only `…` or `...` stands for any lines left out. A command that does not end with status 0 says so in a
 comment: `$ blinksim verify broken.json  # exit 1`. The commands of one page run in order, in one temporary folder in
-which the checkout's data folders can be reached by their names.
+which the checkout's data folders can be reached by their names. `pycon` blocks are doctests; `python` blocks must run.
+`python tests/refresh_pages.py` writes the current output into the pages.
 """
 
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
 import re
 import shlex
@@ -19,13 +21,22 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(ROOT / name / "README.md" for name in ("models", "notebooks", "schedules", "topologies", "validate")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 DATA_FOLDERS = ("topologies", "models", "schedules", "validate", "tests")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 STATUS = re.compile(r"#\s*exit (\d)\s*$")
 ELLIPSES = ("…", "...")
+
+
+def page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 class Example(NamedTuple):
@@ -77,7 +88,7 @@ def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int,
     return int(str(status or 0)), err.getvalue() + out.getvalue()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if examples(page.read_text())], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page.read_text())], ids=page_id)
 def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in DATA_FOLDERS:
         (tmp_path / folder).symlink_to(ROOT / folder)
@@ -95,7 +106,7 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
 WITH_PYTHON = [page for page in PAGES if PYTHON.search(page.read_text())]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_id)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -103,11 +114,25 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         exec(compile(block, page.name, "exec"), names)
 
 
-def test_the_readme_shows_examples() -> None:
-    assert len(examples((ROOT / "README.md").read_text())) >= 2
+@pytest.mark.parametrize("page", [page for page in PAGES if SESSION.search(page.read_text())], ids=page_id)
+def test_python_sessions_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = "\n".join(SESSION.findall(page.read_text()))
+    test = doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
+    assert test.examples
+    report = io.StringIO()
+    found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.write)
+    assert found.failed == 0, report.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_readme_asks_its_three_questions_on_one_screen() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [example.command.split()[1] for example in examples(text)] == ["project", "bound", "advise"]
+    assert SESSION.search(text)
+    assert len(text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         if not target.startswith(("https://", "#")):

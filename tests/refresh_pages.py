@@ -1,0 +1,65 @@
+"""Writes into the pages what their commands print: ``python tests/refresh_pages.py [PAGE ...]``, from the checkout.
+
+A block whose output is still as the page says is left alone. Where lines are left out (``…``), as many lines as before
+are kept above the first ellipsis and below the last. Read the difference before you commit it: the commands decide what
+a page shows, not whether its text still fits.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from test_readme import BLOCK, DATA_FOLDERS, ELLIPSES, PAGES, ROOT, STATUS, run_cli, same  # noqa: E402
+
+
+def renewed(expected: list[str], printed: list[str]) -> list[str]:
+    """`printed`, shortened as `expected` was."""
+    gaps = [number for number, line in enumerate(expected) if line.strip() in ELLIPSES]
+    if same(expected, printed):
+        return expected
+    if not gaps:
+        return printed
+    above, below = gaps[0], len(expected) - 1 - gaps[-1]
+    return [*printed[:above], expected[gaps[0]], *printed[max(above, len(printed) - below) :]]
+
+
+def refresh(page: Path) -> None:
+    """Runs the commands of a page in their order and rewrites its console blocks."""
+    text = page.read_text(encoding="utf-8")
+    patch = pytest.MonkeyPatch()
+    patch.delenv("COLUMNS", raising=False)
+    for block in [match.group(1) for match in BLOCK.finditer(text)]:
+        lines: list[str] = []
+        for part in block.removeprefix("$ ").split("\n$ "):
+            command, *expected = part.splitlines()
+            ended, printed = run_cli(shlex.split(command, comments=True)[1:], patch)
+            status = STATUS.search(command)
+            if ended != (int(status.group(1)) if status else 0):
+                print(f"{page.name}: $ {command}\nended with status {ended}:\n{printed}", file=sys.stderr)
+            lines += [f"$ {command}", *(line.rstrip() for line in renewed(expected, printed.splitlines()))]
+        text = text.replace(f"```console\n{block}```", "```console\n" + "\n".join(lines) + "\n```", 1)
+    patch.undo()
+    page.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in DATA_FOLDERS:
+                (Path(folder) / name).symlink_to(ROOT / name)
+            os.chdir(folder)
+            refresh(page)
+            os.chdir(ROOT)
+
+
+if __name__ == "__main__":
+    main()
