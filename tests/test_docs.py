@@ -20,10 +20,11 @@ DIRECTIVE = re.compile(r"^::: (blinksim[\w.]*)$(?:\n    options: \{members: \[([
 
 
 def pages(entry: object) -> list[str]:
+    """The file names in a part of the menu."""
     if isinstance(entry, str):
         return [entry]
-    values = entry.values() if isinstance(entry, dict) else entry
-    return [page for value in values for page in pages(value)]  # type: ignore[union-attr]
+    assert isinstance(entry, dict | list)
+    return [page for value in (entry.values() if isinstance(entry, dict) else entry) for page in pages(value)]
 
 
 def test_every_page_is_in_the_menu_and_on_the_first_page() -> None:
