@@ -108,8 +108,8 @@ def _show(found: Any) -> None:
 def _pairs(schedule: str | None, as_json: bool) -> None:
     if schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
-    from blinksim.execution.emulation.pairs import measure_ways
-    from blinksim.execution.executors.measure import measure_pairs
+    from blinksim.execution.emulation.gpu_pairs import measure_ways
+    from blinksim.execution.executors.gpu_timing import measure_pairs
 
     ways = [way.to_dict() for way in measure_ways()]
     found = measure_pairs()

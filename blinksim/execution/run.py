@@ -93,7 +93,7 @@ def execute(
     else:
         by_itself = False
         if executor == "cupy":
-            from blinksim.execution.executors.gpu_run import has_room, protocol_for
+            from blinksim.execution.executors.cupy_executor import has_room, protocol_for
 
             protocol = protocol_for(schedule, size_bytes, gpus, "simple" if staged is False else protocol)
             by_itself = staged is None and protocol == "simple" and worth_staging(schedule, size_bytes)
@@ -118,7 +118,7 @@ def execute(
             results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
             wrong, worst = sum(bad for bad, _ in results), max((error for _, error in results), default=0.0)
     else:
-        from blinksim.execution.executors.gpu_run import run_on_gpus
+        from blinksim.execution.executors.cupy_executor import run_on_gpus
 
         done = run_on_gpus(
             program,

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.execution.emulation import pairs
-from blinksim.execution.emulation.pairs import Way
-from blinksim.execution.executors import measure
+from blinksim.execution.emulation import gpu_pairs
+from blinksim.execution.emulation.gpu_pairs import Way
+from blinksim.execution.executors import gpu_timing
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = str(ROOT / "schedules" / "dgx1-v100-4-allreduce.json")
@@ -24,10 +24,10 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
         "GBps": [[None, 393.4], [393.6, None]],
         "latency_s": [[None, 1.96e-6], [1.9e-6, None]],
     }
-    monkeypatch.setattr(measure, "measure_pairs", lambda: measured)
+    monkeypatch.setattr(gpu_timing, "measure_pairs", lambda: measured)
     pushes = [Way("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
     engine = Way("copy engine", 0, (1,), 0, 5e-6, 390e9, 0.01, ())
-    monkeypatch.setattr(pairs, "measure_ways", lambda: [engine, *pushes])
+    monkeypatch.setattr(gpu_pairs, "measure_ways", lambda: [engine, *pushes])
     assert run(["run", "--pairs"]) == 0
     text = capsys.readouterr().out
     lines = [line.split() for line in text.splitlines()]

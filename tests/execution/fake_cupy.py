@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from blinksim.execution.executors import cupy_p2p
+from blinksim.execution.executors import gpu_devices
 
 HOST = Path(__file__).with_name("kernel_host.cpp")
 COMPILER = shutil.which("g++") or shutil.which("c++")
@@ -172,9 +172,9 @@ def installed(
     fake = module(folder, gpus)
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(Device, "blocks", blocks)
-    cupy_p2p.load_kernel.cache_clear()
+    gpu_devices.load_kernel.cache_clear()
     yield fake
-    cupy_p2p.load_kernel.cache_clear()
+    gpu_devices.load_kernel.cache_clear()
 
 
 def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:

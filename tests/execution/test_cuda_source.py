@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from blinksim.execution.dtypes import ELEMENT_TYPES
-from blinksim.execution.executors.measure import _HOLD
+from blinksim.execution.executors.gpu_timing import _HOLD
 from blinksim.execution.executors.tables import kernel_source
 
 CASES = [("float32", "sum", False), ("float32", "sum", True), ("bfloat16", "max", True), ("int8", "prod", False)]

@@ -18,7 +18,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.execution import execute
 from blinksim.execution.dtypes import ELEMENT_TYPES
 from blinksim.execution.emulation.emulate import emulate
-from blinksim.execution.executors import cupy_p2p
+from blinksim.execution.executors import gpu_devices, gpu_run
 from blinksim.execution.executors.numpy_executor import interpret
 from blinksim.execution.program import READY, ExecutionError, Program
 from blinksim.execution.reference import Reference
@@ -177,9 +177,9 @@ def test_a_wire_that_waits_for_ever_ends_in_an_error(fake: None) -> None:
     program, apart = emulate(schedule, 4000, INT32, 1, 512)
     signals, flags = program.signals.copy(), program.flags + 1
     signals[0, 1] = program.flags[signals[0, 0]]
-    chosen = cupy_p2p.map_devices(program, apart.topology)
-    kernels = cupy_p2p.Kernels(program, "prod", chosen)
-    runner = cupy_p2p.Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
+    chosen = gpu_devices.map_devices(program, apart.topology)
+    kernels = gpu_run.Kernels(program, "prod", chosen)
+    runner = gpu_run.Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
     runner.load(Reference(schedule.collective, 4, 4000, INT32, "prod"))
     runner.launch()
     with pytest.raises(ExecutionError, match=r"gave up after 0.3 s of waiting for piece \d+ .* in op \d+ on gpu"):

@@ -8,7 +8,8 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import MissingError
 from blinksim.execution import ELEMENT_TYPES, REDUCTIONS, ExecutionError, compile_schedule, execute
-from blinksim.execution.executors.cupy_p2p import Kernels, Runner, map_devices, require_cupy
+from blinksim.execution.executors.gpu_devices import map_devices, require_cupy
+from blinksim.execution.executors.gpu_run import Kernels, Runner
 from blinksim.execution.executors.tables import HEAD_WORDS
 from blinksim.execution.fit import fit
 from blinksim.execution.reference import Reference

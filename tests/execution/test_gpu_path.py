@@ -26,10 +26,11 @@ from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.execution import compile_schedule, execute
 from blinksim.execution.compile import MOST_SOURCES, MOST_TARGETS
 from blinksim.execution.dtypes import ELEMENT_TYPES
-from blinksim.execution.executors import cupy_p2p
-from blinksim.execution.executors.cupy_p2p import Kernels, Runner, explain_timeout, map_devices
-from blinksim.execution.executors.gpu_run import protocol_for
-from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors import gpu_devices
+from blinksim.execution.executors.cupy_executor import protocol_for
+from blinksim.execution.executors.gpu_devices import map_devices
+from blinksim.execution.executors.gpu_run import Kernels, Runner, explain_timeout
+from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.numpy_executor import interpret
 from blinksim.execution.executors.tables import (
     ERROR_WORDS,
@@ -136,10 +137,10 @@ def test_the_kernel_agrees_with_the_tables() -> None:
     assert op[1].split(", ").index("OP_WORDS") == OP_WORDS
     assert len(re.findall(r"error\[\d\] =", SOURCE)) == ERROR_WORDS - 1
     assert f"MOST_SOURCES = {MOST_SOURCES}, MOST_TARGETS = {MOST_TARGETS};" in SOURCE
-    assert f"__launch_bounds__({cupy_p2p.THREADS}, 1)" in SOURCE
+    assert f"__launch_bounds__({gpu_devices.THREADS}, 1)" in SOURCE
     assert f"DATA = {PACKET_BYTES}," in SOURCE
     assert f"IN_INBOX = 1LL << {IN_INBOX.bit_length() - 1};" in SOURCE
-    assert f"WARP = {cupy_p2p.WARP};" in SOURCE
+    assert f"WARP = {gpu_devices.WARP};" in SOURCE
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
+    monkeypatch.setattr(gpu_devices, "native_atomics", lambda gpu, peer: True)
     with fake_cupy.installed(monkeypatch, built) as module:
         yield module
 
@@ -550,7 +551,7 @@ def test_missing_hardware_is_named(built: Path, monkeypatch: pytest.MonkeyPatch)
 def test_peer_access_is_enabled_for_neighbours_only(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = fake_cupy.module(built)
     monkeypatch.setitem(sys.modules, "cupy", module)
-    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
+    monkeypatch.setattr(gpu_devices, "native_atomics", lambda gpu, peer: True)
     schedule = build("chain")
     program = compile_schedule(schedule, 10, INT32)
     for _ in range(2):  # enabled already the second time
@@ -566,12 +567,12 @@ def test_packets_only_go_where_lines_stay_whole(fake: Any, monkeypatch: pytest.M
     assert protocol_for(schedule, 1 << 20) == "ll128"
     assert protocol_for(schedule, 1 << 30) == "simple"
     assert protocol_for(schedule, 1 << 20, wanted="simple") == "simple"
-    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: {gpu, peer} != {1, 3})
+    monkeypatch.setattr(gpu_devices, "native_atomics", lambda gpu, peer: {gpu, peer} != {1, 3})
     assert protocol_for(schedule, 1 << 20) == "simple"
     assert protocol_for(schedule, 1 << 20, gpus=[0, 1, 2, 0]) == "ll128"
     with pytest.raises(InfeasibleError, match="ll128 needs NVLink between all GPUs"):
         execute(schedule, 1 << 20, executor="cupy", protocol="ll128")
-    monkeypatch.setattr(cupy_p2p, "native_atomics", lambda gpu, peer: True)
+    monkeypatch.setattr(gpu_devices, "native_atomics", lambda gpu, peer: True)
     monkeypatch.setattr(fake_cupy.Device, "compute_capability", "61")
     assert protocol_for(schedule, 1 << 20) == "simple"
 
@@ -580,7 +581,7 @@ def test_a_machine_without_a_driver_has_no_atomics_between_gpus() -> None:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        assert not cupy_p2p.native_atomics(0, 1)
+        assert not gpu_devices.native_atomics(0, 1)
 
 
 def test_too_many_targets_are_refused(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:

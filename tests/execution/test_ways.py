@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from blinksim.cli.main import run
 from blinksim.errors import InputError, MissingError
-from blinksim.execution.emulation import pairs
-from blinksim.execution.emulation.pairs import WAYS, Way, fit_line, measure_ways
+from blinksim.execution.emulation import gpu_pairs
+from blinksim.execution.emulation.gpu_pairs import WAYS, Way, fit_line, measure_ways
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
 
@@ -71,7 +71,7 @@ def test_every_way_of_every_gpu_is_measured(fake: None) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_right_bytes_arrive(fake: None, way: str) -> None:
     """GPU 0 sends (or, pulling and fanning in, receives) 5,000 floats; with several blocks no part is left out."""
-    bench = pairs._Bench(None, 40_000)
+    bench = gpu_pairs._Bench(None, 40_000)
 
     def view(gpu: int, which: int) -> np.ndarray:
         memory = bench.buffers[gpu][which]

@@ -28,8 +28,9 @@ from blinksim.collective import ROOTED, Collective
 from blinksim.errors import BlinksimError
 from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, ExecutionError, compile_schedule, execute
 from blinksim.execution.execution_result import nccl_tests_row, nccl_tests_table
-from blinksim.execution.executors.cupy_p2p import Kernels, Runner, map_devices, require_cupy
-from blinksim.execution.executors.measure import Stopwatch, measure_pairs
+from blinksim.execution.executors.gpu_devices import map_devices, require_cupy
+from blinksim.execution.executors.gpu_run import Kernels, Runner
+from blinksim.execution.executors.gpu_timing import Stopwatch, measure_pairs
 from blinksim.execution.executors.nccl_calls import Nccl
 from blinksim.execution.fit import fit
 from blinksim.execution.reference import Reference

@@ -29,8 +29,8 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError
 from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, execute
-from blinksim.execution.executors.cupy_p2p import require_cupy
-from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors.gpu_devices import require_cupy
+from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.nccl_calls import Nccl
 from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule

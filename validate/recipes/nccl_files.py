@@ -74,8 +74,8 @@ def work(gpus: int) -> None:
     import numpy as np
 
     from blinksim.execution import ELEMENT_TYPES
-    from blinksim.execution.executors.cupy_p2p import require_cupy
-    from blinksim.execution.executors.measure import Stopwatch
+    from blinksim.execution.executors.gpu_devices import require_cupy
+    from blinksim.execution.executors.gpu_timing import Stopwatch
     from blinksim.execution.executors.nccl_calls import Nccl
 
     cupy = require_cupy()
@@ -146,7 +146,7 @@ def case(name: str, gpus: int, environment: dict[str, str], promised: list[str],
 
 
 def bus_ids(gpus: int) -> list[str]:
-    from blinksim.execution.executors.cupy_p2p import require_cupy
+    from blinksim.execution.executors.gpu_devices import require_cupy
 
     runtime = require_cupy().cuda.runtime
     return [runtime.deviceGetPCIBusId(gpu).lower() for gpu in range(gpus)]

@@ -66,7 +66,7 @@ def load_recipe(folder: Path) -> ModuleType:
 
 def work(folder: Path) -> None:
     """Times and checks one set; prints one line of JSON."""
-    from blinksim.execution.executors.cupy_p2p import require_cupy
+    from blinksim.execution.executors.gpu_devices import require_cupy
 
     cupy, recipe = require_cupy(), load_recipe(folder)
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import blinksim
-from blinksim.execution.executors.cupy_p2p import require_cupy
+from blinksim.execution.executors.gpu_devices import require_cupy
 
 # The same in every row of a file.
 CONSTANT = ("machine", "members", "relays", "links", "rates", "root", "executor", "hardware", "checked", "ok")

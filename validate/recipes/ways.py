@@ -10,8 +10,8 @@ from pathlib import Path
 
 from notes import Notebook, provenance
 
-from blinksim.execution.emulation.pairs import measure_ways
-from blinksim.execution.executors.measure import measure_pairs
+from blinksim.execution.emulation.gpu_pairs import measure_ways
+from blinksim.execution.executors.gpu_timing import measure_pairs
 
 
 def main() -> None:

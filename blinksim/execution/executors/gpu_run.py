@@ -1,95 +1,192 @@
-"""One measured and checked run on GPUs: fit, load, time, load again where that is needed, compare."""
+"""Runs a program on GPUs: one process, peers' memory mapped, one persistent kernel per GPU and launch.
+
+Devices of the program map to CUDA devices in order, unless told otherwise; several may share one GPU, which is slow
+and good for trying things out. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
-from blinksim.errors import InfeasibleError
-from blinksim.execution.executors.cupy_p2p import THREADS, Kernels, Runner, keeps_lines_whole, map_devices, require_cupy
-from blinksim.execution.executors.measure import Stopwatch
-from blinksim.execution.executors.tables import buffer_bytes
-from blinksim.execution.fit import fit, quicker_protocol
-from blinksim.execution.program import Program
+import numpy as np
+
+from blinksim.errors import InputError, MissingError
+from blinksim.execution.compile import MOST_TARGETS
+from blinksim.execution.dtypes import POISON_BYTE
+from blinksim.execution.executors.gpu_devices import THREADS, WARP, load_kernel, require_cupy, resident_blocks
+from blinksim.execution.executors.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
+from blinksim.execution.layout import INBOX
+from blinksim.execution.program import ExecutionError, Program
 from blinksim.execution.reference import Reference
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
+from blinksim.units import format_size
 
-Outcome = tuple[Program, tuple[float, ...], tuple[str, ...], int | None, float | None]
+_NO_MEMORY = 2
 
 
-def protocol_for(
-    schedule: Schedule, size_bytes: int, gpus: Sequence[int] | None = None, wanted: str | None = None
-) -> str:
-    """The protocol that is wanted, or else the one expected to be quicker, as far as the links allow it.
+class Kernels:
+    """The compiled kernel of one element type and reduction, loaded on each of some GPUs.
 
-    Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy or GPUs.
+    threads: of a block. blocks: how many of these run at once for every device of the program. Raises `InputError` for
+    a number of threads that the kernel is not made for.
     """
-    cupy = require_cupy()
-    protocol = wanted or quicker_protocol(schedule, size_bytes)
-    if protocol == "ll128":
-        topology = schedule.topology
-        needed = len(topology.members) + len(topology.relays)
-        chosen = range(min(needed, cupy.cuda.runtime.getDeviceCount())) if gpus is None else gpus
-        if not keeps_lines_whole(cupy, chosen):
-            if wanted:
-                raise InfeasibleError(
-                    "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
-                    "take the protocol simple"
-                )
-            return "simple"
-    return protocol
+
+    def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = THREADS) -> None:
+        self.cupy, self.threads = require_cupy(), threads
+        least = WARP if program.packets else 2 * WARP
+        if threads % WARP or not least <= threads <= THREADS:
+            raise InputError(f"a block has {least} to {THREADS} threads, in steps of {WARP}; not {threads}")
+        source = kernel_source(program.kind, op, program.packets)
+        self.run = {gpu: load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
+        shared = max(list(gpus).count(gpu) for gpu in gpus)
+        self.blocks = (
+            min(resident_blocks(self.cupy, gpu, function, threads) for gpu, function in self.run.items()) // shared
+        )
 
 
-def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
-    """Whether the memory that is free on the GPUs holds the buffers of a program, with a tenth to spare.
+class Runner:
+    """A program with its memory on the GPUs: `load`, any number of `launch`es, `synchronize`, `compare`.
 
-    Whether there are such GPUs at all, `map_devices` finds out.
+    program: already fitted (`blinksim.execution.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits for
+    another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at most.
     """
-    cupy = require_cupy()
-    present = range(cupy.cuda.runtime.getDeviceCount())
-    needed: dict[int, int] = defaultdict(int)
-    for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):
-        if gpu in present:
-            needed[gpu] += sum(buffer_bytes(program, device))
-    return all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items())
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Kernels,
+        gpus: Sequence[int],
+        timeout_s: float = 5.0,
+        lane_rate: float | None = None,
+    ) -> None:
+        cupy = self.cupy = kernels.cupy
+        self.program, self.kernels, self.gpus = program, kernels, list(gpus)
+        self.timeout = np.uint64(int(timeout_s * 1e9))
+        self.epoch = 0
+        self.streams: list[Any] = []
+        self.buffers: list[list[Any]] = []
+        self.flags: list[Any] = []
+        self.heralds: list[Any] = []
+        self.errors: list[Any] = []
+        self.grids: list[int] = []
+        for device, gpu in enumerate(self.gpus):
+            with cupy.cuda.Device(gpu):
+                self.streams.append(cupy.cuda.Stream(non_blocking=True))
+                sizes = program.sizes[device, :INBOX].tolist()
+                buffers = [self._allocate(size, program.kind.storage) for size in sizes]
+                self.buffers.append([*buffers, self._allocate(buffer_bytes(program, device)[INBOX], "uint8")])
+                self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
+                self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
+                self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
+            # At least one block announces the device to those that store to it.
+            self.grids.append(max(1, len(program.queues_of(device)) * program.slices))
+        stores = int(np.diff(program.destination_start).max(initial=0))
+        if stores > MOST_TARGETS and not program.packets:
+            raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
+        if max(self.grids, default=0) > kernels.blocks:
+            raise InputError(
+                f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
+                f"take fewer slices"
+            )
+        addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
+        heralds = [x.data.ptr for x in self.heralds]
+        tables = pack(program, addresses, [x.data.ptr for x in self.flags], heralds, self._pace(lane_rate))
+        self.tables, self.heads = [], []
+        for gpu, table in zip(self.gpus, tables, strict=True):
+            with cupy.cuda.Device(gpu):
+                self.tables.append(cupy.asarray(table))
+                # What the kernel would have to look up before it can look up its queue.
+                self.heads.append((table[0], table[STRIDE]))
+        self._settle()
+
+    def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
+        """An array on the current GPU that does not come from the pool, every byte set to `fill`."""
+        cupy = self.cupy
+        count = max(1, size)
+        nbytes = count * np.dtype(dtype).itemsize
+        try:
+            memory = cupy.cuda.Memory(nbytes)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+            raise MissingError(
+                f"GPU {cupy.cuda.Device().id} has no memory left for {format_size(nbytes)}; take a smaller size"
+            ) from None
+        array = cupy.ndarray((count,), dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+        array.view("uint8").fill(fill)
+        return array
+
+    def _pace(self, lane_rate: float | None) -> int:
+        """Clock cycles of these GPUs for a KiB at `lane_rate`; 0 for as fast as can be."""
+        if lane_rate is None:
+            return 0
+        with self.cupy.cuda.Device(self.gpus[0]) as device:
+            return round(1024 * 1000 * int(device.attributes["ClockRate"]) / lane_rate)
+
+    def _settle(self) -> None:
+        for gpu in dict.fromkeys(self.gpus):
+            with self.cupy.cuda.Device(gpu) as device:
+                device.synchronize()
+
+    def load(self, reference: Reference) -> None:
+        """Poisons everything and writes each rank's data into its input."""
+        for device, gpu in enumerate(self.gpus):
+            with self.cupy.cuda.Device(gpu):
+                for array in self.buffers[device]:
+                    array.view("uint8").fill(POISON_BYTE)
+                if device < reference.ranks:
+                    buffer, offset, size = self.program.layout.input_place[device]
+                    reference.write_inputs(device, self.buffers[device][buffer][offset : offset + size], self.cupy)
+        self._settle()
+
+    def launch(self) -> None:
+        """Queues one run of the collective on every GPU and returns at once."""
+        self.epoch += 1
+        for device, gpu in enumerate(self.gpus):
+            numbers = (*self.heads[device], np.uint64(self.epoch), self.timeout)
+            arguments = (self.tables[device], *numbers, self.errors[device])
+            with self.cupy.cuda.Device(gpu), self.streams[device]:
+                self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
+
+    def synchronize(self) -> None:
+        """Waits for all launches; if a kernel gave up waiting, clears flags and inboxes and raises `ExecutionError`."""
+        for stream in self.streams:
+            stream.synchronize()
+        reports = [self.cupy.asnumpy(errors) for errors in self.errors]
+        failed = [device for device, report in enumerate(reports) if report[0]]
+        if not failed:
+            return
+        for arrays in (self.flags, self.heralds, self.errors):
+            for gpu, array in zip(self.gpus, arrays, strict=True):
+                with self.cupy.cuda.Device(gpu):
+                    array.fill(0)
+        for gpu, buffers in zip(self.gpus, self.buffers, strict=True):
+            with self.cupy.cuda.Device(gpu):
+                # Launches are counted anew, so no packet may say that it belongs to one of them.
+                buffers[INBOX].fill(POISON_BYTE)
+        self._settle()
+        self.epoch = 0
+        raise ExecutionError(explain_timeout(self.program, failed[0], reports[failed[0]], int(self.timeout)))
+
+    def outputs(self) -> list[Any]:
+        """The output of each rank, as CuPy arrays on its GPU."""
+        places = self.program.layout.output_place
+        return [self.buffers[rank][b][o : o + size] for rank, (b, o, size) in enumerate(places)]
+
+    def compare(self, reference: Reference) -> tuple[int, float]:
+        """(wrong elements, largest error) of all ranks, found on the GPUs."""
+        wrong, worst = 0, 0.0
+        for rank, output in enumerate(self.outputs()):
+            with self.cupy.cuda.Device(self.gpus[rank]):
+                bad, error = reference.compare(rank, output, self.cupy)
+            wrong, worst = wrong + bad, max(worst, error)
+        return wrong, worst
 
 
-def run_on_gpus(
-    program: Program,
-    topology: Topology,
-    reference: Reference,
-    *,
-    gpus: Sequence[int] | None = None,
-    slices: int | None = None,
-    piece_bytes: int | None = None,
-    threads: int | None = None,
-    warmup: int = 5,
-    iterations: int = 20,
-    timeout_s: float = 5.0,
-    check: bool = True,
-    apart: bool = False,
-    lane_rate: float | None = None,
-) -> Outcome:
-    """(the fitted program, seconds of each iteration, names of the GPUs, wrong elements, largest error).
-
-    The arguments and errors are those of `blinksim.execution.execute`. The outputs compared are those of the last timed
-    iteration; in place, where every iteration changes its own input, those of a further one on fresh data.
-    """
-    chosen = map_devices(program, topology, gpus)
-    kernels = Kernels(program, reference.op, chosen, THREADS if threads is None else threads)
-    program = fit(program, kernels.blocks, slices, piece_bytes)
-    runner = Runner(program, kernels, chosen, timeout_s, lane_rate)
-    runner.load(reference)
-    watch = Stopwatch(runner.gpus, runner.streams)
-    times = watch.time(runner.launch, runner.synchronize, warmup, iterations, apart)
-    wrong: int | None = None
-    worst: float | None = None
-    if check:
-        if program.layout.in_place:
-            runner.load(reference)
-            runner.launch()
-            runner.synchronize()
-        wrong, worst = runner.compare(reference)
-    properties = kernels.cupy.cuda.runtime.getDeviceProperties
-    return program, tuple(times), tuple(properties(gpu)["name"].decode() for gpu in chosen), wrong, worst
+def explain_timeout(program: Program, device: int, report: Sequence[int], timeout_ns: int) -> str:
+    """One line about the words that a kernel left in its error buffer."""
+    _, number, piece, _, wanted, seen = (int(word) for word in report)
+    what = "the other GPUs to begin"
+    if number < program.ops:
+        what = f"piece {piece} (flag at {seen:#x}, needs {wanted:#x}) in {program.describe(number)}"
+    return f"{program.devices[device]} gave up after {timeout_ns / 1e9:g} s of waiting for {what}"

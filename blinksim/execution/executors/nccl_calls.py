@@ -11,7 +11,7 @@ from typing import Any
 
 from blinksim.errors import InfeasibleError, MissingError
 from blinksim.execution.dtypes import ElementType
-from blinksim.execution.executors.cupy_p2p import require_cupy
+from blinksim.execution.executors.gpu_devices import require_cupy
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 _TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6}

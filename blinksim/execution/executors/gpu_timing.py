@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.execution.executors.cupy_p2p import enable_peer, load_kernel, require_cupy
+from blinksim.execution.executors.gpu_devices import enable_peer, load_kernel, require_cupy
 
 WARMUP, ITERATIONS = 5, 20
 _HOLD = """

@@ -19,8 +19,8 @@ import numpy as np
 
 from blinksim.errors import InputError, MissingError
 from blinksim.execution.dtypes import ELEMENT_TYPES
-from blinksim.execution.executors.cupy_p2p import THREADS, enable_peer, load_kernel, require_cupy
-from blinksim.execution.executors.measure import Stopwatch
+from blinksim.execution.executors.gpu_devices import THREADS, enable_peer, load_kernel, require_cupy
+from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.tables import kernel_source
 
 WAYS = ("copy engine", "push", "pull", "reduce", "fan-out", "fan-in")
