@@ -5,8 +5,9 @@ from __future__ import annotations
 from blinksim.execution.compile import compile_schedule
 from blinksim.execution.dtypes import ELEMENT_TYPES, REDUCTIONS
 from blinksim.execution.execution_result import Execution
+from blinksim.execution.options import PROTOCOLS
 from blinksim.execution.program import ExecutionError
-from blinksim.execution.run import EXECUTORS, PROTOCOLS, execute
+from blinksim.execution.run import EXECUTORS, execute
 
 __all__ = [
     "ELEMENT_TYPES",

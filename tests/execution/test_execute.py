@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from importlib import import_module
 
 import pytest
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
-from blinksim.execution import ELEMENT_TYPES, REDUCTIONS, Execution, execute
+from blinksim.execution import ELEMENT_TYPES, EXECUTORS, REDUCTIONS, Execution, execute
 from blinksim.execution.execution_result import nccl_tests_row, nccl_tests_table
+from blinksim.execution.executors.base import Executor
+from blinksim.execution.options import CpuOptions, Cut, Emulation, GpuOptions, RunKeywords, RunOptions, Transfer
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected
 
@@ -63,20 +66,51 @@ def test_an_edited_parent_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size_bytes": 3}, "3 bytes hold no element of float32, which has 4"),
+        ({"size": 3}, "3 bytes hold no element of float32, which has 4"),
         ({"executor": "numpi"}, "unknown executor 'numpi': did you mean 'numpy'"),
         ({"dtype": "flaot32"}, "unknown element type 'flaot32': did you mean 'float32'"),
         ({"op": "summ"}, "unknown reduction 'summ': did you mean 'sum'"),
         ({"iterations": 0}, "at least one iteration"),
         ({"slices": 0}, "slices must be at least 1"),
-        ({"piece_bytes": 0}, "slices and piece_bytes must be at least 1"),
+        ({"piece_bytes": 0}, "piece_bytes must be at least 1"),
         ({"slices": 9}, "only 8 run at once"),
+        ({"warmup": -1}, "no fewer than 0 to warm up"),
+        ({"timeout_s": 0.0}, "timeout_s is more than 0, not 0.0"),
+        ({"seed": -1}, "a seed is a whole number from 0 on, not -1"),
+        ({"protocol": "ll12"}, "unknown protocol 'll12': did you mean 'll128'"),
+        ({"slize": 2}, "unknown option 'slize': did you mean 'slices'"),
+        ({"size_bytes": 4096}, "unknown option 'size_bytes'"),
+        ({"size": "4 kilobytes"}, "'4 kilobytes' has the unit 'kilobytes'"),
+        ({"size": 4096.5}, "is not a whole, positive number of bytes"),
+        ({"size": 0}, "'0' is not a whole, positive number of bytes"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        execute(build(), **{"size_bytes": 4096, **arguments})  # type: ignore[arg-type]
+        execute(build(), **{"size": 4096, **arguments})  # type: ignore[arg-type]
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [4096, "4096", "4KiB", 4096.0])
+def test_a_size_is_a_number_or_text(size: int | float | str) -> None:
+    run = execute(build(), size)
+    assert (run.size_bytes, run.wrong) == (4096, 0)
+    assert isinstance(run.size_bytes, int)
+
+
+def test_every_option_belongs_to_one_group() -> None:
+    """What a type checker lets through is what the groups take, each under one name."""
+    groups = (Cut, Transfer, Emulation, GpuOptions, CpuOptions)
+    assert sorted(RunKeywords.__annotations__) == sorted(entry.name for group in groups for entry in fields(group))
+    gathered = RunOptions.gather(slices=3, protocol="simple", iterations=7, seed=2)
+    assert gathered == RunOptions(Cut(3), Transfer("simple"), Emulation(), GpuOptions(iterations=7), CpuOptions(2))
+
+
+def test_every_executor_can_be_prepared_and_run() -> None:
+    for entry in EXECUTORS.values():
+        module, _, name = entry.partition(":")
+        made = getattr(import_module(module), name)()
+        assert isinstance(made, Executor)
 
 
 def test_without_cupy_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

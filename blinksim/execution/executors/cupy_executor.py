@@ -1,4 +1,4 @@
-"""One measured and checked run on GPUs: fit, load, time, load again where that is needed, compare."""
+"""The executor on GPUs: chooses how data are handed on, fits the program, times it and checks the data."""
 
 from __future__ import annotations
 
@@ -6,17 +6,63 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from blinksim.errors import InfeasibleError
+from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.executors.gpu_devices import THREADS, keeps_lines_whole, map_devices, require_cupy
 from blinksim.execution.executors.gpu_run import Kernels, Runner
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.tables import buffer_bytes
-from blinksim.execution.fit import fit, quicker_protocol
+from blinksim.execution.fit import fit, quicker_protocol, worth_staging
 from blinksim.execution.program import Program
-from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
-Outcome = tuple[Program, tuple[float, ...], tuple[str, ...], int | None, float | None]
+
+class CupyExecutor(Executor):
+    """Runs a task on GPUs, timed: fit, load, time, load again where that is needed, compare."""
+
+    task: Task
+    runner: Runner
+
+    def prepare(self, task: Task) -> Program:
+        cut, gpu = task.options.cut, task.options.gpu
+        program = compiled(task)
+        gpus = map_devices(program, task.schedule.topology, gpu.gpus)
+        kernels = Kernels(program, task.op, gpus, THREADS if gpu.threads is None else gpu.threads)
+        program = fit(program, kernels.blocks, cut.slices, cut.piece_bytes)
+        self.task = task
+        self.runner = Runner(program, kernels, gpus, gpu.timeout_s, task.options.emulation.lane_rate)
+        return program
+
+    def run(self, check: bool) -> Outcome:
+        runner, gpu = self.runner, self.task.options.gpu
+        runner.load(self.task.reference)
+        watch = Stopwatch(runner.gpus, runner.streams)
+        times = watch.time(runner.launch, runner.synchronize, gpu.warmup, gpu.iterations, gpu.apart)
+        wrong, worst = self._compare() if check else (None, None)
+        properties = runner.cupy.cuda.runtime.getDeviceProperties
+        return Outcome(wrong, worst, tuple(times), tuple(properties(gpu)["name"].decode() for gpu in runner.gpus))
+
+    def _compare(self) -> tuple[int, float]:
+        """(wrong elements, largest error) of the last timed iteration; in place, where every iteration changes its own
+        input, of a further one on fresh data."""
+        runner, reference = self.runner, self.task.reference
+        if self.task.in_place:
+            runner.load(reference)
+            runner.launch()
+            runner.synchronize()
+        return runner.compare(reference)
+
+
+def compiled(task: Task) -> Program:
+    """The task's program, in packets or staged as its options say, or else as is expected to be quicker and fits."""
+    transfer, gpus = task.options.transfer, task.options.gpu.gpus
+    if task.options.emulation.lane_blocks is not None:
+        return task.program("simple")
+    protocol = protocol_for(task.schedule, task.size_bytes, gpus, transfer.wanted)
+    if transfer.staged is None and protocol == "simple" and worth_staging(task.schedule, task.size_bytes):
+        program = task.program(protocol, staged=True)
+        if has_room(program, gpus):
+            return program
+    return task.program(protocol, staged=bool(transfer.staged))
 
 
 def protocol_for(
@@ -54,43 +100,3 @@ def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
         if gpu in present:
             needed[gpu] += sum(buffer_bytes(program, device))
     return all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items())
-
-
-def run_on_gpus(
-    program: Program,
-    topology: Topology,
-    reference: Reference,
-    *,
-    gpus: Sequence[int] | None = None,
-    slices: int | None = None,
-    piece_bytes: int | None = None,
-    threads: int | None = None,
-    warmup: int = 5,
-    iterations: int = 20,
-    timeout_s: float = 5.0,
-    check: bool = True,
-    apart: bool = False,
-    lane_rate: float | None = None,
-) -> Outcome:
-    """(the fitted program, seconds of each iteration, names of the GPUs, wrong elements, largest error).
-
-    The arguments and errors are those of `blinksim.execution.execute`. The outputs compared are those of the last timed
-    iteration; in place, where every iteration changes its own input, those of a further one on fresh data.
-    """
-    chosen = map_devices(program, topology, gpus)
-    kernels = Kernels(program, reference.op, chosen, THREADS if threads is None else threads)
-    program = fit(program, kernels.blocks, slices, piece_bytes)
-    runner = Runner(program, kernels, chosen, timeout_s, lane_rate)
-    runner.load(reference)
-    watch = Stopwatch(runner.gpus, runner.streams)
-    times = watch.time(runner.launch, runner.synchronize, warmup, iterations, apart)
-    wrong: int | None = None
-    worst: float | None = None
-    if check:
-        if program.layout.in_place:
-            runner.load(reference)
-            runner.launch()
-            runner.synchronize()
-        wrong, worst = runner.compare(reference)
-    properties = kernels.cupy.cuda.runtime.getDeviceProperties
-    return program, tuple(times), tuple(properties(gpu)["name"].decode() for gpu in chosen), wrong, worst

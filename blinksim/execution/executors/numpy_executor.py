@@ -12,13 +12,43 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from blinksim.execution.dtypes import Array, fold, poison
+from blinksim.execution.executors.base import Executor, Outcome, Task
+from blinksim.execution.fit import fit
 from blinksim.execution.program import READY, ExecutionError, Program
+
+# What the CPU pretends to have: enough for slices to matter, few enough to stay quick.
+_BLOCKS = 8
+_SLICES, _PIECE_BYTES = 1, 1 << 20
 
 # (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, several where any of them will do,
 # or None after a finished piece.
 Flag = tuple[int, int, int]
 Wait = tuple[int, int, Flag]
 Block = Generator[list[Wait] | None]
+
+
+class NumpyExecutor(Executor):
+    """Runs a task on the CPU, once and untimed."""
+
+    task: Task
+    program: Program
+
+    def prepare(self, task: Task) -> Program:
+        cut, transfer = task.options.cut, task.options.transfer
+        program = task.program(transfer.wanted or "simple", bool(transfer.staged))
+        slices = _SLICES if cut.slices is None else cut.slices
+        piece_bytes = _PIECE_BYTES if cut.piece_bytes is None else cut.piece_bytes
+        self.task, self.program = task, fit(program, _BLOCKS, slices, piece_bytes)
+        return self.program
+
+    def run(self, check: bool) -> Outcome:
+        reference = self.task.reference
+        inputs = [reference.inputs(rank) for rank in range(reference.ranks)]
+        outputs = interpret(self.program, inputs, reference.op, self.task.options.cpu.seed)
+        if not check:
+            return Outcome()
+        results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
+        return Outcome(sum(wrong for wrong, _ in results), max((error for _, error in results), default=0.0))
 
 
 def allocate(program: Program) -> list[list[Array]]:

@@ -1,0 +1,171 @@
+"""The options of a run, in groups: each checks itself, and `RunOptions` checks what they mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypedDict, Unpack
+
+from blinksim.errors import InputError, unknown
+from blinksim.units import parse_size
+
+# How GPUs hand data on: flags behind them, or packets that carry the flag (NCCL has both by these names).
+PROTOCOLS = ("simple", "ll128")
+ProtocolName = Literal["simple", "ll128"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a program is cut for the blocks that run it; `blinksim.execution.fit` chooses what is left out.
+
+    slices: parts of every chunk, each with blocks of its own. piece_bytes: what a block moves at once; on an emulated
+    machine, what a lane sends at once.
+    """
+
+    slices: int | None = None
+    piece_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.slices is not None and self.slices < 1:
+            raise InputError("slices must be at least 1")
+        if self.piece_bytes is not None and self.piece_bytes < 1:
+            raise InputError("piece_bytes must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How a device hands data on to the next.
+
+    protocol: ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves
+    16 bytes for 15 of data. The default is, on GPUs, the one that `blinksim.execution.fit` expects to be quicker, if
+    the links allow packets; on the CPU and for emulated machines, ``simple``.
+
+    staged: what comes from another device is copied out of an inbox, so that GPUs that are ahead go on with the next
+    launch. Packets are always staged. The default with ``simple`` is, on GPUs, to stage where
+    `blinksim.execution.fit` expects that to be quicker and memory suffices; elsewhere, not to. False takes ``simple``.
+    """
+
+    protocol: str | None = None
+    staged: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol not in (None, *PROTOCOLS):
+            raise unknown("protocol", str(self.protocol), PROTOCOLS)
+        if self.staged is False and self.protocol == "ll128":
+            raise InputError("packets always go through inboxes; leave staged out, or take the protocol simple")
+
+    @property
+    def wanted(self) -> str | None:
+        """The protocol that the options ask for, or None for a free choice."""
+        return "simple" if self.staged is False else self.protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """The schedule's machine on the devices at hand, lane by lane (`blinksim.execution.emulation.emulate`).
+
+    lane_blocks: thread blocks for every lane of a link; None runs the schedule as it is. lane_rate: bytes/s that such
+    a block moves at most, on GPUs (it can be slower than the hardware, not faster).
+    """
+
+    lane_blocks: int | None = None
+    lane_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.lane_rate is not None and (self.lane_blocks is None or self.lane_rate <= 0):
+            raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """Which GPUs run a program, and how they are timed; the CPU ignores all of it.
+
+    gpus: CUDA devices in rank order (default: 0, 1, 2, …). threads: of a block (default: 512, the most; at least 64,
+    with packets 32). Fewer threads make a lane slower and leave room for more blocks. warmup, iterations: launches
+    before those that are timed, and timed ones. apart: no iteration begins before all GPUs have ended the one before.
+    timeout_s: how long a GPU waits for another before the run ends with an error.
+    """
+
+    gpus: Sequence[int] | None = None
+    threads: int | None = None
+    warmup: int = 5
+    iterations: int = 20
+    apart: bool = False
+    timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or self.iterations < 1:
+            raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
+        if not self.timeout_s > 0:
+            raise InputError(f"timeout_s is more than 0, not {self.timeout_s}")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOptions:
+    """How NumPy interprets a program. seed: of a random order of the blocks (default: each as far as it can)."""
+
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.seed < 0:
+            raise InputError(f"a seed is a whole number from 0 on, not {self.seed}")
+
+
+class RunKeywords(TypedDict, total=False):
+    """Every option of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions`, by name."""
+
+    slices: int | None
+    piece_bytes: int | None
+    protocol: ProtocolName | None
+    staged: bool | None
+    lane_blocks: int | None
+    lane_rate: float | None
+    gpus: Sequence[int] | None
+    threads: int | None
+    warmup: int
+    iterations: int
+    apart: bool
+    timeout_s: float
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """All options of a run beside what it computes; `gather` makes them from keywords."""
+
+    cut: Cut = field(default_factory=Cut)
+    transfer: Transfer = field(default_factory=Transfer)
+    emulation: Emulation = field(default_factory=Emulation)
+    gpu: GpuOptions = field(default_factory=GpuOptions)
+    cpu: CpuOptions = field(default_factory=CpuOptions)
+
+    def __post_init__(self) -> None:
+        if self.emulation.lane_blocks is None:
+            return
+        if self.cut.slices is not None:
+            raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
+        if self.transfer.protocol not in (None, "simple"):
+            raise InputError("the lanes of an emulated machine use the protocol simple")
+        if self.transfer.staged:
+            raise InputError("an emulated machine hands data on without inboxes")
+
+    @classmethod
+    def gather(cls, **keywords: Unpack[RunKeywords]) -> RunOptions:
+        """Options from keywords; raises `InputError` for a name that no group has, with the nearest names."""
+        groups = {"cut": Cut, "transfer": Transfer, "emulation": Emulation, "gpu": GpuOptions, "cpu": CpuOptions}
+        home = {entry.name: group for group, options in groups.items() for entry in fields(options)}
+        given: dict[str, dict[str, object]] = {group: {} for group in groups}
+        for name, value in keywords.items():
+            if name not in home:
+                raise unknown("option", name, home)
+            given[home[name]][name] = value
+        return cls(**{group: options(**given[group]) for group, options in groups.items()})
+
+
+def size_in_bytes(size: int | float | str) -> int:
+    """Bytes from a number or from text such as ``256MiB``; raises `InputError` unless whole and positive."""
+    if isinstance(size, float):
+        if not size.is_integer():
+            raise InputError(f"'{size}' is not a whole, positive number of bytes")
+        size = int(size)
+    return parse_size(str(size))
