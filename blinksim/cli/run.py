@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
 from blinksim.cli.output import note, print_json, table
 from blinksim.errors import InputError
-from blinksim.units import format_rate, format_size, format_time, parse_size
+from blinksim.units import format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    from blinksim.execution import Execution
+    from blinksim.execution.emulation.gpu_pairs import Way
+
+
+class RunFlags(TypedDict):
+    """The options that go to `execute` as they are."""
+
+    executor: Literal["numpy", "cupy"]
+    op: str
+    dtype: str
+    check: bool
+    in_place: bool
+    protocol: Literal["simple", "ll128"] | None
+    warmup: int
+    iterations: int
+    seed: int | None
+    lane_blocks: int | None
 
 
 @click.command(
@@ -44,7 +64,7 @@ Examples:
 )
 @click.option("--pairs", is_flag=True, help="Measure every pair of GPUs, way by way, instead of running a schedule.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, **options: Any) -> None:
+def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, **options: Unpack[RunFlags]) -> None:
     """Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
 
     NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
@@ -62,7 +82,7 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
         idle = [f"--{name}" for name in ("warmup", "iterations") if _given(name)]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    found = execute(read_schedule(schedule), parse_size(size), **options)
+    found = execute(read_schedule(schedule), size, **options)
     if as_json:
         print_json({"command": "run", "schedule": schedule, **found.to_dict()})
     else:
@@ -76,15 +96,15 @@ def _given(name: str) -> bool:
     return source is not click.core.ParameterSource.DEFAULT
 
 
-def _only_pairs(options: dict[str, Any]) -> None:
-    """Refuses what would be left out of account."""
-    given = [name for name in options if _given(name) and (name, options[name]) != ("executor", "cupy")]
+def _only_pairs(options: RunFlags) -> None:
+    """Raises `InputError` if options are given that ``--pairs`` would ignore."""
+    given = [name for name in options if _given(name) and (name != "executor" or options["executor"] != "cupy")]
     if given:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(f"--pairs measures links, on GPUs and in its own way; leave out {named}")
 
 
-def _show(found: Any) -> None:
+def _show(found: Execution) -> None:
     what = f"{found.algorithm} {found.collective} of {format_size(found.used_bytes)} on {len(found.members)} ranks"
     if found.wrong is None:
         state = "not checked"
@@ -95,7 +115,7 @@ def _show(found: Any) -> None:
         click.echo(f"  {found.rounding}")
     if found.wrong is not None:
         click.echo(f"  largest error {found.max_error:g} (tolerance: {found.tolerance})")
-    if found.time_s is not None:
+    if found.time_s is not None and found.algbw is not None and found.busbw is not None:
         click.echo(
             f"  median of {len(found.times_s)}: {format_time(found.time_s)}, algbw {format_rate(found.algbw)}, "
             f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
@@ -111,10 +131,10 @@ def _pairs(schedule: str | None, as_json: bool) -> None:
     from blinksim.execution.emulation.gpu_pairs import measure_ways
     from blinksim.execution.executors.gpu_timing import measure_pairs
 
-    ways = [way.to_dict() for way in measure_ways()]
+    ways = measure_ways()
     found = measure_pairs()
     if as_json:
-        print_json({"command": "run", **found, "ways": ways})
+        print_json({"command": "run", **found, "ways": [way.to_dict() for way in ways]})
         return
     header = ("", *(f"gpu{i}" for i in range(len(found["gpus"]))))
     for title, values in (
@@ -126,15 +146,15 @@ def _pairs(schedule: str | None, as_json: bool) -> None:
     click.echo(f"on {', '.join(dict.fromkeys(found['gpus']))}")
 
 
-def _ways(ways: list[dict[str, Any]]) -> str:
+def _ways(ways: Sequence[Way]) -> str:
     """One row for each way and number of blocks, over all GPUs: the slowest and the fastest."""
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, int], list[Way]] = {}
     for way in ways:
-        groups.setdefault((way["way"], way["blocks"]), []).append(way)
+        groups.setdefault((way.way, way.blocks), []).append(way)
     rows = []
     for (name, blocks), group in groups.items():
-        rates = [way["GBps"] for way in group]
-        alphas = [way["alpha_s"] * 1e6 for way in group]
+        rates = [way.rate / 1e9 for way in group]
+        alphas = [way.alpha_s * 1e6 for way in group]
         spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
         rows.append((name, str(blocks or "-"), str(len(group)), *spread))
     header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -93,11 +93,19 @@ class Stopwatch:
         return [float(sum(row) / len(row)) * 1e-3 for row in table]
 
 
-def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> dict[str, Any]:
+class PairRates(TypedDict):
+    """Names of the GPUs, bytes of a copy, and matrices by (from, to), None where there is no peer access."""
+
+    gpus: list[str]
+    size_bytes: int
+    GBps: list[list[float | None]]
+    latency_s: list[list[float | None]]
+
+
+def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> PairRates:
     """Copies between every ordered pair of GPUs by their copy engines, one pair at a time.
 
-    Returns {gpus, size_bytes, GBps, latency_s}: matrices by (from, to), None on the diagonal and where there is no
-    peer access; rates from the median of `repeats` copies of `size_bytes`, latencies from copies of 4 bytes.
+    Rates come from the median of `repeats` copies of `size_bytes`, latencies from copies of 4 bytes.
     """
     cupy = require_cupy()
     runtime = cupy.cuda.runtime
