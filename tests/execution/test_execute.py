@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import fields, replace
 from importlib import import_module
 
@@ -114,7 +115,7 @@ def test_every_executor_can_be_prepared_and_run() -> None:
 
 
 def test_without_cupy_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingError, match=r"needs CuPy: pip install 'blinksim\[gpu-cuda13\]'") as caught:
         execute(build(), 4096, executor="cupy")
     assert caught.value.exit_code == 4

@@ -520,7 +520,7 @@ def test_iterations_are_timed_between_marks(fake: object) -> None:
     def launch() -> None:
         launches.append(1)
         for stream in runner.streams:
-            stream.queue(lambda: __import__("time").sleep(0.003))
+            stream.queue(lambda: time.sleep(0.003))
 
     times = Stopwatch(chosen, runner.streams).time(launch, runner.synchronize, warmup=2, iterations=4)
     # Warm-up, one to see how long they take to queue, one that is not timed, and those that are.

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
-from collections.abc import Iterator
+import re
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 from typing import Any
 
 import fake_cupy
 import numpy as np
 import pytest
 
+from validate import validate as driver
+from validate.recipes import calibration, emulated, figures, report
+from validate.recipes.lane import Lane, at_least_zero, fit_lane, pieces_of
+from validate.recipes.program_time import program_time
+
 ROOT = Path(__file__).resolve().parents[2]
 VALIDATE = ROOT / "validate"
 RESULTS = VALIDATE / "results"
-
-
-def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for folder in (VALIDATE, VALIDATE / "recipes"):
-        monkeypatch.syspath_prepend(str(folder))
-    return __import__(name)
-
-
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    yield module("report", monkeypatch)
-    sys.modules.pop("report", None)
 
 
 @pytest.fixture(scope="module", params=[4, 8])
@@ -50,7 +41,7 @@ def predicted(gpus: int) -> dict[str, Any]:
     return content
 
 
-def test_the_report_is_what_the_results_give(report: ModuleType) -> None:
+def test_the_report_is_what_the_results_give() -> None:
     text = (VALIDATE / "report.md").read_text(encoding="utf-8")
     assert text == report.text(RESULTS)
     emulated = [f"emulated-{gpus}gpu-predicted" for gpus in (4, 8)]
@@ -59,7 +50,7 @@ def test_the_report_is_what_the_results_give(report: ModuleType) -> None:
         assert (VALIDATE / "pictures" / f"{name}.png").stat().st_size > 10_000
 
 
-def test_errors_are_those_of_the_raw_samples(report: ModuleType, gpus: int, measured: Any, predicted: Any) -> None:
+def test_errors_are_those_of_the_raw_samples(gpus: int, measured: Any, predicted: Any) -> None:
     shared = RESULTS / f"emulated-{gpus}gpu-shared.json"
     cases = measured["cases"] + (json.loads(shared.read_text())["cases"] if shared.exists() else [])
     raw = {(row["case"], row["size_bytes"]): median(row["times_s"]) for row in cases}
@@ -67,31 +58,30 @@ def test_errors_are_those_of_the_raw_samples(report: ModuleType, gpus: int, meas
     for row in predicted["rows"]:
         assert row["measured_s"] == pytest.approx(raw[row["case"], row["size_bytes"]], rel=1e-12)
     large = [row for row in predicted["rows"] if row["size_bytes"] >= 1 << 24]
-    text = report.text(RESULTS)
-    page = " ".join((ROOT / "docs" / "run.md").read_text().split())
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in report.text(RESULTS).splitlines()]
+    page = set(re.findall(r"\d+(?:\.\d+)? %|\d+ predictions", " ".join((ROOT / "docs" / "run.md").read_text().split())))
+    assert f"{len(large)} predictions" in page
     for what, key in (("program", "program_s"), ("schedule", "predicted_s")):
         off = np.abs([row[key] / raw[row["case"], row["size_bytes"]] - 1 for row in large])
         expected = (np.median(off), off.max(), (off > 0.15).sum(), len(off))
-        assert report.verdict(predicted["rows"], what) == pytest.approx(expected)
-        which = f"| {gpus} GPUs, {what} simulated, from 16 MiB: "
-        met = "met" if np.median(off) <= 0.05 else "missed"
-        assert f"{which}median error at most 5 % | {100 * np.median(off):.1f} % | {met} |" in text
-        beyond = f"; {(off > 0.15).sum()} of {len(off)} cases beyond | missed" if off.max() > 0.15 else " | met"
-        assert f"{which}worst error at most 15 % | {100 * off.max():.1f} %{beyond} |" in text
-        middle, worst = (f"{100 * x:.1f} %" for x in (np.median(off), off.max()))
-        if what == "schedule":
-            assert f"on {gpus} GPUs {len(large)} predictions were off by {middle} (median) and {worst} (worst)" in page
-        elif gpus == 8:
-            assert f"Simulations of the programs, block by block, are off by {middle} and {worst} on 8 GPUs" in page
+        assert figures.verdict(predicted["rows"], what) == pytest.approx(expected)
+        for name, share, limit in (("median", np.median(off), 0.05), ("worst", off.max(), 0.15)):
+            target = f"{gpus} GPUs, {what} simulated, from 16 MiB: {name} error"
+            (row,) = [row for row in cells if row[0].startswith(target)]
+            assert row[0].endswith(f"at most {100 * limit:.0f} %")
+            assert row[1].split("; ")[0] == f"{100 * share:.1f} %"
+            assert row[2] == ("met" if share <= limit else "missed")
+            if what == "schedule" or gpus == 8:
+                assert f"{100 * share:.1f} %" in page
 
 
-def test_ratios_of_trees_to_rings_are_the_published_ones(report: ModuleType, predicted: Any) -> None:
+def test_ratios_of_trees_to_rings_are_the_published_ones(predicted: Any) -> None:
     published = {}
     with (ROOT / "tests" / "golden" / "blink_subsets.csv").open() as file:
         for row in csv.DictReader(file):
             for members in (row["subset"].replace("-", ""), *row["members"].split()):
                 published[row["machine"], members] = row
-    found = report.speedups(predicted["rows"])
+    found = figures.speedups(predicted["rows"])
     assert len(found) >= 35
     for line in found:
         if line["machine"] == "aurora":
@@ -106,19 +96,15 @@ def test_ratios_of_trees_to_rings_are_the_published_ones(report: ModuleType, pre
 
 
 @pytest.mark.parametrize("case", ["dgx1-v100_0123_allreduce_packed", "dgx1-p100_0145_broadcast_rings"])
-def test_predictions_can_be_made_again(
-    case: str, monkeypatch: pytest.MonkeyPatch, gpus: int, measured: Any, predicted: Any
-) -> None:
+def test_predictions_can_be_made_again(case: str, gpus: int, measured: Any, predicted: Any) -> None:
     """From the machine, not from a stored schedule: built, cut into lanes and simulated anew."""
     from blinksim.execution import ELEMENT_TYPES
     from blinksim.execution.emulation.emulate import emulate
 
-    calibration, emulated = module("calibration", monkeypatch), module("emulated", monkeypatch)
-    program_time = module("program_time", monkeypatch)
     source = calibration.further_source(json.loads((RESULTS / "ways-8gpu.json").read_text()))
     question = next(known for known, _ in emulated.cases(gpus) if known.name == case)
     schedule = emulated.build(question)
-    lane = calibration.fit_lane(measured["lines"])
+    lane = fit_lane(measured["lines"])
     rates = {str(size): rate for size, rate in lane.rates.items()}
     assert rates == pytest.approx(predicted["lanes"]["full"]["rates"], rel=1e-6)
     for row in predicted["rows"]:
@@ -127,42 +113,41 @@ def test_predictions_can_be_made_again(
             program, apart = emulate(schedule, row["size_bytes"] // 4, ELEMENT_TYPES["float32"], 1, row["piece_bytes"])
             time = calibration.predict(apart, row["size_bytes"], row["piece_bytes"], lane)
             assert time == pytest.approx(row["predicted_s"], rel=1e-6)
-            time = program_time.program_time(program, lane, row["size_bytes"], source)
+            time = program_time(program, lane, row["size_bytes"], source)
             assert time == pytest.approx(row["program_s"], rel=1e-6)
 
 
-def test_a_lane_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_is_found_again() -> None:
     """Lines made from a known lane give it back; what cannot be below 0 does not come out below 0."""
-    calibration = module("calibration", monkeypatch)
     rates = {1 << 24: 40e9, 1 << 28: 30e9}
-    known = calibration.Lane(rates, 4e-6, 5e-7, 2e-6, 6e-6, 50e9, 5e-6, 0, 0)
+    known = Lane(rates, 4e-6, 5e-7, 2e-6, 6e-6, 50e9, 5e-6, 0, 0)
     lines = []
     for length in (2, 3, 4):
         for collective in ("broadcast", "reduce"):
             for size in rates:
                 for piece in (1 << 17, 1 << 19):
-                    hops, pieces = length - 2, calibration.pieces_of(size, piece)
+                    hops, pieces = length - 2, pieces_of(size, piece)
                     each = known.overhead_s + known.passing_s * (hops > 0) + size / pieces / known.rate(size)
                     time = known.launch_s + (pieces + hops) * each + hops * known.latency_s
                     if collective == "reduce":
                         time += (hops + 1) * size / pieces / known.sum_rate + hops * known.turn_s
                     case = f"line-{length}-{collective}"
                     lines.append({"case": case, "size_bytes": size, "piece_bytes": piece, "time_s": time})
-    lane = calibration.fit_lane(lines)
+    lane = fit_lane(lines)
     assert lane.rates == pytest.approx(known.rates, rel=1e-6)
     for name in ("overhead_s", "passing_s", "latency_s", "turn_s", "sum_rate", "launch_s"):
         assert getattr(lane, name) == pytest.approx(getattr(known, name), rel=1e-6), name
     assert lane.rate(3 << 23) == pytest.approx(40e9, rel=1e-6)
     assert lane.worst < 1e-9
     table = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
-    assert calibration.at_least_zero(table, np.array([3.0, 2.0, 1.0]))[1] == 0
+    assert at_least_zero(table, np.array([3.0, 2.0, 1.0]))[1] == 0
     # Two GPUs have no lines that pass anything on: what they cannot tell is 0, and their lines are met all the same.
-    short = calibration.fit_lane([line for line in lines if line["case"].startswith("line-2")])
+    short = fit_lane([line for line in lines if line["case"].startswith("line-2")])
     assert (short.latency_s, short.passing_s, short.turn_s) == (0, 0, 0)
     assert short.worst < 1e-9
 
 
-def lane_by_hand(calibration: ModuleType, **changes: float) -> Any:
+def lane_by_hand(**changes: float) -> Lane:
     numbers = {
         "overhead_s": 1e-6,
         "passing_s": 0.0,
@@ -171,11 +156,11 @@ def lane_by_hand(calibration: ModuleType, **changes: float) -> Any:
         "sum_rate": 1e9,
         "launch_s": 5e-6,
     }
-    return calibration.Lane({1 << 20: 1e9}, **{**numbers, **changes}, median=0, worst=0)
+    return Lane({1 << 20: 1e9}, **{**numbers, **changes}, median=0, worst=0)
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_a_program_takes_its_time(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_takes_its_time(pieces: int) -> None:
     """By hand: a lane that is never idle; a chain, whose second lane lags by a piece; a sum, whose block works on."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
@@ -183,21 +168,20 @@ def test_a_program_takes_its_time(pieces: int, monkeypatch: pytest.MonkeyPatch) 
     from blinksim.execution.emulation.emulate import PARTS, emulate
     from blinksim.topology.shapes import fully_connected
 
-    calibration, timing = module("calibration", monkeypatch), module("program_time", monkeypatch)
     size = PARTS * pieces * 4096
-    lane = lane_by_hand(calibration)
+    lane = lane_by_hand()
     each = 1e-6 + 4096 / 1e9
 
     def seconds(name: str, collective: str, ranks: int, lane: Any, source: float = 1.0) -> float:
         schedule = REGISTRY[name].build(fully_connected(ranks).select(), Collective(collective))
         program, _ = emulate(schedule, size // 4, ELEMENT_TYPES["float32"], 1, 4096)
-        return float(timing.program_time(program, lane, size, source))
+        return float(program_time(program, lane, size, source))
 
     every = PARTS * pieces
     assert seconds("chain", "broadcast", 2, lane) == pytest.approx(5e-6 + every * each + 3e-6)
     assert seconds("chain", "broadcast", 3, lane) == pytest.approx(5e-6 + (every + 1) * each + 2 * 3e-6)
     # What is passed on takes longer, and so there is no waiting behind the first piece.
-    slow = lane_by_hand(calibration, passing_s=2e-6)
+    slow = lane_by_hand(passing_s=2e-6)
     assert seconds("chain", "broadcast", 3, slow) == pytest.approx(5e-6 + each + 3e-6 + every * (each + 2e-6) + 3e-6)
     # A sum of two takes a piece as long as a lane does: only the last one is left when all has arrived.
     assert seconds("chain", "reduce", 2, lane) == pytest.approx(5e-6 + every * each + 3e-6 + each)
@@ -213,14 +197,13 @@ def test_a_program_is_no_quicker_than_its_busiest_lane(predicted: Any) -> None:
         assert row["program_s"] > row["size_bytes"] / float(Fraction(row["lanes_exact"])) / rate
 
 
-def test_what_is_added_up_arrives_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_added_up_arrives_later() -> None:
     """By hand: a reduce to the middle of three, whose sum goes nowhere, and an allreduce, whose sums are sent on."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
     from blinksim.topology.shapes import fully_connected
 
-    calibration = module("calibration", monkeypatch)
-    lane = calibration.Lane({1 << 20: 1e9}, 1e-6, 2e-6, 0.0, 5e-6, 1e9, 0.0, 0, 0)
+    lane = Lane({1 << 20: 1e9}, 1e-6, 2e-6, 0.0, 5e-6, 1e9, 0.0, 0, 0)
     line = REGISTRY["chain"].build(fully_connected(3).select(), Collective("reduce", 0))
     links, names = line.topology.links, line.topology.members
     extra = dict(zip([(x.src, x.dst) for x in links], calibration.extras(line, 1000, lane), strict=True))
@@ -232,8 +215,7 @@ def test_what_is_added_up_arrives_later(monkeypatch: pytest.MonkeyPatch) -> None
     assert calibration.extras(direct, 1000, lane)[0] == pytest.approx((0.0, 1.5e-6))
 
 
-def test_devices_that_share_a_gpu_share_no_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    emulated = module("emulated", monkeypatch)
+def test_devices_that_share_a_gpu_share_no_link() -> None:
     seen = 0
     for case, _ in emulated.cases(4):
         topology = emulated.machine_of(case)
@@ -253,12 +235,11 @@ def test_devices_that_share_a_gpu_share_no_link(monkeypatch: pytest.MonkeyPatch)
     assert {len(case.members) for case, _ in emulated.cases(8)} >= {2, 3, 4, 5, 6, 7, 8}
 
 
-def test_auroras_half_node_is_the_projections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auroras_half_node_is_the_projections() -> None:
     """Its hierarchy takes what equation 4 says of six tiles, MDFI added, with an Xe link as the unit."""
     from blinksim.schedule.loads import link_loads
     from blinksim.schedule.verify import verify
 
-    emulated = module("emulated", monkeypatch)
     case = emulated.Case("aurora", emulated.HALF_NODE, "allreduce", "hierarchical")
     schedule = emulated.build(case)
     assert verify(schedule).ok
@@ -280,8 +261,7 @@ def test_everything_that_ran_was_right(measured: Any) -> None:
     assert {row["wrong"] for row in measured["lines"] + measured["cases"]} == {0}
 
 
-def test_the_controls_are_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    emulated = module("emulated", monkeypatch)
+def test_the_controls_are_what_they_say() -> None:
     plain, skewed, degraded = (
         emulated.build(emulated.Case("dgx1-v100", "0123", "allreduce", "packed", change=change))
         for change in ("", "skewed", "degraded")
@@ -293,7 +273,6 @@ def test_the_controls_are_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_validating_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = module("validate", monkeypatch)
     ran: list[str] = []
     slow = {"full_speed"}
 
@@ -392,12 +371,11 @@ def test_the_protocol_follows_the_measurements() -> None:
 
 
 @pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
-def test_two_gpus_are_enough(report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_gpus_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first measurement to the report on two GPUs, which are a stand-in: no step may need more of them."""
-    calibration, emulated, notes = (module(name, monkeypatch) for name in ("calibration", "emulated", "notes"))
     large = 64 << 10
     made = {"date": "2026-01-02", "command": "", "gpus": ["Fake GPU"] * 2, "driver": "", "cupy": ""}
-    monkeypatch.setattr(notes, "provenance", lambda gpus, command: made)
+    monkeypatch.setattr(emulated, "provenance", lambda gpus, command: made)
     monkeypatch.setattr(emulated, "LINE_SIZES", (large // 2, large))
     monkeypatch.setattr(emulated, "LINE_PIECES", (4 << 10, 8 << 10))
     monkeypatch.setattr(emulated, "SIZES", (large,))
@@ -410,7 +388,8 @@ def test_two_gpus_are_enough(report: ModuleType, tmp_path: Path, monkeypatch: py
     schedules = tmp_path / "schedules"
     emulated.make(schedules, 2)
     with fake_cupy.installed(monkeypatch, tmp_path, gpus=2, blocks=400):
-        emulated.run(schedules, 2, tmp_path, 300, "", 2, (emulated.FULL, emulated.HALF))
+        results = emulated.open_results(2, tmp_path, 300)
+        emulated.run(schedules, emulated.Bench(2, results, (emulated.FULL, emulated.HALF), "", 2))
     results = {kind: json.loads((tmp_path / f"emulated-2gpu{kind}.json").read_text()) for kind in ("", "-shared")}
     assert {row["case"].split("_")[1] for row in results[""]["cases"]} == {"01"}
     assert {row["case"].split("_")[1] for row in results["-shared"]["cases"]} == {"034"}
@@ -418,12 +397,12 @@ def test_two_gpus_are_enough(report: ModuleType, tmp_path: Path, monkeypatch: py
     for content in results.values():
         for line in content["lines"]:
             # What threads of a CPU take would be no law.
-            pieces = calibration.pieces_of(line["size_bytes"], line["piece_bytes"])
+            pieces = pieces_of(line["size_bytes"], line["piece_bytes"])
             line["time_s"] = 1e-4 + 1e-5 * pieces + line["size_bytes"] / 1e9
     found = calibration.predictions(list(results.values()), schedules, 0.2)
     assert len(found["rows"]) == sum(len(content["cases"]) for content in results.values())
     (tmp_path / "emulated-2gpu-predicted.json").write_text(json.dumps(found))
-    monkeypatch.setattr(report, "LARGE", large)
+    monkeypatch.setattr(figures, "LARGE", large)
     text = report.text(tmp_path)
     assert "| 2 GPUs, program simulated, from 16 MiB: worst error" in text
     assert "### Controls" not in text

@@ -1,6 +1,6 @@
 """What the emulated lines of GPUs say about a lane, and what a simulation with it predicts for everything else.
 
-    python3 validate/recipes/calibration.py --schedules FOLDER --gpus 4 --results validate/results
+    PYTHONPATH=. python3 validate/recipes/calibration.py --schedules FOLDER --gpus 4 --results validate/results
 
 A piece of p bytes keeps a lane busy for overhead + p / rate, a little longer if it was received and is passed on, and
 reaches the next GPU a latency later. Where it is added up there, that takes p / sum rate more, and another turn if the
@@ -18,97 +18,28 @@ predictions of `emulated-<N>gpu-predicted.json` are simulations with these numbe
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from blinksim.schedule.model import Schedule
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """What one lane does.
-
-    rates: bytes/s, by the vector's bytes. overhead_s: a piece occupies the lane for so much longer, and passing_s more
-    if it was received before. latency_s: until the next GPU has it. sum_rate: bytes/s at which two pieces are added up
-    there, infinite if nothing was seen of it. turn_s: until a sum is on its way. launch_s: once. median, worst: of the
-    errors of the lines themselves, as shares.
-    """
-
-    rates: Mapping[int, float]
-    overhead_s: float
-    passing_s: float
-    latency_s: float
-    turn_s: float
-    sum_rate: float
-    launch_s: float
-    median: float
-    worst: float
-
-    def rate(self, size: int) -> float:
-        """Of vectors of `size` bytes: as measured for the nearest size."""
-        return self.rates[min(self.rates, key=lambda known: abs(math.log(known / size)))]
-
-
-def fit_lane(lines: Sequence[Mapping[str, Any]]) -> Lane:
-    """The lane that the measured lines (part `lines` of a result, all of one kind) agree with best."""
-    sizes = sorted({line["size_bytes"] for line in lines})
-    rows, times = [], []
-    for line in lines:
-        _, length, collective = line["case"].split("-")
-        hops, size = int(length) - 2, line["size_bytes"]
-        pieces = pieces_of(size, line["piece_bytes"])
-        piece, reduced = size / pieces, collective == "reduce"
-        passed = (pieces + hops) * (hops > 0)
-        moved = [(size + hops * piece) * (size == known) for known in sizes]
-        rows.append([1, pieces + hops, passed, hops, reduced * hops, reduced * (hops + 1) * piece, *moved])
-        times.append(line["time_s"])
-    table, time = np.array(rows, dtype=np.float64), np.array(times)
-    found = at_least_zero(table / time[:, None], np.ones(len(time)))
-    errors = np.abs(table @ found / time - 1)
-    launch, overhead, passing, latency, turn, per_sum, *betas = (float(x) for x in found)
-    if 0 in betas:
-        raise SystemExit(
-            f"calibration.py: lines of {sizes[betas.index(0)]} bytes are too noisy to tell a rate; run again"
-        )
-    rates = {size: 1 / beta for size, beta in zip(sizes, betas, strict=True)}
-    spread = float(np.median(errors)), float(errors.max())
-    sum_rate = 1 / per_sum if per_sum else math.inf
-    return Lane(rates, overhead, passing, latency, turn, sum_rate, launch, *spread)
-
-
-def at_least_zero(table: Floats, wanted: Floats) -> Floats:
-    """Least squares with no unknown below 0: those that come out negative are left out, the lowest first, and before
-    them those that nothing depends on."""
-    # Unknowns differ by many orders of magnitude: solved for, and compared by, what they contribute.
-    scale = np.linalg.norm(table, axis=0)
-    kept = np.flatnonzero(scale).tolist()
-    while True:
-        part, *_ = np.linalg.lstsq(table[:, kept] / scale[kept], wanted)
-        if part.min() >= 0:
-            found = np.zeros(table.shape[1])
-            found[kept] = part / scale[kept]
-            return found
-        del kept[int(part.argmin())]
-
-
-def pieces_of(size: int, piece: int) -> int:
-    """Pieces of all parts of one chunk as the executor cuts them."""
-    from blinksim.execution.emulation.emulate import PARTS
-
-    return PARTS * -(-(size // PARTS) // piece)
+from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.emulation.emulate import emulate
+from blinksim.formats.schedule_json import read_schedule
+from blinksim.schedule.loads import rate
+from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.simulation.simulator import pieces_of as pieces_of_chunks
+from blinksim.simulation.simulator import simulate
+from blinksim.simulation.together import Job, together
+from validate.recipes.arguments import arguments, script
+from validate.recipes.lane import Lane, fit_lane
+from validate.recipes.program_time import program_time
 
 
 def predict(apart: Schedule, size: int, piece: int, lane: Lane) -> float:
@@ -118,10 +49,6 @@ def predict(apart: Schedule, size: int, piece: int, lane: Lane) -> float:
     chunks into pieces of one size, the simulator each into equally many: chunks of different size are simulated as
     collectives of their own that run at once.
     """
-    from blinksim.simulation.simulator import pieces_of as pieces_of_chunks
-    from blinksim.simulation.simulator import simulate
-    from blinksim.simulation.together import Job, together
-
     extra = extras(apart, piece, lane)
     links = [
         replace(
@@ -160,8 +87,6 @@ def chunks_of(schedule: Schedule, share: int) -> Schedule:
 
 def extras(apart: Schedule, piece: int, lane: Lane) -> list[tuple[float, float]]:
     """For every link, the seconds that a piece occupies it longer and arrives later than on a lane from a source."""
-    from blinksim.schedule.model import REDUCE
-
     columns = (apart.chunk, apart.src, apart.dst, apart.step, apart.op)
     sends = list(zip(*(column.tolist() for column in columns), strict=True))
     first, last = defaultdict(lambda: math.inf), defaultdict(lambda: -1)
@@ -195,13 +120,6 @@ def predictions(measured: Sequence[Mapping[str, Any]], folder: Path, source: flo
 
     predicted_s is of the schedule, program_s of the program. source: see `further_source`.
     """
-    from program_time import program_time
-
-    from blinksim.execution.dtypes import ELEMENT_TYPES
-    from blinksim.execution.emulation.emulate import emulate
-    from blinksim.formats.schedule_json import read_schedule
-    from blinksim.schedule.loads import rate
-
     lanes, rows = {}, []
     for content in measured:
         lane = fit_lane(content["lines"])
@@ -219,7 +137,7 @@ def predictions(measured: Sequence[Mapping[str, Any]], folder: Path, source: flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--gpus", type=int, default=4)
     parser.add_argument("--schedules", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("validate/results"))
@@ -242,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script(main, __file__)

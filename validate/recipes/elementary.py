@@ -8,20 +8,16 @@ can access each other's memory.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 # Before CuPy loads NCCL: in-switch reduction is another machine than the one that is measured here.
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 import numpy as np
-from notes import CONSTANT, Notebook, provenance
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import ROOTED, Collective
@@ -36,6 +32,8 @@ from blinksim.execution.fit import fit
 from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch
+from validate.recipes.arguments import arguments, script
+from validate.recipes.notes import CONSTANT, Notebook, provenance
 
 TYPES_AND_OPS = (
     ("int32", "sum"),
@@ -179,10 +177,7 @@ def time_all(notes: Notebook, gpus: int, sizes: tuple[int, ...]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=300, help="seconds after which no further run begins")
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser = arguments(__doc__, 2, 300)
     parser.add_argument("--parts", default="failure,pairs,checks,nccl,timing")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     options = parser.parse_args()
@@ -208,8 +203,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BlinksimError as error:
-        print(f"elementary.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    script(main, __file__)

@@ -1,6 +1,6 @@
 """Emulated machines: DGX-1P, DGX-1V and parts of them, and half a node of Aurora, lane by lane, on the GPUs at hand.
 
-    python3 validate/recipes/emulated.py --make FOLDER
+    PYTHONPATH=. python3 validate/recipes/emulated.py --make FOLDER
     PYTHONPATH=. python3 validate/recipes/emulated.py --schedules FOLDER --gpus 4 --out results
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. Every
@@ -12,11 +12,9 @@ lanes: what they give is all that a prediction knows of this machine (`calibrati
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from blinksim.execution import execute
+from blinksim.formats.schedule_json import read_schedule
+from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.notes import Notebook, provenance
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -88,25 +90,35 @@ def cases(gpus: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
 def _wanted(gpus: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
     """Every case with so few devices that two on each of the GPUs would do."""
     room = min(8, 2 * gpus)
+    yield from _controlled(room)
+    yield from _parts(PARTS, room)
+    if gpus >= 4:
+        yield from tenants()
+    yield from _parts(LARGE_PARTS, room)
+    if len(HALF_NODE) <= room:
+        for algorithm in ("hierarchical", "packed", "rings"):
+            yield Case("aurora", HALF_NODE, "allreduce", algorithm), SIZES
+
+
+def _controlled(room: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Packed trees for a quad and a whole machine of at most `room` devices, and their controls."""
     for machine in ("dgx1-v100", "dgx1-p100"):
         for part in ("0123", "01234567"):
             if len(part) <= room:
                 for change in ("", "skewed", "degraded"):
                     yield Case(machine, part, "allreduce", "packed", change=change), (64 * MIB, 256 * MIB)
-    for several in (PARTS, LARGE_PARTS):
-        for machine, parts in several.items():
-            for part in parts:
-                if len(part) <= room:
-                    for algorithm in ALLREDUCE:
-                        small = SMALL_SIZES if "mxnet" in algorithm and part in ("0123", "01234567") else ()
-                        yield Case(machine, part, "allreduce", algorithm), (*SIZES, *small)
-                    for algorithm in BROADCAST:
-                        yield Case(machine, part, "broadcast", algorithm), SIZES
-        if several is PARTS and gpus >= 4:
-            yield from tenants()
-    if len(HALF_NODE) <= room:
-        for algorithm in ("hierarchical", "packed", "rings"):
-            yield Case("aurora", HALF_NODE, "allreduce", algorithm), SIZES
+
+
+def _parts(parts: Mapping[str, Sequence[str]], room: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Every algorithm on those of some machines' parts that have at most `room` devices."""
+    for machine, part in ((machine, part) for machine, several in parts.items() for part in several):
+        if len(part) > room:
+            continue
+        for algorithm in ALLREDUCE:
+            small = SMALL_SIZES if "mxnet" in algorithm and part in ("0123", "01234567") else ()
+            yield Case(machine, part, "allreduce", algorithm), (*SIZES, *small)
+        for algorithm in BROADCAST:
+            yield Case(machine, part, "broadcast", algorithm), SIZES
 
 
 def tenants() -> Iterator[tuple[Case, tuple[int, ...]]]:
@@ -251,28 +263,24 @@ def piece_for(schedule: Schedule, size: int, lane: int | None) -> int:
     return min(MIB, max(16 << 10, 1 << round(math.log2(best))))
 
 
-def run(
-    folder: Path, gpus: int, out: Path, budget: float, only: str, iterations: int, lanes: Sequence[int | None]
-) -> None:
-    from notes import Notebook, provenance
+@dataclass(frozen=True)
+class Bench:
+    """The GPUs, and the results of both kinds of lanes. lanes: the kinds to measure. only: a part of a case's name."""
 
-    from blinksim.execution import execute
-    from blinksim.formats.schedule_json import read_schedule
+    gpus: int
+    results: Mapping[int | None, Notebook]
+    lanes: Sequence[int | None]
+    only: str
+    iterations: int
 
-    command = f"python3 validate/recipes/emulated.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"
-    deadline = time.monotonic() + budget
-    files = {FULL: f"emulated-{gpus}gpu.json", HALF: f"emulated-{gpus}gpu-shared.json"}
-    every = {lane: Notebook(out / name, provenance(gpus, command), resume=True) for lane, name in files.items()}
-    for notes in every.values():
-        notes.deadline = deadline
-
-    def measure(part: str, name: str, schedule: Schedule, size: int, piece: int, lane: int | None) -> None:
-        keys, notes = {"case": name, "size_bytes": size, "piece_bytes": piece, "lane_GBps": lane}, every[lane]
-        if notes.out_of_time or lane not in lanes or notes.has(part, **keys) or only not in name:
+    def measure(self, part: str, name: str, schedule: Schedule, size: int, piece: int, lane: int | None) -> None:
+        """Runs a schedule once, unless the results have it already or time is up."""
+        keys, notes = {"case": name, "size_bytes": size, "piece_bytes": piece, "lane_GBps": lane}, self.results[lane]
+        if notes.out_of_time or lane not in self.lanes or notes.has(part, **keys) or self.only not in name:
             return
-        place = places(schedule.topology, gpus) if schedule.topology.ranks > gpus else None
+        place = places(schedule.topology, self.gpus) if schedule.topology.ranks > self.gpus else None
         cut = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece, "gpus": place, "apart": True}
-        done = execute(schedule, size, executor="cupy", warmup=2, iterations=iterations, **cut)
+        done = execute(schedule, size, executor="cupy", warmup=2, iterations=self.iterations, **cut)
         found = {"wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)}
         notes.add(part, {**keys, "gpus": place, **found})
         print(
@@ -282,30 +290,48 @@ def run(
         if done.wrong:
             print("WRONG", name, size, done.wrong)
 
-    chosen = list(cases(gpus))
-    for lane in sorted({case.lane(gpus) for case, _ in chosen}, key=bool):
-        for name, schedule in lines(gpus):
+    def measure_lines(self, lane: int | None) -> None:
+        """Lines of GPUs, for what a lane of this kind is."""
+        for name, schedule in lines(self.gpus):
             for size in LINE_SIZES if lane is FULL else LINE_SIZES[:-1]:
                 # Many small pieces of a large vector show nothing new and take long.
                 for piece in [piece for piece in LINE_PIECES if size // 8 >= piece >= size // 1024]:
-                    measure("lines", name, schedule, size, piece, lane)
+                    self.measure("lines", name, schedule, size, piece, lane)
+
+    def measure_case(self, case: Case, path: Path, sizes: Sequence[int]) -> None:
+        """A case, by the schedule in a file."""
+        schedule, lane = read_schedule(path), case.lane(self.gpus)
+        for size in sizes:
+            self.measure("cases", case.name, schedule, size, piece_for(schedule, size, lane), lane)
+
+
+def run(folder: Path, bench: Bench) -> None:
+    """Measures lines for both kinds of lanes, then every case that has a schedule in `folder`."""
+    chosen = list(cases(bench.gpus))
+    for lane in sorted({case.lane(bench.gpus) for case, _ in chosen}, key=bool):
+        bench.measure_lines(lane)
     for case, sizes in chosen:
         path = folder / f"{case.name}.json"
         if path.exists():
-            schedule, lane = read_schedule(path), case.lane(gpus)
-            for size in sizes:
-                measure("cases", case.name, schedule, size, piece_for(schedule, size, lane), lane)
-    if time.monotonic() > deadline:
+            bench.measure_case(case, path, sizes)
+    if any(notes.out_of_time for notes in bench.results.values()):
         print("out of time; run again to go on")
 
 
+def open_results(gpus: int, out: Path, budget: float) -> dict[int | None, Notebook]:
+    """The results of both kinds of lanes, to go on with."""
+    command = f"python3 validate/recipes/emulated.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"
+    deadline = time.monotonic() + budget
+    files = {FULL: f"emulated-{gpus}gpu.json", HALF: f"emulated-{gpus}gpu-shared.json"}
+    every = {lane: Notebook(out / name, provenance(gpus, command), resume=True) for lane, name in files.items()}
+    for notes in every.values():
+        notes.deadline = deadline
+    return every
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=4)
-    parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the schedules there and stop")
-    parser.add_argument("--schedules", type=Path, metavar="FOLDER", help="run the schedules that are there")
-    parser.add_argument("--out", type=Path, default=Path("."))
-    parser.add_argument("--budget", type=float, default=200, help="seconds after which no further run begins")
+    parser = arguments(__doc__, 4, 200)
+    add_steps(parser, "schedules")
     parser.add_argument("--only", default="", help="run only what has this in its name")
     parser.add_argument("--lanes", choices=("full", "half", "both"), default="both", help="one device on a GPU, or two")
     parser.add_argument("--iterations", type=int, default=8)
@@ -314,14 +340,11 @@ def main() -> None:
         make(options.make, options.gpus)
     elif options.schedules:
         lanes = {"full": (FULL,), "half": (HALF,), "both": (FULL, HALF)}[options.lanes]
-        run(options.schedules, options.gpus, options.out, options.budget, options.only, options.iterations, lanes)
+        results = open_results(options.gpus, options.out, options.budget)
+        run(options.schedules, Bench(options.gpus, results, lanes, options.only, options.iterations))
     else:
         parser.error("give --make FOLDER or --schedules FOLDER")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BlinksimError as error:
-        print(f"emulated.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    script(main, __file__)

@@ -10,9 +10,7 @@ along.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
 from fractions import Fraction
@@ -22,8 +20,6 @@ from statistics import median
 
 # Before CuPy loads NCCL: in-switch reduction is another machine than the one that is measured here.
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-
-from notes import Notebook, provenance
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective, busbw_factor
@@ -35,6 +31,8 @@ from blinksim.execution.executors.nccl_calls import Nccl
 from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
+from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.notes import Notebook, provenance
 
 # What --tune tries: protocol, whether staged, slices, bytes of a piece; and the sizes.
 SCAN = [("simple", False, slices, piece << 10) for slices in (16, 32, 64, 128) for piece in (16, 32, 64, 128, 256)]
@@ -163,14 +161,10 @@ def tune(notes: Notebook, gpus: int, sizes: Sequence[int], only: str, folder: Pa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=200, help="seconds after which no further run begins")
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser = arguments(__doc__, 2, 200)
     parser.add_argument("--sizes", help="bytes, with commas between")
     parser.add_argument("--tune", metavar="PART", help="scan slices and pieces of COLLECTIVE-ALGORITHM with PART in it")
-    parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the packed trees there and stop")
-    parser.add_argument("--schedules", type=Path, metavar="FOLDER", help="where they are")
+    add_steps(parser, "packed trees")
     options = parser.parse_args()
     if options.make:
         make(options.make, options.gpus)
@@ -206,8 +200,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BlinksimError as error:
-        print(f"full_speed.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    script(main, __file__)

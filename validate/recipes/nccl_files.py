@@ -1,6 +1,6 @@
 """Lets NCCL load what blinksim exports, on this machine's GPUs: does it say and do what the export promised?
 
-    python3 validate/recipes/nccl_files.py --make FOLDER --gpus 4
+    PYTHONPATH=. python3 validate/recipes/nccl_files.py --make FOLDER --gpus 4
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/nccl_files.py --files FOLDER --gpus 4 --out results
 
 The first writes graph files and needs OR-Tools but no GPU; the second runs NCCL in a process of its own for every case:
@@ -24,7 +24,8 @@ from typing import Any
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
-from blinksim.errors import BlinksimError
+from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.notes import Notebook, provenance
 
 MACHINE = "dgx1-v100"
 SIZES = (1 << 26, 1 << 30)
@@ -153,8 +154,6 @@ def bus_ids(gpus: int) -> list[str]:
 
 
 def run_all(folder: Path, gpus: int, out: Path) -> None:
-    from notes import Notebook, provenance
-
     from blinksim.cli.main import run
 
     command = f"python3 validate/recipes/nccl_files.py --files FOLDER --gpus {gpus}"
@@ -185,12 +184,9 @@ def run_all(folder: Path, gpus: int, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=4)
-    parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the graph files there and stop")
-    parser.add_argument("--files", type=Path, metavar="FOLDER", help="load the graph files that are there")
+    parser = arguments(__doc__, 4)
+    add_steps(parser, "graph files", "files")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, default=Path("."))
     options = parser.parse_args()
     if options.work:
         work(options.gpus)
@@ -203,8 +199,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BlinksimError as error:
-        print(f"nccl_files.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    script(main, __file__)

@@ -1,6 +1,6 @@
 """Blink+ with stock NCCL: a communicator for every chain of two GPUs and their helpers, as `nccl-graph-set` exports it.
 
-    python3 validate/recipes/nccl_sets.py --make FOLDER
+    PYTHONPATH=. python3 validate/recipes/nccl_sets.py --make FOLDER
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/nccl_sets.py --sets FOLDER --out results
 
 The first writes the sets for the tenants of a DGX-1V that the Blink+ report measured (section 4.3), with one to four
@@ -18,16 +18,20 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
-from emulated import TENANT_SIZES, tenants
-from nccl_files import ANSWER, seen_lines, squeezed
-
-from blinksim.errors import BlinksimError
+from blinksim.execution.executors.gpu_devices import require_cupy
+from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.emulated import TENANT_SIZES, tenants
+from validate.recipes.nccl_files import ANSWER, seen_lines, squeezed
+from validate.recipes.notes import Notebook, provenance
 
 GPUS = 4
 # Repetitions of so many bytes, between two waits, so that starting and waiting weigh little.
@@ -64,64 +68,86 @@ def load_recipe(folder: Path) -> ModuleType:
     return recipe
 
 
-def work(folder: Path) -> None:
-    """Times and checks one set; prints one line of JSON."""
-    from blinksim.execution.executors.gpu_devices import require_cupy
+class Chains:
+    """The communicators of one set, with a stream on every GPU of each."""
 
-    cupy, recipe = require_cupy(), load_recipe(folder)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    entries, users = manifest["communicators"], manifest["users"]
-    comms = [recipe.start(entry) for entry in entries]
-    gpus = users + manifest["helpers"]
-    streams: list[dict[int, Any]] = [{} for _ in entries]
-    for number, entry in enumerate(entries):
-        for gpu in entry["gpus"]:
+    def __init__(self, folder: Path) -> None:
+        self.cupy, self.recipe = require_cupy(), load_recipe(folder)
+        self.manifest = json.loads((folder / "manifest.json").read_text())
+        self.entries, self.users = self.manifest["communicators"], self.manifest["users"]
+        self.comms = [self.recipe.start(entry) for entry in self.entries]
+        self.gpus = self.users + self.manifest["helpers"]
+        self.streams: list[dict[int, Any]] = [{} for _ in self.entries]
+        for number, entry in enumerate(self.entries):
+            for gpu in entry["gpus"]:
+                with self.cupy.cuda.Device(gpu):
+                    self.streams[number][gpu] = self.cupy.cuda.Stream(non_blocking=True)
+
+    @property
+    def version(self) -> str:
+        """NCCL's, such as 2.28.9."""
+        number = self.recipe.nccl.get_version()
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def buffers(self, total: int) -> dict[int, tuple[Any, Any]]:
+        """What every GPU sends and receives: a ramp on the users, zeros elsewhere."""
+        cupy, made = self.cupy, {}
+        for gpu in self.gpus:
             with cupy.cuda.Device(gpu):
-                streams[number][gpu] = cupy.cuda.Stream(non_blocking=True)
-    rows = []
-    for size in TENANT_SIZES:
-        total = size // 4
-        parts = recipe.shares(manifest, total)
-        buffers = {}
-        for gpu in gpus:
-            with cupy.cuda.Device(gpu):
-                held = cupy.arange(total, dtype="f4") % 997 + users.index(gpu) if gpu in users else None
-                buffers[gpu] = (cupy.zeros(total, "f4") if held is None else held), cupy.zeros(total, "f4")
+                held = cupy.arange(total, dtype="f4") % 997 + self.users.index(gpu) if gpu in self.users else None
+                made[gpu] = (cupy.zeros(total, "f4") if held is None else held), cupy.zeros(total, "f4")
+        return made
 
-        def everything(buffers: Any = buffers, parts: Any = parts) -> None:
-            for number, entry in enumerate(entries):
-                recipe.launch(manifest, entry, comms[number], streams[number], buffers, parts[number])
+    def launch(self, buffers: dict[int, tuple[Any, Any]], parts: Any) -> None:
+        """Queues the collective on every chain. parts: the vector's part of each, as the recipe has them."""
+        for number, entry in enumerate(self.entries):
+            self.recipe.launch(self.manifest, entry, self.comms[number], self.streams[number], buffers, parts[number])
 
-        def wait() -> None:
-            for gpu in gpus:
-                with cupy.cuda.Device(gpu):
-                    cupy.cuda.runtime.deviceSynchronize()
+    def wait(self) -> None:
+        for gpu in self.gpus:
+            with self.cupy.cuda.Device(gpu):
+                self.cupy.cuda.runtime.deviceSynchronize()
 
-        rounds = max(5, min(MOST_ROUNDS, ROUNDS_BYTES // size))
-        wait()
+    def time(self, launch: Callable[[], None], rounds: int) -> list[float]:
+        """Seconds of one launch, from `REPEATS` rows of `rounds` launches."""
+        self.wait()
         for _ in range(3):
-            everything()
-        wait()
+            launch()
+        self.wait()
         samples = []
         for _ in range(REPEATS):
             begin = time.perf_counter()
             for _ in range(rounds):
-                everything()
-            wait()
+                launch()
+            self.wait()
             samples.append((time.perf_counter() - begin) / rounds)
-        wrong = 0
+        return samples
+
+    def wrong(self, buffers: dict[int, tuple[Any, Any]], total: int) -> int:
+        """Elements that differ from what the collective promises the users."""
+        users, wrong = self.users, 0
         for gpu in users:
-            with cupy.cuda.Device(gpu):
-                ramp = cupy.arange(total, dtype="f4") % 997
-                several = manifest["collective"] == "allreduce"
-                expected = (
-                    ramp * len(users) + sum(range(len(users))) if several else ramp + users.index(manifest["root"])
-                )
+            with self.cupy.cuda.Device(gpu):
+                ramp = self.cupy.arange(total, dtype="f4") % 997
+                if self.manifest["collective"] == "allreduce":
+                    expected = ramp * len(users) + sum(range(len(users)))
+                else:
+                    expected = ramp + users.index(self.manifest["root"])
                 wrong += int((buffers[gpu][1] != expected).sum())
+        return wrong
+
+
+def work(folder: Path) -> None:
+    """Times and checks one set; prints one line of JSON."""
+    chains, rows = Chains(folder), []
+    for size in TENANT_SIZES:
+        total = size // 4
+        parts, buffers = chains.recipe.shares(chains.manifest, total), chains.buffers(total)
+        rounds = max(5, min(MOST_ROUNDS, ROUNDS_BYTES // size))
+        samples = chains.time(partial(chains.launch, buffers, parts), rounds)
+        wrong = chains.wrong(buffers, total)
         rows.append({"size_bytes": size, "rounds": rounds, "wrong": wrong, "times_s": samples})
-    number = recipe.nccl.get_version()
-    version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-    print(ANSWER + json.dumps({"nccl": version, "rows": rows}), flush=True)
+    print(ANSWER + json.dumps({"nccl": chains.version, "rows": rows}), flush=True)
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -144,10 +170,6 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def run_all(sets: Path, out: Path, budget: float) -> None:
-    from statistics import median
-
-    from notes import Notebook, provenance
-
     command = f"python3 validate/recipes/nccl_sets.py --sets FOLDER --budget {budget:g}"
     notes = Notebook(out / f"nccl-sets-{GPUS}gpu.json", provenance(GPUS, command), resume=True)
     notes.deadline = time.monotonic() + budget
@@ -168,13 +190,9 @@ def run_all(sets: Path, out: Path, budget: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=GPUS, help="at least 4; further ones have nothing to do")
-    parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the sets there and stop")
-    parser.add_argument("--sets", type=Path, metavar="FOLDER", help="run the sets that are there")
+    parser = arguments(__doc__, GPUS, 200)
+    add_steps(parser, "sets", "sets")
     parser.add_argument("--work", type=Path, metavar="SET", help=argparse.SUPPRESS)
-    parser.add_argument("--budget", type=float, default=200, help="seconds after which no further set begins")
-    parser.add_argument("--out", type=Path, default=Path("."))
     options = parser.parse_args()
     if options.work:
         work(options.work)
@@ -187,8 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BlinksimError as error:
-        print(f"nccl_sets.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    script(main, __file__)

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from calibration import Lane
-
-    from blinksim.execution.program import Program
+from blinksim.execution.program import Program
+from validate.recipes.lane import Lane
 
 # In place of a signal: the piece ends.
 ENDS = -1

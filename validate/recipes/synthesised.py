@@ -1,6 +1,6 @@
 """Runs synthesised schedules on this machine's GPUs: is every result right, and how fast is each beside NCCL?
 
-    python3 validate/recipes/synthesised.py --make FOLDER --gpus 4
+    PYTHONPATH=. python3 validate/recipes/synthesised.py --make FOLDER --gpus 4
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/synthesised.py --schedules FOLDER --gpus 4 --out results
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. The
@@ -10,9 +10,7 @@ over whatever joins those, so that the data are proved and the times are those o
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from validate.recipes.arguments import add_steps, arguments, script
 
 SIZES = (1 << 20, 1 << 24, 1 << 30)
 COUNTS = (3, 1_000_003)
@@ -68,11 +67,10 @@ def make(folder: Path, gpus: int) -> None:
 
 def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
     """Checks every schedule with several types and sizes, then times it."""
-    from elementary import TYPES_AND_OPS, time_nccl
-    from notes import CONSTANT, Notebook, provenance
-
     from blinksim.execution import ELEMENT_TYPES, execute
     from blinksim.formats.schedule_json import read_schedule
+    from validate.recipes.elementary import TYPES_AND_OPS, time_nccl
+    from validate.recipes.notes import CONSTANT, Notebook, provenance
 
     command = f"python3 validate/recipes/synthesised.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"
     notes = Notebook(out / f"synthesised-{gpus}gpu.json", provenance(gpus, command))
@@ -107,12 +105,8 @@ def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=4)
-    parser.add_argument("--make", type=Path, metavar="FOLDER", help="write the schedules there and stop")
-    parser.add_argument("--schedules", type=Path, metavar="FOLDER", help="run the schedules that are there")
-    parser.add_argument("--out", type=Path, default=Path("."))
-    parser.add_argument("--budget", type=float, default=200, help="seconds after which no further run begins")
+    parser = arguments(__doc__, 4, 200)
+    add_steps(parser, "schedules")
     options = parser.parse_args()
     if options.make:
         make(options.make, options.gpus)
@@ -123,8 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BlinksimError as error:
-        print(f"synthesised.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    script(main, __file__)

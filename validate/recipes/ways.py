@@ -5,19 +5,14 @@ PYTHONPATH=. python3 validate/recipes/ways.py --gpus 4 --out results
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from notes import Notebook, provenance
-
 from blinksim.execution.emulation.gpu_pairs import measure_ways
 from blinksim.execution.executors.gpu_timing import measure_pairs
+from validate.recipes.arguments import arguments, script
+from validate.recipes.notes import Notebook, provenance
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser = arguments(__doc__, 2)
     options = parser.parse_args()
     gpus = range(options.gpus)
     notes = Notebook(
@@ -36,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script(main, __file__)

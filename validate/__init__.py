@@ -1,0 +1,1 @@
+"""Runs on real GPUs: recipes that measure, their results, and the report."""
