@@ -99,7 +99,7 @@ def call(recipe: str, arguments: list[str], log: list[str] | None) -> int:
 
 
 def run(gpus: int, out: Path, schedules: Path, budget: float, fresh: bool) -> bool:
-    """Whether everything is done."""
+    """True if everything is done."""
     deadline = time.monotonic() + budget
     out.mkdir(parents=True, exist_ok=True)
     state = schedules / "done.json"
@@ -131,7 +131,7 @@ def run(gpus: int, out: Path, schedules: Path, budget: float, fresh: bool) -> bo
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=540, help="seconds after which nothing further begins")
-    parser.add_argument("--gpus", type=int, help="use so many  [default: all, at most 8]")
+    parser.add_argument("--gpus", type=int, help="how many to use  [default: all, at most 8]")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--schedules", type=Path, default=HERE.parent / "build" / "validate")
     parser.add_argument("--fresh", action="store_true", help="do everything again")

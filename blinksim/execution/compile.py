@@ -1,9 +1,9 @@
 """Schedule to program: every chunk is followed on every device as an expression that is stored only when it must be.
 
 A device's view of a chunk is a list of places whose reduction is the current value: its own input, what it received and
-has not yet added, or a stored result. Reductions are put off until somebody needs the value, and then happen in the op
+has not yet added, or a stored result. Reductions are put off until an op needs the value, and then happen in the op
 that sends it on, to all receivers of that step at once (receive + reduce + send in one pass over the data, as NCCL's
-fused primitives do). A copy lands directly in the receiver's output where nobody can still be reading what it
+fused primitives do). A copy lands directly in the receiver's output where no op can still be reading what it
 overwrites; everything else lands in a place of its own in the receiver's scratch buffer, so that no two writes ever
 meet and no credits are needed. In a staged program, and so in one of packets, everything from elsewhere lands in an
 inbox. Dependencies go from piece to piece of one chunk only.
@@ -136,7 +136,7 @@ class _Compiler:
         names = sorted(queues)
         listed = [sorted(queues[name], key=lambda index: (ops[index].key, index)) for name in names]
         line = [index for queue in listed for index in queue]
-        # An op raises one flag on each device where somebody waits for it.
+        # An op raises one flag on each device where an op waits for it.
         waiters: dict[int, set[int]] = defaultdict(set)
         for op in ops:
             for other in op.after:

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from blinksim.errors import InputError, unknown
 
 Array = npt.NDArray[Any]
-# Every byte of memory that nobody has written: NaN for the floating types, -1 or the largest value for integers.
+# Every byte of memory that no op has written: NaN for the floating types, -1 or the largest value for integers.
 POISON_BYTE = 0xFF
 
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """name: as on the command line. storage: NumPy type of the bits. fraction_bits: of a floating type, else 0."""
+    """name: as users write it. storage: NumPy type of the bits. fraction_bits: of a floating type, else 0."""
 
     name: str
     storage: str
@@ -116,5 +116,5 @@ def fold(sources: Sequence[Array], op: str, kind: ElementType) -> Array:
 
 
 def poison(count: int, kind: ElementType) -> Array:
-    """`count` elements that nobody has written."""
+    """`count` elements that no op has written."""
     return np.full(count * kind.itemsize, POISON_BYTE, dtype=np.uint8).view(kind.storage)

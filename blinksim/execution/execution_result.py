@@ -20,7 +20,7 @@ class Execution:
 
     size_bytes: what was asked for; `used_bytes` is what `count` whole elements make of it. times_s: seconds of each
     timed iteration on GPUs, empty for NumPy, whose time says nothing about a machine. wrong: elements outside the
-    tolerance on all ranks, None if nobody looked. max_error: largest absolute error, infinite if a result is no
+    tolerance on all ranks, None if not checked. max_error: largest absolute error, infinite if a result is no
     number. hardware: names of the GPUs, in the order of the devices. protocol, staged: how data were handed on.
     """
 
@@ -51,7 +51,7 @@ class Execution:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is known to be wrong."""
+        """True if no element was found wrong (also when nothing was checked)."""
         return not self.wrong
 
     @property

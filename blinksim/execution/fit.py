@@ -25,9 +25,9 @@ STEP_PIECE, LARGE_PIECE = 16 << 10, 512 << 10
 # block on each of the GPU's processors, exchanges in steps with slices for half of them.
 PACKET_SLICE, PACKET_STEP_SLICE, PACKET_PIECE = 8 << 10, 4 << 10, 1 << 20
 
-# What packets gain goes with the dependent steps, what they lose with the bytes: up to so many bytes out of the busiest
-# GPU they are quicker (validate/results/full-speed-*gpu.json): in a pipeline; elsewhere for the first step, and for
-# each further one.
+# Packets gain time with every dependent step and lose it with every byte. They are quicker as long as the busiest GPU
+# sends at most this many bytes (validate/results/full-speed-*gpu.json): in a pipeline; elsewhere, for the first step
+# and for each further one.
 PIPELINE_BYTES = 20_000_000
 STEP_BYTES, FURTHER_BYTES = 9_000_000, 2_400_000
 
@@ -47,10 +47,10 @@ def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
 
 
 def worth_staging(schedule: Schedule, size_bytes: int) -> bool:
-    """Whether inboxes are expected to make runs on vectors of `size_bytes` quicker.
+    """True if inboxes are expected to make runs on vectors of `size_bytes` quicker.
 
-    They are where data go one way, to be added up or passed on: without them, who passes data on cannot begin a launch
-    before those behind have ended the one before, 20 us later.
+    They do where data go one way and are added up or passed on. Without an inbox, a GPU that passes data on cannot
+    begin a launch before those behind it have ended the one before, 20 us later.
     """
     collective = schedule.collective
     one_way = schedule.form == "forest" and collective.rooted

@@ -22,11 +22,11 @@ Slices multiply the queues: slice s of every op works on its own part of the chu
 meets another slice. Parts are counted in units of 128 bytes, the lines in which memory moves.
 
 In a staged program, whatever goes to another device lands in the INBOX there, which has two halves on GPUs, used in
-turn: who sends need not wait until the receiver has begun the same launch and so is done with its output of the one
+turn: a sender need not wait until the receiver has begun the same launch and so is done with its output of the one
 before (NCCL's protocols all stage data in such buffers). A program of packets is staged, and a unit is 480 bytes of
-data, which a GPU stores as four lines that each hold the number of the launch as well, so that who sees the number has
-the data (NCCL calls this LL128). The flags between devices are then carried by the data; executors without such lines
-raise them all the same, and need to know nothing of packets.
+data, which a GPU stores as four lines that each hold the number of the launch as well, so that a reader that sees the
+number has the data (NCCL calls this LL128). The data then carry the flags between devices; executors without such
+lines raise them all the same, and need to know nothing of packets.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Program:
 
     @cached_property
     def staged(self) -> bool:
-        """Whether what comes from elsewhere is stored to an INBOX, all of it."""
+        """True if everything that comes from another device is stored to an INBOX."""
         away = np.repeat(self.op_device, np.diff(self.destination_start)) != self.destinations[:, 0]
         return bool(away.any() and (self.destinations[away, 1] == INBOX).all())
 

@@ -112,7 +112,7 @@ def test_a_flag_that_is_never_raised_is_found() -> None:
     signals[0, 1] = program.flags[signals[0, 0]]
     broken = program.replace(signals=signals, flags=flags)
     assert any("nobody raises flag" in line for line in hazards(broken))
-    with pytest.raises(ExecutionError, match=r"the program is stuck: .* wait for ever"):
+    with pytest.raises(ExecutionError, match=r"the program is stuck: .* wait forever"):
         wrong(broken, apart, None)
 
 

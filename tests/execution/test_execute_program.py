@@ -83,8 +83,7 @@ def test_every_algorithm_compiles_to_a_sound_program_that_is_right(name: str, co
     case=st.sampled_from([case for case in CASES if "doubling" not in case[0]]),
     ranks=st.integers(2, 6),
     count=st.integers(1, 400),
-    slices=st.integers(1, 4),
-    piece=st.integers(1, 200),
+    cut=st.tuples(st.integers(1, 4), st.integers(1, 200)),
     queues=st.integers(1, 4),
     sources=st.integers(2, 8),
     in_place=st.booleans(),
@@ -94,8 +93,7 @@ def test_results_do_not_depend_on_cutting_merging_or_order(
     case: tuple[str, str],
     ranks: int,
     count: int,
-    slices: int,
-    piece: int,
+    cut: tuple[int, int],
     queues: int,
     sources: int,
     in_place: bool,
@@ -105,7 +103,7 @@ def test_results_do_not_depend_on_cutting_merging_or_order(
     schedule = REGISTRY[name].build(machine(ranks), Collective(collective, seed % ranks if collective in ROOTED else 0))
     in_place = in_place and collective != "alltoall"
     program = compile_schedule(schedule, count, INT32, in_place=in_place, most_sources=sources)
-    merged = merge_queues(program, queues).cut(slices, piece)
+    merged = merge_queues(program, queues).cut(*cut)
     assert hazards(merged) == []
     assert max(len(merged.queues_of(device)) for device in range(ranks)) <= queues
     assert wrong(merged, schedule, seed=seed) == 0

@@ -73,7 +73,7 @@ def check_failure(notes: Notebook, gpus: int) -> None:
     kernels = Kernels(program, "sum", chosen)
     broken = fit(program, kernels.blocks)
     signals = broken.signals.copy()
-    # The first op raises its flag where nobody looks: one flag beyond those that are waited for.
+    # The first op raises a flag that no op waits for: one flag beyond those that are waited for.
     signals[0, 1] = broken.flags[signals[0, 0]]
     flags = broken.flags.copy()
     flags[signals[0, 0]] += 1

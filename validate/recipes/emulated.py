@@ -81,7 +81,7 @@ class Case:
 
 
 def cases(gpus: int) -> Iterator[tuple[Case, tuple[int, ...]]]:
-    """Every case that fits on so many GPUs, at most two devices on each, with its sizes; the most telling first."""
+    """Every case that fits on `gpus` GPUs, at most two devices on each, with its sizes; the most telling first."""
     for case, sizes in _wanted(gpus):
         if len(case.members + case.relays) <= gpus or places(machine_of(case), gpus):
             yield case, sizes

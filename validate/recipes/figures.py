@@ -49,7 +49,7 @@ def large(rows: Sequence[Row]) -> list[Row]:
 
 
 def large_rows(name: str, content: Row) -> bool:
-    """Whether a result holds predictions from 16 MiB on."""
+    """True if a result holds predictions from 16 MiB on."""
     predicted = name.startswith("emulated-") and name.endswith("-predicted")
     return predicted and bool(large(content["rows"]))
 

@@ -34,7 +34,7 @@ from validate.recipes.nccl_files import ANSWER, seen_lines, squeezed
 from validate.recipes.notes import Notebook, provenance
 
 GPUS = 4
-# Repetitions of so many bytes, between two waits, so that starting and waiting weigh little.
+# Bytes between two waits, as repetitions, so that starting and waiting weigh little.
 ROUNDS_BYTES, MOST_ROUNDS, REPEATS = 1 << 31, 200, 7
 
 

@@ -37,7 +37,7 @@ class Notebook:
                 self.content = old
 
     def has(self, part: str, **keys: Any) -> bool:
-        """Whether an entry with these values is there already."""
+        """True if an entry with these values is there already."""
         return any(all(entry.get(key) == keys[key] for key in keys) for entry in self.content.get(part, []))
 
     def add(self, part: str, entry: Any) -> None:
@@ -77,7 +77,7 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "blinksim": blinksim.__version__,
-        # A copy of the tree without its history can be told by whoever made it.
+        # A copy of the tree without its history takes the commit from the environment.
         "commit": os.environ.get("BLINKSIM_COMMIT") or commit(),
         "environment": {
             key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"

@@ -27,7 +27,7 @@ COUNTS = (3, 1_000_003)
 
 
 def questions(gpus: int) -> list[tuple[str, str, dict[str, Any], str, str]]:
-    """(name, machine, what to select, collective, algorithm) of every schedule that uses exactly so many GPUs."""
+    """(name, machine, what to select, collective, algorithm) of every schedule that uses exactly `gpus` GPUs."""
     first = {"members": [f"gpu{i}" for i in range(gpus)]}
     asked: list[tuple[str, str, dict[str, Any], str, str]] = []
     every = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall")

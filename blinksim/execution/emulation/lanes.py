@@ -41,9 +41,9 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
     """The same collective over the same paths, every send on one lane.
 
     Chunks are cut into equal parts, as many as the lanes of every link on their way can share evenly, and, where that
-    takes at most 96 chunks, all to the same share. least: cut on until there are about so many. The result is in forest
-    form: what depends on what is kept, the common beat of steps is not. It carries no bound. Raises `InfeasibleError`
-    for sends that cross several links.
+    takes at most 96 chunks, all to the same share. least: cut on until there are about this many. The result is in
+    forest form: what depends on what is kept, the common beat of steps is not. It carries no bound. Raises
+    `InfeasibleError` for sends that cross several links.
     """
     if schedule.sends and int(np.diff(schedule.route_start)[schedule.route].max()) > 1:
         raise InfeasibleError(f"{schedule.algorithm}: a send crosses several links, of which no lane can be chosen")

@@ -68,7 +68,7 @@ def compiled(task: Task) -> Program:
 def protocol_for(
     schedule: Schedule, size_bytes: int, gpus: Sequence[int] | None = None, wanted: str | None = None
 ) -> str:
-    """The protocol that is wanted, or else the one expected to be quicker, as far as the links allow it.
+    """The protocol `wanted`; without one, the protocol expected to be quicker, if the links allow it.
 
     Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy or GPUs.
     """
@@ -89,9 +89,9 @@ def protocol_for(
 
 
 def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
-    """Whether the memory that is free on the GPUs holds the buffers of a program, with a tenth to spare.
+    """True if the free memory of the GPUs holds the buffers of a program, with a tenth to spare.
 
-    Whether there are such GPUs at all, `map_devices` finds out.
+    GPUs that are not there count as free: `map_devices` refuses them.
     """
     cupy = require_cupy()
     present = range(cupy.cuda.runtime.getDeviceCount())

@@ -86,10 +86,10 @@ def enable_peer(cupy: Any, gpu: int, peer: int) -> None:
 
 
 def keeps_lines_whole(cupy: Any, gpus: Sequence[int]) -> bool:
-    """Whether a store of 128 bytes reaches each of the others as one, which packets need.
+    """True if a store of 128 bytes reaches each of the other GPUs as one, which packets need.
 
-    NVLink does that from compute capability 7.0 on; PCIe need not (NCCL takes LL128 by the same rule). What tells the
-    two apart is whether atomics work over the link; where that cannot be found out, the answer is no.
+    NVLink does that from compute capability 7.0 on; PCIe need not (NCCL takes LL128 by the same rule). Atomics work
+    over NVLink only, which tells the two apart; where the driver does not say, the answer is False.
     """
     different = list(dict.fromkeys(gpus))
     if any(int(cupy.cuda.Device(gpu).compute_capability) < 70 for gpu in different):
@@ -98,7 +98,7 @@ def keeps_lines_whole(cupy: Any, gpus: Sequence[int]) -> bool:
 
 
 def native_atomics(gpu: int, peer: int) -> bool:
-    """Whether the driver says that `gpu` can do atomics in the memory of `peer`; CuPy has no call for it."""
+    """True if the driver says that `gpu` can do atomics in the memory of `peer`; CuPy has no call for it."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         devices = [ctypes.c_int(), ctypes.c_int()]

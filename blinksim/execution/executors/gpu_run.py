@@ -1,6 +1,6 @@
 """Runs a program on GPUs: one process, peers' memory mapped, one persistent kernel per GPU and launch.
 
-Devices of the program map to CUDA devices in order, unless told otherwise; several may share one GPU, which is slow
+Devices of the program map to CUDA devices in order, or as the caller says; several may share one GPU, which is slow
 and good for trying things out. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
 """
 

@@ -65,7 +65,7 @@ class Stopwatch:
 
         launch: queues one run on every stream. finish: waits for all of them and raises if one failed. apart: no GPU
         begins an iteration before all have ended the one before, so that iterations do not overlap where data go one
-        way only; what the GPUs need to tell each other is part of the time.
+        way only; the signals between the GPUs are part of the time.
         """
         for _ in range(warmup):
             launch()

@@ -3,7 +3,7 @@
 // (0 none, 1 IEEE half, 2 bfloat16, both kept as unsigned short), REDUCE (0 sum, 1 prod, 2 min, 3 max) and PACKETS (1 if
 // programs are of packets). Without packets, the last warp of a block moves no data and raises the flags (struct Mail).
 // All blocks of all GPUs must be resident at once; the host checks that. A wait that takes too long is recorded in
-// `error`, and then every block of that GPU leaves at its next wait, so that no launch runs for ever.
+// `error`, and then every block of that GPU leaves at its next wait, so that no launch runs forever.
 
 typedef unsigned long long u64;
 typedef long long i64;
@@ -239,7 +239,7 @@ DEVICE void report(u64* error, i64 op, i64 piece, u64 least, u64 seen) {
   }
 }
 
-// How long somebody has been waiting. `over`, asked in vain again, is true once this GPU has given up.
+// How long a thread has been waiting. `over`, asked in vain again, is true once this GPU has given up.
 struct Patience {
   u64 begin = 0;
   int turn = 0;
@@ -602,7 +602,7 @@ DEVICE const u64* missing(const Run& run, const i64* op, u64 count) {
 }
 
 // The turns of a queue whose ops are taken as they get ready, always the one with the smallest share of its pieces done:
-// nobody waits for what is late while there is something else to do, and ops of different length finish together.
+// no block waits for what is late while there is something else to do, and ops of different length finish together.
 struct Choice {
   int *done, *count;  // pieces of each op, in shared memory
   u64 *best, *idle_since;

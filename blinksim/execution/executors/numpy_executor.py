@@ -1,7 +1,7 @@
 """Runs a program on the CPU: one generator per queue and slice, switched wherever an op would wait.
 
 The order in which the queues take turns comes from a seed, so that many interleavings can be tried; a state in which
-nobody can go on is an error that names the op.
+no block can go on is an error that names the op.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Machine:
             events = (event for events in self.waits.values() for event in events)
             op, piece, (_, flag, part) = min(events, key=lambda event: (int(program.key[event[0]]), event[1]))
             raise ExecutionError(
-                f"the program is stuck: {len(self.waits)} of {program.queues * program.slices} blocks wait for ever; "
+                f"the program is stuck: {len(self.waits)} of {program.queues * program.slices} blocks wait forever; "
                 f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
             )
 

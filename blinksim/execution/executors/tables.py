@@ -1,6 +1,6 @@
 """Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
 
-The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, whether
+The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, 1 if
 the program is staged, the bytes of half an inbox (the same for all devices), the words from one queue to the next, and
 the least clock cycles that a wire takes for a KiB. Behind it, the queues, each filled up to that length, then the
 heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
@@ -116,7 +116,7 @@ def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:
 
 
 def _inside(program: Program, elements: Longs) -> Longs:
-    """Bytes of so many elements in an inbox, where packets hold units of them."""
+    """Bytes that elements take in an inbox, where packets hold units of them."""
     return elements // program.unit * PACKET_LINES * LINE_BYTES if program.packets else elements * program.kind.itemsize
 
 
