@@ -35,6 +35,10 @@ FIRST_PIECE = 1 << 18
 _LEAD = 4
 
 
+# (device, channel, the other devices that its ops store to).
+_Queue = tuple[int, int, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Value:
     """A place with data: who wrote it (`writer` is an op, -1 for the input that was there) and on which device."""
@@ -127,16 +131,50 @@ class _Compiler:
         return place
 
     def _flatten(self) -> Program:
+        """The program of all ops, queue by queue."""
+        ops, layout, schedule = self.ops, self.layout, self.schedule
+        queues = self._queues()
+        line = [index for queue in queues.values() for index in queue]
+        waves = schedule.form == "forest"
+        keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
+        devices = tuple(schedule.topology.devices[device].name for device in self.order)
+        return Program(
+            devices=devices,
+            kind=self.kind,
+            layout=layout,
+            sizes=self._sizes(),
+            slices=1,
+            piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
+            order=WAVES if waves else BY_KEY,
+            queue_device=np.array([device for device, _, _ in queues], dtype=np.int64),
+            queue_start=_starts([len(queue) for queue in queues.values()]),
+            queue_name=tuple(
+                f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
+                for d, channel, away in queues
+            ),
+            packets=self.packets,
+            key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
+            chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
+            length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
+            **_table("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
+            **_table("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
+            **self._flag_tables(line),
+        )
+
+    def _queues(self) -> dict[_Queue, list[int]]:
+        """The ops of every queue by key, queues in order."""
         ops = self.ops
-        queues: dict[tuple[int, int, tuple[int, ...]], list[int]] = defaultdict(list)
+        queues: dict[_Queue, list[int]] = defaultdict(list)
         for index, op in enumerate(ops):
             away = sorted({device for device, _, _ in op.destinations if device != op.device})
             queues[op.device, op.channel, tuple(away)].append(index)
         _place_waits(ops, queues)
-        names = sorted(queues)
-        listed = [sorted(queues[name], key=lambda index: (ops[index].key, index)) for name in names]
-        line = [index for queue in listed for index in queue]
-        # An op raises one flag on each device where an op waits for it.
+        return {name: sorted(queues[name], key=lambda index: (ops[index].key, index)) for name in sorted(queues)}
+
+    def _flag_tables(self, line: list[int]) -> dict[str, Longs]:
+        """Flags of every device, and the waits and signals of the ops in `line`: an op raises one flag on each device
+        where an op waits for it."""
+        ops = self.ops
         waiters: dict[int, set[int]] = defaultdict(set)
         for op in ops:
             for other in op.after:
@@ -147,47 +185,24 @@ class _Compiler:
             for device in sorted(waiters[index]):
                 flag[index, device] = flags[device]
                 flags[device] += 1
-        waves = self.schedule.form == "forest"
-        keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
-        sources = [[list(value.place) for value in ops[i].sources] for i in line]
-        destinations = [[list(row) for row in ops[i].destinations] for i in line]
         waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
         signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
-        layout = self.layout
-        buffers = [layout.sizes[d] if d < self.ranks else (0, 0) for d in self._all]
-        sizes = [[*buffers[d], self.taken[SCRATCH][d], self.taken[INBOX][d]] for d in self._all]
-        devices = [self.schedule.topology.devices[device].name for device in self.order]
-        return Program(
-            devices=tuple(devices),
-            kind=self.kind,
-            layout=layout,
-            sizes=np.array(sizes, dtype=np.int64).reshape(-1, 4),
-            flags=np.array(flags, dtype=np.int64),
-            slices=1,
-            piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
-            order=WAVES if waves else BY_KEY,
-            queue_device=np.array([device for device, _, _ in names], dtype=np.int64),
-            queue_start=_starts([len(queue) for queue in listed]),
-            queue_name=tuple(
-                f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
-                for d, channel, away in names
-            ),
-            packets=self.packets,
-            key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
-            chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
-            length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
-            **_table("source", sources, 2),
-            **_table("destination", destinations, 3),
+        return {
+            "flags": np.array(flags, dtype=np.int64),
             **_table("wait", waits, 1),
             **_table("signal", signals, 2),
-        )
+        }
 
-    @property
-    def _all(self) -> range:
-        return range(len(self.order))
+    def _sizes(self) -> Longs:
+        """Elements of the buffers of every device; only ranks have an input and an output."""
+        rows = [
+            [*(self.layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
+            for d in range(len(self.order))
+        ]
+        return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 
-def _place_waits(ops: list[_Op], queues: dict[tuple[int, int, tuple[int, ...]], list[int]]) -> None:
+def _place_waits(ops: list[_Op], queues: dict[_Queue, list[int]]) -> None:
     """Moves ops that only wait to another queue of their device: nothing comes after them, and a block is saved."""
     for name in [name for name, queue in queues.items() if all(not ops[i].destinations for i in queue)]:
         others = [other for other in queues if other[0] == name[0] and other != name]
