@@ -10,6 +10,7 @@ reduced as for what is passed on. A wire takes what is ready, first what is leas
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +32,22 @@ PARTS = 8
 # What a wire sends at once, in bytes.
 WIRE_PIECE = 128 << 10
 _Rows = list[list[int]]
+# (device, link or -1 for what the device computes, number of the computing block).
+_Queue = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """An op of the new program, with its rows of sources, destinations, waits and signals."""
+
+    queue: _Queue
+    key: int
+    chunk: int
+    length: int
+    source: _Rows
+    destination: _Rows
+    wait: _Rows
+    signal: _Rows
 
 
 def emulate(
@@ -65,17 +82,15 @@ class _Wires:
         self.link = {(c, number[a], number[b]): link for (c, a, b), link in zip(sends, links, strict=True)}
         self.scratch = program.sizes[:, 2].tolist()
         self.flags = program.flags.tolist()
-        # Of each new op: the queue, key, chunk, length, and rows of sources, destinations, waits and signals.
-        self.ops: list[tuple[tuple[int, int, int], int, int, int, _Rows, _Rows, _Rows, _Rows]] = []
+        self.ops: list[_Op] = []
 
     def program(self) -> Program:
-        for op in range(self.old.ops):
-            self._split(op)
-        order = sorted(range(len(self.ops)), key=lambda i: (self.ops[i][0], self.ops[i][1], i))
-        ops = [self.ops[i] for i in order]
-        queues: dict[tuple[int, int, int], int] = defaultdict(int)
-        for entry in ops:
-            queues[entry[0]] += 1
+        for number in range(self.old.ops):
+            self._split(number)
+        ops = sorted(self.ops, key=lambda op: (op.queue, op.key))
+        queues: dict[_Queue, int] = defaultdict(int)
+        for op in ops:
+            queues[op.queue] += 1
         crowded = max(queues, key=lambda name: queues[name], default=None)
         if crowded is not None and queues[crowded] > MOST_OPS:
             raise InputError(
@@ -86,8 +101,8 @@ class _Wires:
         sizes[:, 2] = self.scratch
         tables: dict[str, Longs] = {}
         widths = {"source": 2, "destination": 3, "wait": 1, "signal": 2}
-        for column, (name, width) in enumerate(widths.items(), start=4):
-            groups: list[_Rows] = [entry[column] for entry in ops]  # type: ignore[misc]
+        for name, width in widths.items():
+            groups: list[_Rows] = [getattr(op, name) for op in ops]
             tables[f"{name}_start"] = np.cumsum([0, *map(len, groups)]).astype(np.int64)
             rows = [row for group in groups for row in group]
             tables[f"{name}s"] = np.array(rows, dtype=np.int64).reshape(-1, width)
@@ -98,13 +113,13 @@ class _Wires:
             queue_device=np.array([name[0] for name in queues], dtype=np.int64),
             queue_start=np.cumsum([0, *queues.values()]).astype(np.int64),
             queue_name=tuple(map(self._name, queues)),
-            key=np.array([entry[1] for entry in ops], dtype=np.int64),
-            chunk=np.array([entry[2] for entry in ops], dtype=np.int64),
-            length=np.array([entry[3] for entry in ops], dtype=np.int64),
+            key=np.array([op.key for op in ops], dtype=np.int64),
+            chunk=np.array([op.chunk for op in ops], dtype=np.int64),
+            length=np.array([op.length for op in ops], dtype=np.int64),
             **tables,
         )
 
-    def _name(self, queue: tuple[int, int, int]) -> str:
+    def _name(self, queue: _Queue) -> str:
         device, link, turn = queue
         return self.schedule.topology.links[link].name if link >= 0 else f"{self.old.devices[device]} itself, {turn}"
 
@@ -126,11 +141,12 @@ class _Wires:
                     own = [[here, SCRATCH, self._slot(here, away[0][2], length)]]
                 reads, after = [own[0][1:]], [[self._flag(here)]]
                 inside = [*inside, [here, *after[0]]]
-            self.ops.append(((here, -1, chunk % COMPUTING), 2 * key, chunk, length, sources, own, waits, inside))
+            computing = (here, -1, chunk % COMPUTING)
+            self.ops.append(_Op(computing, 2 * key, chunk, length, sources, own, waits, inside))
         for row in away:
             wire = (here, self.link[chunk, here, row[0]], 0)
-            told = [signal for signal in signals if signal[0] == row[0]]
-            self.ops.append((wire, 2 * key + 1, chunk, length, reads, [row], after, told))
+            raised = [signal for signal in signals if signal[0] == row[0]]
+            self.ops.append(_Op(wire, 2 * key + 1, chunk, length, reads, [row], after, raised))
         known = {here, *(row[0] for row in away)}
         if any(signal[0] not in known for signal in signals):
             raise InfeasibleError("a device waits for data that go to another one: run out of place")

@@ -59,7 +59,7 @@ class Runner:
         timeout_s: float = 5.0,
         lane_rate: float | None = None,
     ) -> None:
-        cupy = self.cupy = kernels.cupy
+        self.cupy = kernels.cupy
         self.program, self.kernels, self.gpus = program, kernels, list(gpus)
         self.timeout = np.uint64(int(timeout_s * 1e9))
         self.epoch = 0
@@ -68,18 +68,31 @@ class Runner:
         self.flags: list[Any] = []
         self.heralds: list[Any] = []
         self.errors: list[Any] = []
-        self.grids: list[int] = []
         for device, gpu in enumerate(self.gpus):
-            with cupy.cuda.Device(gpu):
-                self.streams.append(cupy.cuda.Stream(non_blocking=True))
-                sizes = program.sizes[device, :INBOX].tolist()
-                buffers = [self._allocate(size, program.kind.storage) for size in sizes]
-                self.buffers.append([*buffers, self._allocate(buffer_bytes(program, device)[INBOX], "uint8")])
-                self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
-                self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
-                self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
-            # At least one block announces the device to those that store to it.
-            self.grids.append(max(1, len(program.queues_of(device)) * program.slices))
+            with self.cupy.cuda.Device(gpu):
+                self._allocate_device(device)
+        # At least one block announces the device to those that store to it.
+        self.grids = [max(1, len(program.queues_of(device)) * program.slices) for device in range(len(self.gpus))]
+        self._check()
+        self.tables: list[Any] = []
+        # What the kernel would have to look up before it can look up its queue.
+        self.heads: list[tuple[Any, Any]] = []
+        self._write_tables(lane_rate)
+        self._settle()
+
+    def _allocate_device(self, device: int) -> None:
+        """Everything that a device of the program needs on the current GPU."""
+        program = self.program
+        buffers = [self._allocate(size, program.kind.storage) for size in program.sizes[device, :INBOX].tolist()]
+        self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
+        self.buffers.append([*buffers, self._allocate(buffer_bytes(program, device)[INBOX], "uint8")])
+        self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
+        self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
+        self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
+
+    def _check(self) -> None:
+        """Raises `InputError` if the kernel cannot run the program."""
+        program, kernels = self.program, self.kernels
         stores = int(np.diff(program.destination_start).max(initial=0))
         if stores > MOST_TARGETS and not program.packets:
             raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
@@ -88,16 +101,16 @@ class Runner:
                 f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
                 f"take fewer slices"
             )
+
+    def _write_tables(self, lane_rate: float | None) -> None:
+        """Writes the program for every device, with the addresses of the memory that is allocated by now."""
         addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
-        heralds = [x.data.ptr for x in self.heralds]
-        tables = pack(program, addresses, [x.data.ptr for x in self.flags], heralds, self._pace(lane_rate))
-        self.tables, self.heads = [], []
+        flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
+        tables = pack(self.program, addresses, flags, heralds, self._pace(lane_rate))
         for gpu, table in zip(self.gpus, tables, strict=True):
-            with cupy.cuda.Device(gpu):
-                self.tables.append(cupy.asarray(table))
-                # What the kernel would have to look up before it can look up its queue.
+            with self.cupy.cuda.Device(gpu):
+                self.tables.append(self.cupy.asarray(table))
                 self.heads.append((table[0], table[STRIDE]))
-        self._settle()
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
         """An array on the current GPU that does not come from the pool, every byte set to `fill`."""
