@@ -10,8 +10,8 @@ from blinksim.errors import InputError, unknown
 from blinksim.units import parse_size
 
 # How GPUs hand data on: flags behind them, or packets that carry the flag (NCCL has both by these names).
-PROTOCOLS = ("simple", "ll128")
 ProtocolName = Literal["simple", "ll128"]
+PROTOCOLS: tuple[ProtocolName, ...] = ("simple", "ll128")
 
 
 @dataclass(frozen=True, slots=True)

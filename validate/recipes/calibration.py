@@ -89,7 +89,8 @@ def extras(apart: Schedule, piece: int, lane: Lane) -> list[tuple[float, float]]
     """For every link, the seconds that a piece occupies it longer and arrives later than on a lane from a source."""
     columns = (apart.chunk, apart.src, apart.dst, apart.step, apart.op)
     sends = list(zip(*(column.tolist() for column in columns), strict=True))
-    first, last = defaultdict(lambda: math.inf), defaultdict(lambda: -1)
+    first: dict[tuple[int, int], float] = defaultdict(lambda: math.inf)
+    last: dict[tuple[int, int], int] = defaultdict(lambda: -1)
     together: dict[tuple[int, int, int], int] = defaultdict(int)
     for chunk, src, dst, step, _ in sends:
         first[chunk, dst] = min(first[chunk, dst], step)

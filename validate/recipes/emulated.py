@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.execution import execute
+from blinksim.execution.options import RunKeywords
 from blinksim.formats.schedule_json import read_schedule
 from validate.recipes.arguments import add_steps, arguments, script
-from validate.recipes.notes import Notebook, provenance
+from validate.recipes.notes import Notebook, measured, provenance
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -279,14 +280,13 @@ class Bench:
         if notes.out_of_time or lane not in self.lanes or notes.has(part, **keys) or self.only not in name:
             return
         place = places(schedule.topology, self.gpus) if schedule.topology.ranks > self.gpus else None
-        cut = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece, "gpus": place, "apart": True}
-        done = execute(schedule, size, executor="cupy", warmup=2, iterations=self.iterations, **cut)
+        cut: RunKeywords = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece}
+        cut |= {"gpus": place, "warmup": 2, "iterations": self.iterations, "apart": True}
+        done = execute(schedule, size, executor="cupy", **cut)
+        time_us, algbw, _ = measured(done)
         found = {"wrong": done.wrong, "time_s": done.time_s, "times_s": list(done.times_s)}
         notes.add(part, {**keys, "gpus": place, **found})
-        print(
-            f"{name:<52} {size:>11} {piece >> 10:>5} KiB {lane or '':>4} {done.time_s * 1e6:>10.1f} us "
-            f"{done.algbw / 1e9:>7.1f} GB/s"
-        )
+        print(f"{name:<52} {size:>11} {piece >> 10:>5} KiB {lane or '':>4} {time_us:>10.1f} us {algbw:>7.1f} GB/s")
         if done.wrong:
             print("WRONG", name, size, done.wrong)
 

@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TypedDict
 
 # Before CuPy loads NCCL: in-switch reduction is another machine than the one that is measured here.
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
@@ -28,14 +29,17 @@ from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, execute
 from blinksim.execution.executors.gpu_devices import require_cupy
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.nccl_calls import Nccl
+from blinksim.execution.options import ProtocolName
 from blinksim.formats.schedule_json import read_schedule, write_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import add_steps, arguments, script
-from validate.recipes.notes import Notebook, provenance
+from validate.recipes.notes import Notebook, measured, provenance
 
 # What --tune tries: protocol, whether staged, slices, bytes of a piece; and the sizes.
-SCAN = [("simple", False, slices, piece << 10) for slices in (16, 32, 64, 128) for piece in (16, 32, 64, 128, 256)]
+SCAN: list[tuple[ProtocolName, bool, int, int]] = [
+    ("simple", False, slices, piece << 10) for slices in (16, 32, 64, 128) for piece in (16, 32, 64, 128, 256)
+]
 SCAN += [("simple", True, slices, piece << 10) for slices in (64, 128) for piece in (32, 64, 128)]
 SCAN += [("ll128", True, slices, 1 << 20) for slices in (16, 33, 66, 132)]
 SCAN_SIZES = (1 << 20, 1 << 22, 1 << 24, 1 << 28)
@@ -51,6 +55,15 @@ CANDIDATES = {
     "broadcast": ("chain", "double_binary", "packed"),
     "reduce": ("chain", "double_binary", "packed"),
 }
+
+
+class Cut(TypedDict):
+    """One entry of `SCAN` as options of `execute`."""
+
+    protocol: ProtocolName
+    staged: bool
+    slices: int
+    piece_bytes: int
 
 
 def schedule_of(name: str, collective: str, gpus: int, folder: Path | None) -> Schedule | None:
@@ -116,15 +129,18 @@ def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Pa
                 time_schedule(notes, schedule, gpus, collective, size, protocol)
 
 
-def time_schedule(notes: Notebook, schedule: Schedule, gpus: int, collective: str, size: int, protocol: str) -> None:
+def time_schedule(
+    notes: Notebook, schedule: Schedule, gpus: int, collective: str, size: int, protocol: ProtocolName
+) -> None:
     run = execute(schedule, whole_lines(size, gpus), executor="cupy", protocol=protocol, check=size <= 1 << 28)
     keys = ("algorithm", "protocol", "staged", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps")
     whole = run.to_dict()
     notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in (*keys, "times_s")}})
+    time_us, _, busbw = measured(run)
     note = "" if run.ok else f" WRONG: {run.wrong}"
     print(
         f"{collective:<14} {size:>11} {run.algorithm:<13} {protocol:<6} {run.slices:>3} x "
-        f"{run.piece_bytes >> 10:>4} KiB {run.time_s * 1e6:>10.1f} us {run.busbw / 1e9:>7.1f} GB/s busbw{note}"
+        f"{run.piece_bytes >> 10:>4} KiB {time_us:>10.1f} us {busbw:>7.1f} GB/s busbw{note}"
     )
 
 
@@ -132,32 +148,35 @@ def tune(notes: Notebook, gpus: int, sizes: Sequence[int], only: str, folder: Pa
     """How slices, pieces, packets and inboxes change the rate."""
     for collective, names in CANDIDATES.items():
         for name in names:
-            if only not in f"{collective}-{name}":
+            schedule = schedule_of(name, collective, gpus, folder) if only in f"{collective}-{name}" else None
+            if schedule is None:
                 continue
-            schedule = schedule_of(name, collective, gpus, folder)
-            for size in sizes if schedule is not None else ():
-                tried = []
-                for protocol, staged, slices, piece in SCAN:
-                    cut = {"protocol": protocol, "staged": staged, "slices": slices, "piece_bytes": piece}
-                    keys = {"collective": collective, "algorithm": name, "size_bytes": size, **cut}
-                    if size < LEAST_SIMPLE if protocol == "simple" else size > MOST_PACKETS:
-                        continue
-                    if notes.out_of_time or notes.has("tuning", **keys):
-                        continue
-                    try:
-                        run = execute(
-                            schedule, size, executor="cupy", check=size <= 1 << 24, warmup=2, iterations=6, **cut
-                        )
-                    except BlinksimError:
-                        continue
-                    found = {"wrong": run.wrong, "time_s": run.time_s, "busbw_GBps": run.busbw / 1e9}
-                    notes.add("tuning", {**keys, **found})
-                    if run.wrong:
-                        print("WRONG", keys, run.wrong)
-                    way = "staged" if staged and protocol == "simple" else protocol
-                    tried.append((round(run.busbw / 1e9, 1), way, slices, piece >> 10))
-                best = sorted(tried, reverse=True)[:6]
+            for size in sizes:
+                best = sorted(scan(notes, schedule, name, size), reverse=True)[:6]
                 print(collective, name, size, "GB/s busbw, protocol, slices, KiB:", best)
+
+
+def scan(notes: Notebook, schedule: Schedule, name: str, size: int) -> list[tuple[float, str, int, int]]:
+    """(GB/s busbw, protocol or "staged", slices, KiB) of every entry of `SCAN` that is new, makes sense and runs."""
+    tried: list[tuple[float, str, int, int]] = []
+    for protocol, staged, slices, piece in SCAN:
+        cut: Cut = {"protocol": protocol, "staged": staged, "slices": slices, "piece_bytes": piece}
+        keys = {"collective": schedule.collective.name, "algorithm": name, "size_bytes": size, **cut}
+        if size < LEAST_SIMPLE if protocol == "simple" else size > MOST_PACKETS:
+            continue
+        if notes.out_of_time or notes.has("tuning", **keys):
+            continue
+        try:
+            run = execute(schedule, size, executor="cupy", check=size <= 1 << 24, warmup=2, iterations=6, **cut)
+        except BlinksimError:
+            continue
+        _, _, busbw = measured(run)
+        notes.add("tuning", {**keys, "wrong": run.wrong, "time_s": run.time_s, "busbw_GBps": busbw})
+        if run.wrong:
+            print("WRONG", keys, run.wrong)
+        way = "staged" if staged and protocol == "simple" else protocol
+        tried.append((round(busbw, 1), way, slices, piece >> 10))
+    return tried
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import blinksim
+from blinksim.execution import Execution
 from blinksim.execution.executors.gpu_devices import require_cupy
 
 # The same in every row of a file.
@@ -27,7 +28,7 @@ class Notebook:
     """
 
     def __init__(self, path: Path, provenance: dict[str, Any], resume: bool = False) -> None:
-        self.path, self.content = path, {"provenance": provenance}
+        self.path, self.content = path, dict[str, Any](provenance=provenance)
         self.deadline = float("inf")
         if resume and path.exists():
             old = json.loads(path.read_text())
@@ -54,6 +55,14 @@ class Notebook:
     @property
     def out_of_time(self) -> bool:
         return time.monotonic() > self.deadline
+
+
+def measured(run: Execution) -> tuple[float, float, float]:
+    """(microseconds, algbw, busbw) of a run on GPUs, both in GB/s."""
+    assert run.time_s is not None
+    assert run.algbw is not None
+    assert run.busbw is not None
+    return run.time_s * 1e6, run.algbw / 1e9, run.busbw / 1e9
 
 
 def provenance(gpus: int, command: str) -> dict[str, Any]:

@@ -316,8 +316,8 @@ def text(results: Path) -> str:
             parts += section("Half a node of Aurora", words.AURORA, aurora(rows))
     for name, content in found.items():
         if name.startswith("full-speed-") and "ours" in content:
-            gpus = len(content["provenance"]["gpus"])
-            parts += [f"## Full speed on {gpus} GPUs", words.FULL, tried(content["ours"])]
+            many = len(content["provenance"]["gpus"])
+            parts += [f"## Full speed on {many} GPUs", words.FULL, tried(content["ours"])]
             parts += [full_speed_table(content, port_rate(found))]
             parts += [f"![ours to NCCL](pictures/{name}.png)"]
     parts += ["## What the model does not capture", words.LIMITS, "## Where the figures come from", where(found)]

@@ -70,7 +70,7 @@ def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
     from blinksim.execution import ELEMENT_TYPES, execute
     from blinksim.formats.schedule_json import read_schedule
     from validate.recipes.elementary import TYPES_AND_OPS, time_nccl
-    from validate.recipes.notes import CONSTANT, Notebook, provenance
+    from validate.recipes.notes import CONSTANT, Notebook, measured, provenance
 
     command = f"python3 validate/recipes/synthesised.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"
     notes = Notebook(out / f"synthesised-{gpus}gpu.json", provenance(gpus, command))
@@ -100,8 +100,9 @@ def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
                 print("out of time while timing")
                 return
             done = execute(schedule, size, executor="cupy")
+            time_us, _, busbw = measured(done)
             notes.add("times", {"schedule": path.stem, **done.to_dict()})
-            print(f"{path.stem:<34} {size:>11} {done.time_s * 1e6:>10.1f} us {done.busbw / 1e9:>7.1f} GB/s busbw")
+            print(f"{path.stem:<34} {size:>11} {time_us:>10.1f} us {busbw:>7.1f} GB/s busbw")
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ class Runner:
     def outputs(self) -> list[Any]:
         """The output of each rank, as CuPy arrays on its GPU."""
         places = self.program.layout.output_place
-        return [self.buffers[rank][b][o : o + size] for rank, (b, o, size) in enumerate(places)]
+        return [self.buffers[rank][buffer][at : at + size] for rank, (buffer, at, size) in enumerate(places)]
 
     def compare(self, reference: Reference) -> tuple[int, float]:
         """(wrong elements, largest error) of all ranks, found on the GPUs."""

@@ -67,7 +67,8 @@ def interpret(program: Program, inputs: Sequence[Array], op: str = "sum", seed: 
     for rank, (buffer, offset, size) in enumerate(program.layout.input_place):
         memory[rank][buffer][offset : offset + size] = inputs[rank]
     _Machine(program, memory, op, seed).run()
-    return [memory[rank][b][o : o + size].copy() for rank, (b, o, size) in enumerate(program.layout.output_place)]
+    places = enumerate(program.layout.output_place)
+    return [memory[rank][buffer][at : at + size].copy() for rank, (buffer, at, size) in places]
 
 
 class _Machine:
@@ -153,7 +154,8 @@ class _Machine:
         if not targets:
             return
         begin, end = program.span(int(program.length[op]), part, piece)
-        sources = [self.memory[device][b][o + begin : o + end] for b, o in program.rows("sources", op)]
+        rows = program.rows("sources", op)
+        sources = [self.memory[device][buffer][at + begin : at + end] for buffer, at in rows]
         values = fold(sources, self.op, program.kind) if sources else poison(end - begin, program.kind)
         for target, buffer, offset in targets:
             self.memory[target][buffer][offset + begin : offset + end] = values
