@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict, Unpack
 
 from blinksim.errors import InputError, unknown
-from blinksim.units import parse_size
 
 # How GPUs hand data on: flags behind them, or packets that carry the flag (NCCL has both by these names).
 ProtocolName = Literal["simple", "ll128"]
@@ -18,8 +17,12 @@ PROTOCOLS: tuple[ProtocolName, ...] = ("simple", "ll128")
 class Cut:
     """How a program is cut for the blocks that run it; `blinksim.execution.fit` chooses what is left out.
 
-    slices: parts of every chunk, each with blocks of its own. piece_bytes: what a block moves at once; on an emulated
-    machine, what a lane sends at once.
+    Parameters
+    ----------
+    slices : int, optional
+        Parts of every chunk, each with blocks of its own.
+    piece_bytes : int, optional
+        What a block moves at once; on an emulated machine, what a lane sends at once.
     """
 
     slices: int | None = None
@@ -36,13 +39,16 @@ class Cut:
 class Transfer:
     """How a device hands data on to the next.
 
-    protocol: ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves
-    16 bytes for 15 of data. The default is, on GPUs, the one that `blinksim.execution.fit` expects to be quicker, if
-    the links allow packets; on the CPU and for emulated machines, ``simple``.
-
-    staged: what comes from another device is copied out of an inbox, so that GPUs that are ahead go on with the next
-    launch. Packets are always staged. The default with ``simple`` is, on GPUs, to stage where
-    `blinksim.execution.fit` expects that to be quicker and memory suffices; elsewhere, not to. False takes ``simple``.
+    Parameters
+    ----------
+    protocol : {"simple", "ll128"}, optional
+        ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
+        bytes for 15 of data. The default is, on GPUs, the one that `blinksim.execution.fit` expects to be quicker, if
+        the links allow packets; on the CPU and for emulated machines, ``simple``.
+    staged : bool, optional
+        Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
+        Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where
+        `blinksim.execution.fit` expects that to be quicker and memory suffices; elsewhere, not to.
     """
 
     protocol: str | None = None
@@ -64,8 +70,12 @@ class Transfer:
 class Emulation:
     """The schedule's machine on the devices at hand, lane by lane (`blinksim.execution.emulation.emulate`).
 
-    lane_blocks: thread blocks for every lane of a link; None runs the schedule as it is. lane_rate: bytes/s that such
-    a block moves at most, on GPUs (it can be slower than the hardware, not faster).
+    Parameters
+    ----------
+    lane_blocks : int, optional
+        Thread blocks for every lane of a link. The default runs the schedule as it is.
+    lane_rate : float, optional
+        Bytes/s that such a block moves at most, on GPUs.
     """
 
     lane_blocks: int | None = None
@@ -80,10 +90,19 @@ class Emulation:
 class GpuOptions:
     """Which GPUs run a program, and how they are timed; the CPU ignores all of it.
 
-    gpus: CUDA devices in rank order (default: 0, 1, 2, …). threads: of a block (default: 512, the most; at least 64,
-    with packets 32). Fewer threads make a lane slower and leave room for more blocks. warmup, iterations: launches
-    before those that are timed, and timed ones. apart: no iteration begins before all GPUs have ended the one before.
-    timeout_s: how long a GPU waits for another before the run ends with an error.
+    Parameters
+    ----------
+    gpus : sequence of int, optional
+        CUDA devices in rank order. The default is 0, 1, 2, ….
+    threads : int, optional
+        Threads of a block: at least 64, with packets 32, and by default 512, the most. Fewer threads make a lane slower
+        and leave room for more blocks.
+    warmup, iterations : int
+        Launches before the timed ones, and timed launches.
+    apart : bool
+        No iteration begins before all GPUs have ended the one before.
+    timeout_s : float
+        How long a GPU waits for another before the run ends with an error.
     """
 
     gpus: Sequence[int] | None = None
@@ -102,7 +121,13 @@ class GpuOptions:
 
 @dataclass(frozen=True, slots=True)
 class CpuOptions:
-    """How NumPy interprets a program. seed: of a random order of the blocks (default: each as far as it can)."""
+    """How NumPy interprets a program.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Of a random order of the blocks. The default runs each block for as long as it can.
+    """
 
     seed: int | None = None
 
@@ -160,12 +185,3 @@ class RunOptions:
                 raise unknown("option", name, home)
             given[home[name]][name] = value
         return cls(**{group: options(**given[group]) for group, options in groups.items()})
-
-
-def size_in_bytes(size: int | float | str) -> int:
-    """Bytes from a number or from text such as ``256MiB``; raises `InputError` unless whole and positive."""
-    if isinstance(size, float):
-        if not size.is_integer():
-            raise InputError(f"'{size}' is not a whole, positive number of bytes")
-        size = int(size)
-    return parse_size(str(size))

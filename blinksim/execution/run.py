@@ -9,9 +9,10 @@ from blinksim.errors import unknown
 from blinksim.execution.dtypes import element_type
 from blinksim.execution.execution_result import Execution
 from blinksim.execution.executors.base import Executor, Outcome, Task
-from blinksim.execution.options import RunKeywords, RunOptions, size_in_bytes
+from blinksim.execution.options import RunKeywords, RunOptions
 from blinksim.execution.program import Program
 from blinksim.schedule.model import Schedule
+from blinksim.units import size_of
 
 ExecutorName = Literal["numpy", "cupy"]
 # By name, the class that runs a task; its module is imported when it is used.
@@ -34,17 +35,54 @@ def execute(
 ) -> Execution:
     """Runs a schedule on pseudo-random data, and compares every rank's output with the collective's definition.
 
-    size: bytes, or text such as ``256MiB``; rounded down to whole elements, and `Execution.rounding` says so. executor:
-    "numpy" runs the program once on the CPU; "cupy" on GPUs, timed. op: sum, prod, min or max. dtype: one of
-    `ELEMENT_TYPES`. in_place: one buffer for input and output. check: compare the outputs. options: those of
-    `blinksim.execution.options`, by name.
+    A wrong result is no error: look at `Execution.wrong`.
 
-    Raises `InputError` for bad arguments, `ExecutionError` if the program gets stuck, and for "cupy" `MissingError`
-    without CuPy, GPUs or peer access and `InfeasibleError` for ll128 over links that may split a line. A wrong result
-    is no error: look at `Execution.wrong`.
+    Parameters
+    ----------
+    schedule : Schedule
+        What to run.
+    size : int, float or str
+        Bytes, or text such as ``"256MiB"``. It is rounded down to whole elements; `Execution.rounding` says so.
+    executor : {"numpy", "cupy"}
+        "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs.
+    op : str
+        sum, prod, min or max.
+    dtype : str
+        An element type, such as float32, bfloat16 or int32.
+    in_place : bool
+        Use one buffer for input and output.
+    check : bool
+        Compare the outputs.
+    **options
+        The fields of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions` in `blinksim.execution.options`, by
+        name.
+
+    Returns
+    -------
+    Execution
+        Whether the data are right, and on GPUs how long it took.
+
+    Raises
+    ------
+    InputError
+        For bad arguments.
+    ExecutionError
+        If the program gets stuck.
+    MissingError
+        For "cupy" without CuPy, GPUs or peer access.
+    InfeasibleError
+        For ll128 over links that may split a line.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("dgx1-v100").select("0-3")
+    >>> schedule = bs.synthesize(machine, "allreduce", "ring").schedule
+    >>> bs.execute(schedule, "1MiB", dtype="int32").wrong
+    0
     """
     backend = _executor(executor)
-    task = Task(schedule, size_in_bytes(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
+    task = Task(schedule, size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
     program = backend.prepare(task)
     outcome = backend.run(check)
     return _report(executor, task, program, outcome)

@@ -82,8 +82,8 @@ def test_an_edited_parent_is_noticed() -> None:
         ({"slize": 2}, "unknown option 'slize': did you mean 'slices'"),
         ({"size_bytes": 4096}, "unknown option 'size_bytes'"),
         ({"size": "4 kilobytes"}, "'4 kilobytes' has the unit 'kilobytes'"),
-        ({"size": 4096.5}, "is not a whole, positive number of bytes"),
-        ({"size": 0}, "'0' is not a whole, positive number of bytes"),
+        ({"size": 4096.5}, "4096.5 is not a whole, positive number of bytes"),
+        ({"size": 0}, "0 is not a whole, positive number of bytes"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
