@@ -58,7 +58,7 @@ class Transfer:
         if self.protocol not in (None, *PROTOCOLS):
             raise unknown("protocol", str(self.protocol), PROTOCOLS)
         if self.staged is False and self.protocol == "ll128":
-            raise InputError("packets always go through inboxes; leave staged out, or take the protocol simple")
+            raise InputError("packets always go through inboxes; leave staged out, or take protocol=simple")
 
     @property
     def wanted(self) -> str | None:

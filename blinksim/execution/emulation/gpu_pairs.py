@@ -113,7 +113,7 @@ class _Bench:
         self.gpus = list(range(present)) if gpus is None else list(gpus)
         if len(self.gpus) < 2:
             raise MissingError(
-                f"pairs need two GPUs, and this machine has {present}; a schedule can still run with --executor numpy"
+                f"pairs need two GPUs, and this machine has {present}; a schedule can still run with executor=numpy"
             )
         self.streams, self.buffers = {}, {}
         source = kernel_source(ELEMENT_TYPES["float32"], "sum")

@@ -82,7 +82,7 @@ def protocol_for(
             if wanted:
                 raise InfeasibleError(
                     "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
-                    "take the protocol simple"
+                    "take protocol=simple"
                 )
             return "simple"
     return protocol
