@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from blinksim.answers.sweeps.sweep import sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis
     from blinksim.answers.synthesize import synthesize as synthesize
-    from blinksim.answers.verify import verify as verify
     from blinksim.answers.verify_file import verify_file as verify_file
+    from blinksim.answers.verify_schedule import verify as verify
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
@@ -106,7 +106,7 @@ else:
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
         "this_machine": "blinksim.machines",
-        "verify": "blinksim.answers.verify",
+        "verify": "blinksim.answers.verify_schedule",
         "verify_file": "blinksim.answers.verify_file",
         "write": "blinksim.exports",
         "write_schedule": "blinksim.formats.schedule_json",
