@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from source_tree import excused
 
 import blinksim as bs
+
+# The names whose docstrings have no example yet: an entry that is no longer needed fails the test.
+WITHOUT_EXAMPLE = (
+    "BlinksimError",
+    "Collective",
+    "Contest",
+    "Device",
+    "Link",
+    "Projection",
+    "Topology",
+    "advise",
+    "bound",
+    "calibrate",
+    "compare",
+    "contest",
+    "diagnose",
+    "execute",
+    "load",
+    "place",
+    "plot",
+    "project",
+    "read_schedule",
+    "read_series",
+    "simulate",
+    "sweep",
+    "synthesize",
+    "verify",
+    "write",
+    "write_schedule",
+)
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.parametrize("name", bs.__all__)
@@ -92,3 +126,58 @@ def test_write_reads_back(tmp_path: Path) -> None:
             bs.write(thing, tmp_path / name)  # type: ignore[arg-type]
     with pytest.raises(bs.BlinksimError, match="force=True"):
         bs.write(topology, tmp_path / "m.yaml")
+
+
+def examples(name: str, thing: object) -> list[doctest.DocTest]:
+    """The docstrings with examples of `thing`: its own, those of a class's methods, those of a module's functions."""
+    functions = [getattr(thing, part) for part in thing.__all__] if isinstance(thing, ModuleType) else []
+    public = [thing, *filter(callable, functions)]
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [test for each in public for test in finder.find(each, name, module=False, globs={"bs": bs})]
+    return [test for test in found if test.examples]
+
+
+def failures(tests: list[doctest.DocTest]) -> str:
+    """What the examples print that they do not say, each docstring with names of its own; empty if there is nothing."""
+    report: list[str] = []
+    for test in tests:
+        doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
+    return "".join(report)
+
+
+def test_every_name_has_an_example() -> None:
+    missing = {name for name in bs.__all__ if not examples(name, getattr(bs, name))}
+    assert excused(missing, WITHOUT_EXAMPLE) == []
+
+
+@pytest.mark.parametrize("name", sorted(set(bs.__all__) - set(WITHOUT_EXAMPLE)))
+def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # examples may write files
+    assert failures(examples(name, getattr(bs, name))) == ""
+
+
+def test_examples_are_found_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Right:
+        def half(self) -> None:
+            """Writes a file, and knows `bs`.
+
+            >>> import pathlib
+            >>> _ = pathlib.Path("half").write_text("1")
+            >>> bs.Collective("broadcast")
+            Collective(...broadcast...)
+            """
+
+    def wrong() -> None:
+        """
+        >>> 1 + 1
+        3
+        """
+
+    def none() -> None:
+        """No example."""
+
+    monkeypatch.chdir(tmp_path)
+    assert examples("none", none) == []
+    assert failures(examples("Right", Right)) == ""
+    assert (tmp_path / "half").exists()
+    assert "Expected" in failures(examples("wrong", wrong))

@@ -1,4 +1,4 @@
-"""The shape of the source: the direction of imports, who may import what, the size of modules, clean tracked files.
+"""The shape of the source: the direction of imports, circles, names and sizes of modules, folders, clean tracked files.
 
 The imports are read from the syntax trees, also inside functions and as dotted strings (lazy registries), so that a
 module that nobody imports in a test is checked too.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 
+import networkx as nx
 import pytest
+from source_tree import ROOT, excused, imports, modules, part_of, repository_files, syntax, write_package
 
-ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A part imports parts of earlier rows and itself; parts that share a row do not know each other,
 # except in the first row, which is the common ground.
 ROWS = (
@@ -44,65 +45,20 @@ RANK = {part: rank for rank, row in enumerate(ROWS) for part in row}
 # The top-level names of the packages whose distribution is called otherwise.
 IMPORT_NAMES = {"pyyaml": "yaml", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
 MAX_LINES = 400
+MAX_FILES = 12
+# One file per algorithm, and one per command.
+FULL_FOLDERS = ("blinksim/algorithms", "blinksim/cli")
+# The imports that close a circle, with the reason why each stays. Without them there is none.
+CIRCLES = {
+    "blinksim.topology.graph -> blinksim.topology.cluster": "methods of Topology load their functions when called",
+    "blinksim.topology.graph -> blinksim.topology.connectivity": "methods of Topology load their functions when called",
+    "blinksim.topology.graph -> blinksim.topology.convert": "methods of Topology load their functions when called",
+    "blinksim.topology.graph -> blinksim.topology.edits": "methods of Topology load their functions when called",
+    "blinksim.topology.graph -> blinksim.topology.rules": "methods of Topology load their functions when called",
+}
+# Module names that stand in two rooms, with the reason.
+TWICE = {"pairs": "pairs of ranks in alltoall bounds, pairs of GPUs that are measured"}
 MAX_BYTES = 2**20
-DOTTED = re.compile(r"blinksim(\.[A-Za-z_]\w*)+(:\w+)?")
-
-
-def module_name(path: Path, root: Path) -> str:
-    """``blinksim.topology.graph`` for ``root/blinksim/topology/graph.py``."""
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules(root: Path) -> dict[str, Path]:
-    return {module_name(path, root): path for path in sorted((root / "blinksim").rglob("*.py"))}
-
-
-def _is_type_checking(test: ast.expr) -> bool:
-    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
-        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
-    )
-
-
-def _walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node except what only type checkers see."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and _is_type_checking(child.test):
-            for other in child.orelse:
-                yield other
-                yield from _walk(other)
-            continue
-        yield child
-        yield from _walk(child)
-
-
-def imports(name: str, path: Path, known: frozenset[str]) -> set[tuple[int, str]]:
-    """(line, imported module) of one module; a name imported from a package counts as the submodule if it is one."""
-    found: set[tuple[int, str]] = set()
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in _walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-        if isinstance(node, ast.Import):
-            found |= {(node.lineno, alias.name) for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
-            for alias in node.names:
-                submodule = f"{base}.{alias.name}"
-                found.add((node.lineno, submodule if submodule in known else base))
-                if base == "blinksim" and submodule not in known:
-                    found.add((node.lineno, "blinksim.__init__"))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
-            target = node.value.partition(":")[0]
-            if target in known or target.rpartition(".")[0] in known - {"blinksim"}:
-                found.add((node.lineno, target))
-    return found
-
-
-def part_of(module: str) -> str:
-    """The row entry that a module of blinksim belongs to; ``""`` for the package itself."""
-    return module.split(".")[1] if "." in module else ""
 
 
 def wrong_imports(root: Path) -> list[str]:
@@ -136,24 +92,41 @@ def wrong_imports(root: Path) -> list[str]:
     return complaints
 
 
-def repository_files() -> list[Path]:
-    """What git tracks, and what it would: not ignored. In an unpacked archive: every file outside hidden folders."""
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode == 0:
-        files = [ROOT / name for name in listed.stdout.split("\0") if name]
-    else:
-        files = [path for path in ROOT.rglob("*") if not any(p.startswith(".") for p in path.relative_to(ROOT).parts)]
-    return [path for path in files if path.is_file()]
+def circles(root: Path, allowed: Collection[str]) -> set[str]:
+    """The imports between modules that are part of a circle: those of `allowed`, and those of circles without them."""
+    known = modules(root)
+    edges = {
+        (name, target)
+        for name, path in known.items()
+        if part_of(name)
+        for _, target in imports(name, path, frozenset(known))
+        if target in known and target != name
+    }
+    excepted = {edge for edge in edges if " -> ".join(edge) in allowed}
+    return {" -> ".join(edge) for edge in _circular(edges - excepted) | _circular(edges) & excepted}
 
 
-def write_package(root: Path, sources: dict[str, str]) -> None:
-    for name, text in sources.items():
-        path = root / "blinksim" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    for folder in {path.parent for path in (root / "blinksim").rglob("*.py")} | {root / "blinksim"}:
-        (folder / "__init__.py").touch()
+def _circular(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    graph = nx.DiGraph(edges)
+    room = {node: number for number, nodes in enumerate(nx.strongly_connected_components(graph)) for node in nodes}
+    return {(source, target) for source, target in edges if room[source] == room[target]}
+
+
+def names_in_two_rooms(root: Path) -> dict[str, list[str]]:
+    """Module names of two folders or more; cli and plots are left out, they mirror what they show."""
+    rooms = defaultdict(list)
+    for name, path in modules(root).items():
+        if path.name != "__init__.py" and part_of(name) not in ("cli", "plots"):
+            rooms[path.stem].append(path.relative_to(root).as_posix())
+    return {stem: paths for stem, paths in rooms.items() if len(paths) > 1}
+
+
+def full_folders(root: Path) -> dict[str, int]:
+    """Folders with more than `MAX_FILES` modules beside their ``__init__.py``."""
+    files: dict[str, int] = defaultdict(int)
+    for path in modules(root).values():
+        files[path.parent.relative_to(root).as_posix()] += path.name != "__init__.py"
+    return {folder: count for folder, count in files.items() if count > MAX_FILES}
 
 
 def test_imports_follow_the_direction() -> None:
@@ -209,6 +182,65 @@ def test_right_imports_are_left_alone(tmp_path: Path) -> None:
     assert wrong_imports(tmp_path) == []
 
 
+def test_no_imports_go_round_in_circles() -> None:
+    assert excused(circles(ROOT, CIRCLES), CIRCLES) == []
+
+
+@pytest.mark.parametrize(
+    ("back", "found"),
+    [
+        ("from blinksim.topology import graph", True),
+        ("def f():\n    from .graph import Link", True),
+        ("TABLE = {'f': 'blinksim.topology.graph:Link'}", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .graph import Link", False),
+        ("from blinksim.units import parse_rate", False),
+    ],
+)
+def test_a_circle_is_found(tmp_path: Path, back: str, found: bool) -> None:
+    first, second, last = ("blinksim.topology." + name for name in ("graph", "edits", "rules"))
+    sources = {"units.py": "", "topology/graph.py": "def f():\n    from . import edits", "topology/rules.py": back}
+    write_package(tmp_path, sources | {"topology/edits.py": "from blinksim.topology.rules import check"})
+    circle = {f"{first} -> {second}", f"{second} -> {last}", f"{last} -> {first}"}
+    assert circles(tmp_path, ()) == (circle if found else set())
+    # The import that is allowed is the only one that is left, and is asked for no more when the circle is gone.
+    allowed = [f"{first} -> {second}"]
+    assert circles(tmp_path, allowed) == (set(allowed) if found else set())
+
+
+def test_a_module_name_says_which_module() -> None:
+    assert excused(names_in_two_rooms(ROOT), TWICE) == []
+
+
+def test_a_module_name_in_two_rooms_is_found(tmp_path: Path) -> None:
+    sources = dict.fromkeys(("units.py", "cli/place.py", "plots/place.py", "answers/place.py", "bounds/units.py"), "")
+    write_package(tmp_path, sources)
+    assert names_in_two_rooms(tmp_path) == {"units": ["blinksim/bounds/units.py", "blinksim/units.py"]}
+
+
+def test_a_folder_can_be_taken_in_at_a_glance() -> None:
+    assert excused(full_folders(ROOT), FULL_FOLDERS) == []
+
+
+def test_a_full_folder_is_found(tmp_path: Path) -> None:
+    sources = {f"bounds/m{number}.py": "" for number in range(MAX_FILES)}
+    write_package(tmp_path, sources | {"bounds/more/one.py": ""})
+    assert full_folders(tmp_path) == {}
+    write_package(tmp_path, {"bounds/one.py": ""})
+    assert full_folders(tmp_path) == {"blinksim/bounds": MAX_FILES + 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "complaints"),
+    [
+        (["old"], []),
+        (["old", "new"], ["new: not allowed"]),
+        ([], ["old: allowed, but no longer there: take it off the list"]),
+    ],
+)
+def test_an_exception_lasts_as_long_as_it_is_needed(found: list[str], complaints: list[str]) -> None:
+    assert excused(found, {"old": "a reason"}) == complaints
+
+
 def test_the_certificate_needs_no_solver_and_no_arrays() -> None:
     known = modules(ROOT)
     name = "blinksim.bounds.certificates.certificate"
@@ -239,7 +271,7 @@ def test_modules_are_one_idea_long() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [name for name, path in modules(ROOT).items() if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [name for name, path in modules(ROOT).items() if not ast.get_docstring(syntax(path))]
     assert silent == []
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import mutations, topologies, yaml_texts
 
 from blinksim import data_files
 from blinksim.errors import BlinksimError, FileError, InputError
@@ -19,7 +20,6 @@ from blinksim.formats import machine_yaml
 from blinksim.formats.link_table import LinkClass
 from blinksim.topology.cluster import SHAPES, Fabric
 from blinksim.topology.graph import Device, Link, Topology
-from tests.strategies import mutations, topologies, yaml_texts
 
 GB = 10**9
 BOX = """\

@@ -1,0 +1,260 @@
+"""Rules for functions and texts: few parameters, few branches, typed commands, no command-line options in the library.
+
+What does not keep a rule stands in a list here. An entry that is no longer needed fails its test, so lists only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from source_tree import ROOT, excused, modules, part_of, repository_files, syntax, write_package
+
+MAX_PARAMETERS = 8
+MAX_COMPLEXITY = 12  # pyproject.toml: [tool.ruff.lint.mccabe]
+
+MANY_PARAMETERS = {
+    "blinksim/algorithms/few_steps.py: _add": "the state of one search, passed between its functions",
+    "blinksim/algorithms/few_steps.py: _phase": "the state of one search, passed between its functions",
+    "blinksim/answers/sweeps/sweep.py: sweep": "one keyword for each option of the command",
+    "blinksim/execution/executors/gpu_run.py: run_on_gpus": "one keyword for each option of a run",
+    "blinksim/execution/run.py: execute": "one keyword for each option of the command",
+    "blinksim/schedule/contents.py: _follow": "the arrays of the interpreter, one by one",
+    "blinksim/simulation/engines/choice.py: outcome": "one parameter for each option of a simulation",
+    "blinksim/simulation/simulator.py: simulate": "one keyword for each option of the command",
+    "tests/execution/test_execute_program.py: test_results_do_not_depend_on_cutting_merging_or_order": "drawn values",
+    "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
+}
+COMPLEX = {
+    "benchmarks/bench_simulate.py: main": "a list of cases, one after the other",
+    "blinksim/algorithms/building/path_plan.py: add_paths": "one loop over paths with the cases of a relay",
+    "blinksim/answers/models.py: across_models": "one branch for each kind of model",
+    "blinksim/bounds/certificates/lengths.py: arborescence": "Edmonds' algorithm, contraction and expansion together",
+    "blinksim/cli/compare.py: _across": "one branch for each kind of answer",
+    "blinksim/cli/sweep.py: command": "one branch for each option",
+    "blinksim/execution/layout.py: lay_out": "one branch for each collective",
+    "blinksim/execution/run.py: execute": "one branch for each option",
+    "blinksim/formats/msccl/moves.py: moves": "one branch for each kind of send",
+    "blinksim/formats/msccl/mscclpp_check.py: run": "an interpreter: one branch for each operation",
+    "blinksim/nccl/files/graph_rules.py: _channel_accidents": "one branch for each thing that NCCL trips over",
+    "blinksim/nccl/files/nccl_xml.py: inside": "NCCL's own parser, state by state",
+    "blinksim/nccl/search/channels.py: _visit": "NCCL's own search, kept in NCCL's order",
+    "blinksim/packing/columns/fewest_trees.py: search": "one model for the solver, constraint by constraint",
+    "blinksim/packing/columns/steiner.py: _dreyfus_wagner": "the two loops of one dynamic program",
+    "blinksim/packing/exact/splitting.py: _split": "the inner loop of the packing, written for speed",
+    "blinksim/packing/hosts/alike_hosts.py: read_hosts": "one branch for each reason why hosts differ",
+    "blinksim/simulation/engines/events.py: fifo": "the inner loop of the simulator, written for speed",
+    "blinksim/simulation/engines/rounds.py: in_rounds": "the inner loop of the simulator, written for speed",
+    "blinksim/simulation/engines/rounds.py: in_steps": "the inner loop of the simulator, written for speed",
+    "blinksim/topology/graph.py: __post_init__": "one branch for each mistake in a machine",
+    "tests/bounds/test_certificate.py: corruptions": "one branch for each kind of damage",
+    "validate/recipes/emulated.py: _wanted": "one branch for each case that is run",
+    "validate/recipes/emulated.py: run": "one branch for each case that is run",
+    "validate/recipes/nccl_sets.py: work": "one branch for each file that is tried",
+}
+# Commands whose signatures do not name their types yet.
+UNTYPED_COMMANDS = (
+    "blinksim/cli/advise.py",
+    "blinksim/cli/bound.py",
+    "blinksim/cli/calibrate.py",
+    "blinksim/cli/compare.py",
+    "blinksim/cli/diagnose.py",
+    "blinksim/cli/export.py",
+    "blinksim/cli/logs.py",
+    "blinksim/cli/nccl.py",
+    "blinksim/cli/options.py",
+    "blinksim/cli/output.py",
+    "blinksim/cli/place.py",
+    "blinksim/cli/project.py",
+    "blinksim/cli/run.py",
+    "blinksim/cli/simulate.py",
+    "blinksim/cli/sweep.py",
+    "blinksim/cli/synth.py",
+    "blinksim/cli/topo.py",
+    "blinksim/cli/verify.py",
+    "blinksim/cli/verify_runtime.py",
+)
+# Modules whose messages name options of the command line instead of Python's arguments.
+OPTIONS_IN_TEXT = (
+    "blinksim/algorithms/hierarchical.py",
+    "blinksim/answers/logs/log_members.py",
+    "blinksim/answers/project.py",
+    "blinksim/answers/sweeps/pool.py",
+    "blinksim/collective.py",
+    "blinksim/cost/aurora.py",
+    "blinksim/execution/emulation/pairs.py",
+    "blinksim/exports.py",
+    "blinksim/formats/chrome_trace.py",
+    "blinksim/formats/msccl/moves.py",
+    "blinksim/formats/msccl/msccl_xml.py",
+    "blinksim/formats/msccl/mscclpp_json.py",
+    "blinksim/nccl/export/graph_export.py",
+    "blinksim/nccl/export/graph_set.py",
+    "blinksim/nccl/export/lines.py",
+    "blinksim/nccl/export/node_lines.py",
+    "blinksim/nccl/files/topo_write.py",
+    "blinksim/nccl/logs/tests_log.py",
+    "blinksim/simulation/engines/choice.py",
+    "blinksim/simulation/simulator.py",
+    "blinksim/simulation/time_terms.py",
+    "blinksim/textio/text_files.py",
+    "blinksim/topology/cluster.py",
+    "blinksim/topology/connectivity.py",
+)
+OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def many_parameters(root: Path, files: list[Path]) -> set[str]:
+    """Functions with more than `MAX_PARAMETERS`; a method's own object does not count, nor do ``*args``."""
+    found = set()
+    for path in files:
+        for function in functions(syntax(path)):
+            given = function.args
+            names = [parameter.arg for parameter in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            if len(names) - (names[:1] in (["self"], ["cls"])) > MAX_PARAMETERS:
+                found.add(f"{path.relative_to(root).as_posix()}: {function.name}")
+    return found
+
+
+def complex_functions(root: Path, files: list[Path]) -> set[str]:
+    """Functions that ruff finds more complex than pyproject.toml allows."""
+    options = ["--config", str(ROOT / "pyproject.toml"), "--select", "C901", "--ignore-noqa", "--output-format", "json"]
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--exit-zero", *options, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    return {
+        f"{Path(found['filename']).relative_to(root.resolve()).as_posix()}: {found['message'].split('`')[1]}"
+        for found in json.loads(done.stdout)
+    }
+
+
+def untyped_commands(root: Path) -> set[str]:
+    """Modules of cli with `Any` in the type of a parameter or of what a function returns."""
+    return {
+        path.relative_to(root).as_posix()
+        for name, path in modules(root).items()
+        if part_of(name) == "cli"
+        for function in functions(syntax(path))
+        if any(_says_any(annotation) for annotation in _annotations(function))
+    }
+
+
+def _annotations(function: Function) -> Iterator[ast.expr]:
+    given = function.args
+    parameters = (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
+    yield from (parameter.annotation for parameter in parameters if parameter and parameter.annotation)
+    if function.returns:
+        yield function.returns
+
+
+def _says_any(annotation: ast.expr) -> bool:
+    return any(
+        (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
+        for node in ast.walk(annotation)
+    )
+
+
+def options_in_text(root: Path) -> set[str]:
+    """Modules outside cli with a command-line option in a text; docstrings are not texts that users meet."""
+    found = set()
+    for name, path in modules(root).items():
+        if part_of(name) in ("cli", "__main__"):
+            continue
+        tree = syntax(path)
+        docstrings = {id(node) for node in _docstrings(tree)}
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
+            if isinstance(text, str) and OPTION.search(text):
+                found.add(path.relative_to(root).as_posix())
+    return found
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Module(body=[ast.Expr(value=text), *_]) | ast.ClassDef(body=[ast.Expr(value=text), *_]):
+                yield text
+            case (
+                ast.FunctionDef(body=[ast.Expr(value=text), *_]) | ast.AsyncFunctionDef(body=[ast.Expr(value=text), *_])
+            ):
+                yield text
+
+
+def sources() -> list[Path]:
+    return [path for path in repository_files() if path.suffix == ".py"]
+
+
+def test_functions_have_few_parameters() -> None:
+    assert excused(many_parameters(ROOT, sources()), MANY_PARAMETERS) == []
+
+
+def test_many_parameters_are_found(tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(MAX_PARAMETERS)]
+    text = f"def few({', '.join(names)}, *rest, **others): ...\nclass C:\n    def few(self, {', '.join(names)}): ...\n"
+    path = tmp_path / "m.py"
+    path.write_text(text)
+    assert many_parameters(tmp_path, [path]) == set()
+    path.write_text(f"{text}    async def many(self, {', '.join(names[1:])}, *, a, b): ...\n")
+    assert many_parameters(tmp_path, [path]) == {"m.py: many"}
+
+
+def test_functions_have_few_branches() -> None:
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert configuration["tool"]["ruff"]["lint"]["mccabe"]["max-complexity"] == MAX_COMPLEXITY
+    assert excused(complex_functions(ROOT, sources()), COMPLEX) == []
+
+
+def test_many_branches_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    for branches, found in ((MAX_COMPLEXITY - 1, set()), (MAX_COMPLEXITY, {"m.py: f"})):
+        body = "".join(f"    if x == {number}:\n        x = 0\n" for number in range(branches))
+        path.write_text(f"def f(x):  # noqa: C901\n{body}    return x\n")
+        assert complex_functions(tmp_path, [path]) == found
+
+
+def test_commands_name_their_types() -> None:
+    assert excused(untyped_commands(ROOT), UNTYPED_COMMANDS) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f(**options: Any) -> None: ...", True),
+        ("def f() -> dict[str, typing.Any]: ...", True),
+        ("def f(x: int, *, y: list[Any] | None = None) -> None: ...", True),
+        ("def f(x: 'int', y: object) -> None:\n    z: Any = x", False),
+    ],
+)
+def test_an_untyped_command_is_found(tmp_path: Path, source: str, found: bool) -> None:
+    write_package(tmp_path, {"cli/x.py": source, "formats/x.py": "def f(x: Any) -> Any: ..."})
+    assert untyped_commands(tmp_path) == ({"blinksim/cli/x.py"} if found else set())
+
+
+def test_the_library_names_no_options_of_the_command_line() -> None:
+    assert excused(options_in_text(ROOT), OPTIONS_IN_TEXT) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("raise InputError('exists; add --force')", True),
+        ("raise InputError(f'{path} exists; add --force')", True),
+        ("HELP = {'root': 'leave --root out'}", True),
+        ("def f():\n    '''Like --force.'''\n    x = 0  # --force\n    return 'a -- b, gpu0--gpu1, -x, ---'", False),
+    ],
+)
+def test_an_option_in_a_text_is_found(tmp_path: Path, source: str, found: bool) -> None:
+    write_package(tmp_path, {"formats/x.py": source, "cli/x.py": "TEXT = 'add --force'"})
+    assert options_in_text(tmp_path) == ({"blinksim/formats/x.py"} if found else set())
