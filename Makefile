@@ -66,7 +66,7 @@ lint: $(STAMP)  ## ruff, and mypy --strict
 	@echo 'ruff check, ruff format --check'
 	@$(BIN)/python -m ruff check --quiet .
 	@$(BIN)/python -m ruff format --check --quiet .
-	@echo 'mypy --strict blinksim'
+	@echo 'mypy --strict'
 	@$(BIN)/python -m mypy --no-error-summary
 
 .PHONY: test

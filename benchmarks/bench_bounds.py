@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from blinksim.bounds import BoundResult, bound
 from blinksim.collective import Collective
@@ -87,19 +88,19 @@ def main() -> None:
         if gpus > options.gpus:
             continue
         machine = boxes(gpus)
-        times, answer = timed(lambda whole=machine: bound(whole, allgather), runs)
+        times, answer = timed(partial(bound, machine, allgather), runs)
         assert answer.rate == expected(gpus), answer.rate
         show(f"allgather, {gpus} A100, one sink per orbit", times, answer, aims[0])
         growth["one sink per orbit"][gpus] = statistics.median(times)
         every = replace(machine, generators=())
-        times, answer = timed(lambda whole=every: bound(whole, allgather), runs)
+        times, answer = timed(partial(bound, every, allgather), runs)
         assert answer.rate == expected(gpus), answer.rate
         show(f"allgather, {gpus} A100, every sink", times, answer, aims[1])
         growth["every sink"][gpus] = statistics.median(times)
         if gpus > 8:
             port = next(x for x in machine.links if x.src == "n0.nic3" and x.kind == "ib")
             slow = machine.degrade(f"{port.src}-{port.dst}", bandwidth="10GB/s")
-            times, answer = timed(lambda whole=slow: bound(whole, allgather), runs)
+            times, answer = timed(partial(bound, slow, allgather), runs)
             assert answer.rate == expected(gpus) * Fraction(185, 200), answer.rate
             show(f"allgather, {gpus} A100, one slow link", times, answer, aims[1])
             growth["one slow link"][gpus] = statistics.median(times)
@@ -112,7 +113,7 @@ def main() -> None:
         ("mi250", 2, allreduce),
     ):
         machine = load(name, nodes=nodes).select()
-        times, answer = timed(lambda whole=machine, what=collective: bound(whole, what), runs)
+        times, answer = timed(partial(bound, machine, collective), runs)
         show(f"{collective}, {nodes} x {name}", times, answer)
     if options.plot:
         draw(growth, options.plot)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from blinksim import machines
 from blinksim.algorithms.packed import build
@@ -92,7 +93,7 @@ def main() -> None:
         if not case.once:
             synthesize(topology, collective, case.templates)
         times, schedule = timed(
-            lambda t=topology, c=collective, case=case: synthesize(t, c, case.templates),  # type: ignore[misc]
+            partial(synthesize, topology, collective, case.templates),
             1 if case.once else runs,
         )
         print(
@@ -113,7 +114,7 @@ def losses() -> None:
         for a, b in cables:
             rest = machine.without(f"{a}-{b}")
             collective = Collective(name)
-            times.append(timed(lambda t=rest, c=collective: synthesize(t, c, True), 1)[0][0])  # type: ignore[misc]
+            times.append(timed(partial(synthesize, rest, collective, True), 1)[0][0])
         worst[name] = max(times)
     print(
         f"DGX-1V after the loss of any of {len(cables)} links, the slowest: "

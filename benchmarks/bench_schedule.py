@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from blinksim.collective import Collective
+from blinksim.machines import load
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
-from blinksim.topology.shapes import from_text
 
 
 def rail_forest(nodes: int, local: int, collective: str) -> Schedule:
     """A tree of height 2 for every GPU: along its rail to all nodes, then to the other GPUs of each node."""
-    topology = from_text(f"rails:{nodes}x{local}").select()
+    topology = load(f"rails:{nodes}x{local}").select()
     builder = Builder(topology, Collective(collective), "rail_forest", "forest")
     n, number = nodes * local, {link.key[:2]: position for position, link in enumerate(topology.links)}
     device = [topology.index[name] for name in topology.members]

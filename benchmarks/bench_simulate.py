@@ -38,7 +38,7 @@ GB = 10**9
 def ring(n: int) -> Schedule:
     links = tuple(Link(f"gpu{i}", f"gpu{(i + 1) % n}", "link", Fraction(25 * GB), latency=5e-7) for i in range(n))
     topology = Topology(f"ring{n}", tuple(Device(f"gpu{i}", "gpu") for i in range(n)), links)
-    return algorithm("ring").build(topology, Collective("allreduce"), rings=[list(range(n))])  # type: ignore[no-any-return]
+    return algorithm("ring").build(topology, Collective("allreduce"), rings=[list(range(n))])
 
 
 def uneven(n: int) -> Schedule:
@@ -67,7 +67,7 @@ def grid_forest(side: int) -> Schedule:
     n = side * side
     devices = tuple(Device(f"gpu{i}", "gpu") for i in range(n))
     number: dict[tuple[int, int], int] = {}
-    links = []
+    links: list[Link] = []
     for i in range(n):
         row, column = divmod(i, side)
         for k in range(side):

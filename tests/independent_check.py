@@ -180,12 +180,12 @@ def shared(topology: Topology, number: int) -> dict[str, Fraction]:
     return needs
 
 
-def rate(schedule: Schedule) -> Fraction | None:
-    """algbw in bytes/s that the loads allow."""
+def rate(schedule: Schedule) -> Fraction:
+    """algbw in bytes/s that the loads allow; some link must be loaded."""
     limits: dict[str, Fraction] = {}
     for number in range(len(schedule.topology.links)):
         limits |= shared(schedule.topology, number)
-    return min((limits[name] / load for name, load in loads(schedule).items() if load), default=None)
+    return min(limits[name] / load for name, load in loads(schedule).items() if load)
 
 
 # --- bounded queues -------------------------------------------------------------------------------------------------

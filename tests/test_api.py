@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,8 +75,9 @@ def test_what_is_listed_is_what_is_meant_to_be_used() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
+    misspelt = "projekt"  # in a variable, since a type checker may see it too
     with pytest.raises(AttributeError, match="no attribute 'projekt'"):
-        bs.projekt  # type: ignore[attr-defined]  # noqa: B018
+        getattr(bs, misspelt)
 
 
 def test_importing_costs_nothing() -> None:
@@ -87,7 +89,10 @@ def test_importing_costs_nothing() -> None:
 def test_results_show_themselves() -> None:
     topology = bs.load("dgx1-v100")
     shown = bs.project(topology, "allreduce", 2**28)
-    assert "85" in repr(shown) or "84" in repr(shown)
+    # The ring is optimal here: from its bound only the latencies of 14 steps are missing.
+    printed = re.search(r"([0-9.]+) GB/s", repr(shown))
+    assert printed is not None
+    assert 0.99 * 600 / 7 < float(printed[1]) < 600 / 7
     assert shown.to_frame()["time_s"].sum() == pytest.approx(shown.time_s)
     assert "<table" in shown._repr_html_()
     compared = bs.compare(topology, "allreduce", [2**10, 2**20])

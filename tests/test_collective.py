@@ -20,11 +20,11 @@ from blinksim.errors import InputError
         ("all-to-all", "alltoall"),
     ],
 )
-def test_the_usual_spellings_are_understood(text, name):
+def test_the_usual_spellings_are_understood(text: str, name: str) -> None:
     assert Collective.parse(text) == Collective(name)
 
 
-def test_unknown_names_get_the_nearest():
+def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown collective 'alreduce': did you mean 'allreduce'"):
         Collective.parse("alreduce")
     with pytest.raises(InputError, match="unknown collective 'AllReduce'"):
@@ -32,7 +32,7 @@ def test_unknown_names_get_the_nearest():
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_only_rooted_collectives_take_a_root(name):
+def test_only_rooted_collectives_take_a_root(name: str) -> None:
     assert Collective.parse(name).root == 0
     assert str(Collective.parse(name)) == (f"{name} from root 0" if name in ROOTED else name)
     if name in ROOTED:
@@ -49,7 +49,7 @@ def test_only_rooted_collectives_take_a_root(name):
         Collective.parse(name).check_ranks(1)
 
 
-def test_rooted_and_reducing_are_collectives():
+def test_rooted_and_reducing_are_collectives() -> None:
     assert set(COLLECTIVES) >= ROOTED | REDUCING
     assert [name for name in COLLECTIVES if Collective(name).reduces] == ["allreduce", "reducescatter", "reduce"]
     assert [name for name in COLLECTIVES if Collective(name).rooted] == ["broadcast", "reduce", "gather", "scatter"]
@@ -69,7 +69,7 @@ def test_rooted_and_reducing_are_collectives():
         ("reduce", Fraction(1), Fraction(1)),
     ],
 )
-def test_bus_bandwidth_factors(name, two, eight):
+def test_bus_bandwidth_factors(name: str, two: Fraction, eight: Fraction) -> None:
     assert busbw_factor(name, 2) == two
     assert busbw_factor(name, 8) == eight
     assert busbw_factor(name, 1) == (name in ("broadcast", "reduce"))

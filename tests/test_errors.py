@@ -8,7 +8,7 @@ from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputErro
 @pytest.mark.parametrize(
     ("kind", "code"), [(BlinksimError, 2), (InputError, 2), (InfeasibleError, 3), (MissingError, 4)]
 )
-def test_each_error_has_its_exit_status(kind, code):
+def test_each_error_has_its_exit_status(kind: type[BlinksimError], code: int) -> None:
     assert kind("x").exit_code == code
     assert isinstance(kind("x"), BlinksimError)
 
@@ -17,7 +17,7 @@ def test_each_error_has_its_exit_status(kind, code):
     ("place", "text"),
     [((), "m.yaml: bad"), ((3,), "m.yaml:3: bad"), ((3, 7), "m.yaml:3:7: bad"), ((None, None), "m.yaml: bad")],
 )
-def test_the_place_in_a_file_comes_first(place, text):
+def test_the_place_in_a_file_comes_first(place: tuple[int | None, ...], text: str) -> None:
     error = FileError("m.yaml", "bad", *place)
     assert str(error) == text
     assert error.exit_code == 2
@@ -34,7 +34,7 @@ def test_the_place_in_a_file_comes_first(place, text):
         ("zzz", [], "unknown thing 'zzz': there are none"),
     ],
 )
-def test_unknown_names_are_answered_with_known_ones(name, known, text):
+def test_unknown_names_are_answered_with_known_ones(name: str, known: list[str], text: str) -> None:
     error = unknown("thing", name, known)
     assert isinstance(error, InputError)
     assert str(error) == text

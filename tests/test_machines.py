@@ -132,7 +132,7 @@ def test_tiles_share_the_pcie_port_of_their_card() -> None:
 
 def holds(machine: Topology, x: Fraction) -> bool:
     """Whether every member can receive x bytes/s of every member's data at once (max-flow, Edmonds)."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     for link in machine.links:
         assert not graph.has_edge(link.src, link.dst)
         graph.add_edge(link.src, link.dst, capacity=int(link.bandwidth * x.denominator))

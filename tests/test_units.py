@@ -42,7 +42,7 @@ from blinksim.units import (
         ("1048576TiB", 2**60),
     ],
 )
-def test_sizes(text, size):
+def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
@@ -71,7 +71,7 @@ def test_sizes(text, size):
         ("1/3GB", "is not a size"),
     ],
 )
-def test_what_is_no_size_is_refused(text, words):
+def test_what_is_no_size_is_refused(text: str, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)) as refusal:
         parse_size(text)
     assert len(str(refusal.value)) < 250
@@ -89,7 +89,7 @@ def test_what_is_no_size_is_refused(text, words):
         ("3Mb/s", 375000),
     ],
 )
-def test_rates_are_exact(text, rate):
+def test_rates_are_exact(text: str, rate: Fraction | int) -> None:
     parsed = parse_rate(text)
     assert isinstance(parsed, Fraction)
     assert parsed == rate
@@ -108,7 +108,7 @@ def test_rates_are_exact(text, rate):
         ("fast", "is not a bandwidth"),
     ],
 )
-def test_what_is_no_rate_is_refused(text, words):
+def test_what_is_no_rate_is_refused(text: str, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         parse_rate(text)
 
@@ -116,12 +116,12 @@ def test_what_is_no_rate_is_refused(text, words):
 @pytest.mark.parametrize(
     ("text", "seconds"), [("1.9us", 1.9e-6), ("1.9µs", 1.9e-6), ("3ms", 3e-3), ("250ns", 2.5e-7), ("0s", 0)]
 )
-def test_times(text, seconds):
+def test_times(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["-1us", "3601s", "1e200s", "5", "us", "1h", "1 US"])
-def test_what_is_no_time_is_refused(text):
+def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_time(text)
 
@@ -130,7 +130,7 @@ def test_what_is_no_time_is_refused(text):
 @example("1e-999B")
 @example("٣GB")
 @example("1.GB/s")
-def test_any_text_gives_a_value_or_one_clear_line(text):
+def test_any_text_gives_a_value_or_one_clear_line(text: str) -> None:
     for parse in (parse_size, parse_rate, parse_time):
         try:
             value = parse(text)
@@ -141,7 +141,7 @@ def test_any_text_gives_a_value_or_one_clear_line(text):
 
 
 @given(st.integers(1, 2**60))
-def test_sizes_survive_printing_to_six_digits(size):
+def test_sizes_survive_printing_to_six_digits(size: int) -> None:
     text = format_size(size)
     number, unit = text.split()
     back = Fraction(number) * parse_size(f"1{unit}")
@@ -169,7 +169,7 @@ def test_sizes_survive_printing_to_six_digits(size):
         (3 * 10**12, "3 TB"),
     ],
 )
-def test_sizes_are_printed_in_the_unit_that_is_exact(size, text):
+def test_sizes_are_printed_in_the_unit_that_is_exact(size: float, text: str) -> None:
     assert format_size(size) == text
 
 
@@ -182,7 +182,7 @@ def test_sizes_are_printed_in_the_unit_that_is_exact(size, text):
         (123456 * 10**8, "12346 GB/s"),
     ],
 )
-def test_rates_are_printed_in_gigabytes(rate, text):
+def test_rates_are_printed_in_gigabytes(rate: Fraction | int, text: str) -> None:
     assert format_rate(Fraction(rate)) == format_rate(float(rate)) == text
 
 
@@ -200,16 +200,16 @@ def test_rates_are_printed_in_gigabytes(rate, text):
         (float("inf"), "inf"),
     ],
 )
-def test_times_are_printed_in_the_unit_that_suits(seconds, text):
+def test_times_are_printed_in_the_unit_that_suits(seconds: float, text: str) -> None:
     assert format_time(seconds) == text
 
 
 @given(st.floats(1e-9, 3000))
-def test_times_survive_printing_to_four_digits(seconds):
+def test_times_survive_printing_to_four_digits(seconds: float) -> None:
     assert parse_time(format_time(seconds).replace(" ", "")) == pytest.approx(seconds, rel=6e-4)
 
 
-def test_exact_rates_are_fractions_of_gigabytes():
+def test_exact_rates_are_fractions_of_gigabytes() -> None:
     assert exact_GBps(Fraction(240 * 10**9, 7)) == "240/7"
     assert exact_GBps(Fraction(25 * 10**9)) == "25"
 

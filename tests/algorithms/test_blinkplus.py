@@ -27,7 +27,6 @@ from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
-from blinksim.topology.shapes import from_text
 
 ALLREDUCE = Collective("allreduce")
 with (GOLDEN / "blinkplus_tenants.csv").open(encoding="utf-8", newline="") as _file:
@@ -155,7 +154,7 @@ def test_on_other_machines() -> None:
     assert schedule.chunks == 1
     assert {schedule.topology.devices[i].name for i in (*schedule.src, *schedule.dst)} == {"gpu0", "gpu1"}
     assert schedule.bound["gap_exact"] == "0"
-    torus = from_text("torus:3x3")
+    torus = load("torus:3x3")
     ends = torus.select(["gpu0", "gpu4"], relays=[f"gpu{i}" for i in range(9) if i not in (0, 4)], relays_reduce=True)
     schedule = blinkplus.build(ends, ALLREDUCE)
     assert verify(schedule).ok
@@ -182,7 +181,7 @@ def test_least_trees_against_all_sets_of_helpers(seed: int) -> None:
     best = None
     for size in range(len(helpers) + 1):
         for chosen in combinations(helpers, size):
-            graph = nx.DiGraph()
+            graph: nx.DiGraph[int] = nx.DiGraph()
             graph.add_nodes_from((*terminals, *chosen))
             inside = set(graph)
             graph.add_weighted_edges_from((a, b, c) for (a, b), c in price.items() if {a, b} <= inside and b != root)

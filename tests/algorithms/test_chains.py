@@ -50,7 +50,9 @@ def packed() -> list[tuple[str, str, int, Fraction, Fraction, int]]:
     return rows
 
 
-def test_sixteen_channels_reach_the_partition_bound_on_nearly_all_subsets(packed) -> None:
+def test_sixteen_channels_reach_the_partition_bound_on_nearly_all_subsets(
+    packed: list[tuple[str, str, int, Fraction, Fraction, int]],
+) -> None:
     reached, all_of_them = Counter[str](), Counter[str]()
     for machine, gpus, alike, lanes, best, channels in packed:
         assert channels <= 16
@@ -62,7 +64,7 @@ def test_sixteen_channels_reach_the_partition_bound_on_nearly_all_subsets(packed
     assert all_of_them == {"DGX-1P": 197, "DGX-1V": 197}
 
 
-def test_channels_of_known_subsets(packed) -> None:
+def test_channels_of_known_subsets(packed: list[tuple[str, str, int, Fraction, Fraction, int]]) -> None:
     channels = {(machine, gpus): count for machine, gpus, _, _, _, count in packed}
     assert channels["DGX-1P", "0-1-2-3-4-5-6-7"] == 16
     assert channels["DGX-1V", "0-1"] == channels["DGX-1V", "0-3"] == 1

@@ -58,14 +58,14 @@ def run_id(run: dict[str, Any]) -> str:
 def test_one_way_links_do_not_send_the_passes_round_in_circles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     one_way = np.array([[0, 3, 0], [0, 0, 2], [3, 2, 0]], dtype=np.float32)
     passes = []
-    once = bisection._pass
+    once = bisection.differences
 
     def counted(*given: Any) -> Any:
         passes.append(given)
-        assert len(passes) < 20, "the same halves come back for ever"
+        assert len(passes) < 20, "the same halves come back"
         return once(*given)
 
-    monkeypatch.setattr(bisection, "_pass", counted)
+    monkeypatch.setattr(bisection, "differences", counted)
     halves = bisection.bisect(one_way, range(3), Random(seed))
     assert halves[0] == [0], "links 1-2 weigh 4 together, the others 3"
 

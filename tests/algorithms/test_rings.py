@@ -18,7 +18,6 @@ from blinksim.machines import load
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.shapes import from_text
 
 ALLREDUCE = Collective("allreduce")
 
@@ -112,7 +111,7 @@ def test_pairs_of_rings_are_opposite() -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("dgx-a100", 12), ("hgx-h200", 18), ("p3.16xlarge", 6), ("full:5", 4)])
 def test_other_machines(name: str, expected: int) -> None:
-    topology = (from_text(name) if ":" in name else load(name)).select()
+    topology = load(name).select()
     assert count(topology, bidirectional=False) == expected
     for collective in ("allreduce", "allgather", "reducescatter"):
         schedule = rings.build(topology, Collective(collective))

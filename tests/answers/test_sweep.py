@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -171,14 +172,22 @@ def test_no_row_beats_its_bound() -> None:
 
 def test_the_simulated_time_is_the_simulators() -> None:
     found = sweep(RING4, "allreduce", [64 * MIB], algorithms=["ring"], model="simulate")
-    machine = bs.load(RING4)
-    assert found.rows[0]["time_s"] > 64 * MIB / float(bs.bound(machine, "allreduce").rate)
-    assert found.rows[0]["time_s"] == pytest.approx(bs.project(machine, "allreduce", 64 * MIB).time_s, rel=0.2)
+    # 2(n-1) steps of size/n bytes, half of them each way round (Patarasu and Yuan 2009); every step may cost its
+    # latency of 1 us, or hide it behind the pieces before it.
+    bandwidth = 6 * 16 * MIB / (2 * 25e9)
+    assert bandwidth < found.rows[0]["time_s"] <= bandwidth + 6 * 1e-6
 
 
 def test_what_nccl_would_choose_is_its_own_answer() -> None:
-    arguments = {"algorithms": ["nccl", "packed"], "base": Question(rates="nccl"), "bounds": True}
-    found = sweep("dgx1-v100", "allreduce", ["256MiB"], ["members=0-7;0,1,2,3,4,7"], **arguments)
+    found = sweep(
+        "dgx1-v100",
+        "allreduce",
+        ["256MiB"],
+        ["members=0-7;0,1,2,3,4,7"],
+        algorithms=["nccl", "packed"],
+        base=Question(rates="nccl"),
+        bounds=True,
+    )
     assert [row["model"] for row in found.rows] == ["nccl-tuner", "alpha-beta"] * 2
     whole = bs.load("dgx1-v100", rates="nccl")
     from blinksim.answers.nccl_choice import choice, predict_with
@@ -342,7 +351,7 @@ def test_the_command_answers_in_text_csv_and_json(capsys: pytest.CaptureFixture[
     assert text.splitlines()[0].startswith("allreduce on aurora: 41.93 to 55.85 GB/s algbw over 2 points")
     assert "next: blinksim sweep aurora allreduce --sizes 2GB --model aurora-projection --vary nodes=2,16 " in text
     assert run([*base, "--csv"]) == 0
-    frame = pd.read_csv(pd.io.common.StringIO(capsys.readouterr().out))
+    frame = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert list(frame["nodes"]) == [2, 16]
     assert run([*base, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -9,6 +9,7 @@ from itertools import product
 
 import networkx as nx
 import pytest
+from all_cuts import best_cut
 from golden_machines import GB, a100, dgx1v
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,44 +23,11 @@ from blinksim.topology.graph import Link, Topology
 ONE_WAY = ("allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter")
 
 
-def leaving(topology: Topology, side: set[str]) -> Fraction:
-    """Bytes/s out of a side, a bus (one pair here) counted once."""
-    return sum((x.bandwidth for x in topology.links if x.src in side and x.dst not in side), Fraction(0))
-
-
 def between(topology: Topology, part: dict[str, int]) -> Fraction:
     """Bytes/s between parts, both ways, a bus counted once."""
     crossing = [x for x in topology.links if part[x.src] != part[x.dst]]
     buses = {x.bus: x.bandwidth for x in crossing if x.bus}
     return sum((x.bandwidth for x in crossing if not x.bus), Fraction(0)) + sum(buses.values())
-
-
-def sides(topology: Topology) -> Iterator[set[str]]:
-    names = [device.name for device in topology.devices]
-    for mask in range(1, 2 ** len(names) - 1):
-        yield {name for bit, name in enumerate(names) if mask >> bit & 1}
-
-
-def best_cut(topology: Topology, collective: Collective) -> Fraction:
-    """The least algbw that any cut allows, by looking at all of them."""
-    ranks, root = set(topology.members), topology.members[collective.root]
-    count = len(ranks)
-    best = Fraction(10**30)
-    for side in sides(topology):
-        inside = len(ranks & side)
-        crossing = {
-            "allgather": Fraction(inside, count) if inside < count else Fraction(0),
-            "reducescatter": Fraction(count - inside, count) if inside else Fraction(0),
-            "broadcast": Fraction(root in side and inside < count),
-            "reduce": Fraction(root not in side and inside > 0),
-            "gather": Fraction(inside, count) if root not in side else Fraction(0),
-            "scatter": Fraction(count - inside, count) if root in side else Fraction(0),
-            "allreduce": Fraction(0 < inside < count),
-            "alltoall": Fraction(inside * (count - inside), count),
-        }[collective.name]
-        if crossing:
-            best = min(best, leaving(topology, side) / crossing)
-    return best
 
 
 def partitions(names: list[str]) -> Iterator[dict[str, int]]:
@@ -273,8 +241,8 @@ def packed(topology: Topology, name: str) -> float:
         choices = product(out, back) if name == "allreduce" else ((tree,) for tree in out)
         for trees in choices:
             uses: dict[int, int] = {}
-            for link in (link for tree in trees for link in tree):
-                uses[link] = uses.get(link, 0) + 1
+            for number in (number for tree in trees for number in tree):
+                uses[number] = uses.get(number, 0) + 1
             columns.append((root, uses))
     amounts = program.variables(len(columns))
     groups: dict[str, list[int]] = {}

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from blinksim import machines
 from blinksim.cli.main import run
 from blinksim.formats import machine_yaml
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def answer(capsys: pytest.CaptureFixture[str], line: list[str], status: int = 0) -> str:
@@ -107,8 +110,14 @@ def test_losses_and_gains(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(found["losses"]) == 6
     assert all(row["algbw_GBps"] >= found["algbw_GBps"] for row in found["gains"])
     rows = list(csv.DictReader(io.StringIO(answer(capsys, ["bound", "dgx1-v100", "allreduce", "--losses", "--csv"]))))
-    assert len(rows) == 16
-    assert "loses" in rows[0]["change"] or "lost" in rows[0]["change"]
+    # Nash-Williams and Tutte: 24 lanes of 25 GB/s, both ways, over 2 x 7, less those of the pair that is lost.
+    expected = {
+        f"{row['node_a']}-{row['node_b']} (nvlink) lost": Fraction(2 * 25 * (24 - int(row["kind"][-1])), 14)
+        for row in csv.DictReader((GOLDEN / "links_dgx1v.csv").read_text().splitlines())
+        if row["kind"].startswith("nvlink x")
+    }
+    assert {row["change"]: Fraction(row["rate_exact"]) for row in rows} == expected
+    assert [Fraction(row["rate_exact"]) for row in rows] == sorted(expected.values())
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ from strategies import mutations
 from blinksim.errors import FileError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import from_document, read_schedule, to_text, write_schedule
+from blinksim.machines import load
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import cut
 from blinksim.schedule.verify import verify
 from blinksim.textio import strict_json
-from blinksim.topology.shapes import from_text
 
 
 def assert_same(a: Schedule, b: Schedule) -> None:
@@ -81,7 +81,7 @@ def test_a_cluster_keeps_its_links_without_the_fabric_that_made_them(tmp_path: P
     from blinksim.algorithms.registry import algorithm
     from blinksim.collective import Collective
 
-    schedule = algorithm("hierarchical").build(from_text("rails:2x4").select(), Collective("allreduce"))
+    schedule = algorithm("hierarchical").build(load("rails:2x4").select(), Collective("allreduce"))
     write_schedule(schedule, tmp_path / "s.json")
     assert_same(schedule, read_schedule(tmp_path / "s.json"))
 
@@ -155,13 +155,24 @@ def test_every_key_is_needed_and_has_its_type(key: str) -> None:
             assert key in refusal(put(key, value=value))
 
 
+def without(*path: str | int) -> Callable[[dict[str, Any]], object]:
+    """The damage that removes what stands at `path`."""
+
+    def damage(found: Any) -> None:
+        for step in path[:-1]:
+            found = found[step]
+        del found[path[-1]]
+
+    return damage
+
+
 @pytest.mark.parametrize("part", ["devices", "links"])
 def test_every_key_of_the_machine_is_needed(part: str) -> None:
     optional = {"capacity_Bps", "attributes", "bus"}
     for key in document()["machine"]:
-        assert f"machine: the key {key!r} is missing" in refusal(lambda d, k=key: d["machine"].pop(k))
+        assert f"machine: the key {key!r} is missing" in refusal(without("machine", key))
     for key in set(document()["machine"][part][0]) - optional:
-        found = refusal(lambda d, k=key: d["machine"][part][0].pop(k))
+        found = refusal(without("machine", part, 0, key))
         assert f"machine.{part}[0]: the key {key!r} is missing" in found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import random
-import time
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
@@ -156,16 +155,6 @@ def test_two_hgx_exchange_ports_between_channels() -> None:
     assert (found.tree.nchannels, found.tree.bw_intra, PATTERNS[found.tree.pattern]) == (8, 48 * 10**9, "tree")
 
 
-def test_the_search_is_quick() -> None:
-    """Generous to a busy machine: an eighth of a second, measured as time of this process."""
-    started = time.process_time()
-    predict(DGX1, ["gpu1", "gpu4", "gpu5", "gpu6", "gpu7"])
-    assert time.process_time() - started < 0.125
-    started = time.process_time()
-    predict(machines.load("hgx-h200", rates="nccl"))
-    assert time.process_time() - started < 0.5
-
-
 # --- machines that nobody asked NCCL about --------------------------------------------------------------------------
 
 
@@ -179,7 +168,7 @@ def random_machine(seed: int) -> Topology:
     devices = [Device(f"cpu{i}", "cpu", attributes={"arch": "x86_64", "vendor": cpu[0]}) for i in range(sockets)]
     devices += [Device(f"pcie{i}", "pcie") for i in range(switches)]
     devices += [Device(f"gpu{i}", "gpu", attributes={"sm": sm}) for i in range(count)]
-    links = []
+    links: list[Link] = []
 
     def join(a: str, b: str, kind: str, rate: Fraction, lanes: int = 1) -> None:
         links.extend(Link(x, y, kind, rate, lanes) for x, y in ((a, b), (b, a)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -59,8 +59,14 @@ def test_eight_h200_in_a_virtual_machine(rates: str, expected: float) -> None:
     # link_width="0" stands for 16 lanes of generation 5.
     assert rate(h200, "gpu0", "cpu0", "pcie") == (64 if rates == "nominal" else 48)
     assert h200.collective_links == ("nvlink",)
-    gpu = h200.device("gpu5").attributes
-    assert (gpu["busid"], gpu["sm"], gpu["rank"], gpu["gdr"], gpu["device"]) == ("0000:00:0b.0", 90, 5, "1", "0x2335")
+    gpu5 = h200.device("gpu5").attributes
+    assert (gpu5["busid"], gpu5["sm"], gpu5["rank"], gpu5["gdr"], gpu5["device"]) == (
+        "0000:00:0b.0",
+        90,
+        5,
+        "1",
+        "0x2335",
+    )
     net = h200.device("net0").attributes
     assert (net["name"], net["speed"], net["guid"], net["port"], net["maxconn"]) == (
         "eth0",
@@ -149,16 +155,16 @@ def test_bandwidths_are_those_nccl_finds_on_its_paths(name: str) -> None:
     assert float(most / GB) == pytest.approx(system["total_bw"], rel=1e-6)
 
 
-def narrowest(topology: Topology, kinds: tuple[str, ...]):
+def narrowest(topology: Topology, kinds: tuple[str, ...]) -> Callable[[str, str], float]:
     """GB/s of the narrowest link on the path with the fewest links, the widest of those."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
         if link.kind in kinds:
             graph.add_edge(link.src, link.dst, rate=float(link.bandwidth / GB))
 
     def of(src: str, dst: str) -> float:
         ways = nx.all_shortest_paths(graph, src, dst)
-        return max(min(graph.edges[edge]["rate"] for edge in nx.utils.pairwise(way)) for way in ways)
+        return max(float(min(graph.edges[edge]["rate"] for edge in nx.utils.pairwise(way))) for way in ways)
 
     return of
 

@@ -15,11 +15,11 @@ from blinksim.packing.columns.equal_shares import equal_shares, most_whole
 from blinksim.packing.columns.steiner import cheapest_tree
 
 
-def network(seed: int) -> nx.DiGraph:
+def network(seed: int) -> nx.DiGraph[int]:
     """A random network from 0 to its last vertex with small whole capacities; arcs are numbered."""
     draw = random.Random(seed)
     count = draw.randint(4, 6)
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(count))
     for a in range(count):
         for b in range(count):
@@ -28,14 +28,14 @@ def network(seed: int) -> nx.DiGraph:
     return graph
 
 
-def paths(graph: nx.DiGraph) -> list[Column]:
+def paths(graph: nx.DiGraph[int]) -> list[Column]:
     return [
         Column(tuple(pairwise(path)), tuple((graph.edges[arc]["number"], 1) for arc in pairwise(path)), len(path))
         for path in nx.all_simple_paths(graph, 0, len(graph) - 1)
     ]
 
 
-def capacities(graph: nx.DiGraph) -> list[int]:
+def capacities(graph: nx.DiGraph[int]) -> list[int]:
     return [data["capacity"] for _, _, data in graph.edges(data=True)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -119,16 +120,24 @@ def test_splitting_keeps_what_members_can_receive(machine: tuple[int, list[int],
     assert all(not row for vertex, row in enumerate(graph.out) if vertex not in members)
     assert all(head in members for row in graph.out for head in row)
     need = sum(graph.roots.values())
-    network = nx.DiGraph()
+    network: nx.DiGraph[int | str] = nx.DiGraph()
     network.add_weighted_edges_from(((a, b, c) for a, row in enumerate(graph.out) for b, c in row.items()), "capacity")
     network.add_weighted_edges_from((("source", root, trees) for root, trees in graph.roots.items()), "capacity")
     for member in members:
         assert nx.maximum_flow_value(network, "source", member) >= need
     # What was split off accounts for every change of capacity.
-    pieces = Routes(*(list(x) for x in zip(*((a, b, int(c * scale)) for a, b, c in edges), strict=True)), log)
-    for a, row in enumerate(graph.out):
-        for b, c in row.items():
-            assert sum(amount for _, amount in pieces._pieces[a, b]) >= c
+    tails, heads, _ = (list(column) for column in zip(*edges, strict=True))
+    pieces = Routes(tails, heads, [int(c * scale) for _, _, c in edges], log)
+    wanted = {(a, b): c for a, row in enumerate(graph.out) for b, c in row.items() if c}
+    carried, load = Counter[tuple[int, int]](), Counter[int]()
+    for routed in pieces.route(Tree(a, c, ((a, b),)) for (a, b), c in wanted.items()):
+        ((a, b, path),) = routed.edges
+        assert (tails[path[0]], heads[path[-1]]) == (a, b)
+        assert all(heads[one] == tails[other] for one, other in pairwise(path))
+        carried[a, b] += routed.amount
+        load.update(dict.fromkeys(path, routed.amount))
+    assert carried == wanted
+    assert all(load[arc] <= int(c * scale) for arc, (_, _, c) in enumerate(edges))
 
 
 def drawn(seed: int) -> tuple[int, Edges]:

@@ -10,10 +10,10 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from blinksim.machines import load
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import cut
 from blinksim.schedule.verify import verify
-from blinksim.topology.shapes import from_text
 
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")
@@ -22,7 +22,7 @@ SMALL = ("full:4", "rails:2x4")
 def schedules(name: str, collective: str) -> Iterator[Schedule]:
     algorithm = REGISTRY[name]
     for machine in SMALL if algorithm.solver else MACHINES:
-        topology = from_text(machine).select()
+        topology = load(machine).select()
         for root in {0, topology.ranks - 1} if Collective(collective).rooted else {0}:
             try:
                 yield algorithm.build(topology, Collective(collective, root))

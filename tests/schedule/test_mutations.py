@@ -14,11 +14,11 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
+from blinksim.machines import load
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.schedule.waits import deadlock
 from blinksim.topology.routes import Router
-from blinksim.topology.shapes import from_text
 
 COLUMNS = ("chunk", "src", "dst", "op", "step", "route", "channel")
 # Refused though this run of numbers came out right: what is read is the neutral element or depends on timing, or a
@@ -88,7 +88,7 @@ def mutants(schedule: Schedule, numbers: random.Random) -> Iterator[tuple[str, S
 
 def originals() -> Iterator[Schedule]:
     for machine in ("full:4", "rails:2x2"):
-        topology = from_text(machine).select()
+        topology = load(machine).select()
         for algorithm in REGISTRY.values():
             for collective in algorithm.collectives:
                 if algorithm.solver:
@@ -99,9 +99,13 @@ def originals() -> Iterator[Schedule]:
                     continue
 
 
+# (mutation, mutant, refused, really wrong, reasons)
+Verdicts = list[tuple[str, Schedule, bool, bool, tuple[str, ...]]]
+
+
 @pytest.fixture(scope="module")
-def verdicts() -> list[tuple[str, Schedule, bool, bool, tuple[str, ...]]]:
-    """(mutation, mutant, refused, really wrong, reasons) for some mutants of every algorithm and collective."""
+def verdicts() -> Verdicts:
+    """Those of some mutants of every algorithm and collective."""
     numbers = random.Random(1)
     result = []
     for schedule in originals():
@@ -111,13 +115,13 @@ def verdicts() -> list[tuple[str, Schedule, bool, bool, tuple[str, ...]]]:
     return result
 
 
-def test_what_breaks_the_promise_is_refused_and_what_is_accepted_keeps_it(verdicts) -> None:
+def test_what_breaks_the_promise_is_refused_and_what_is_accepted_keeps_it(verdicts: Verdicts) -> None:
     accepted = [(name, mutant) for name, mutant, refused, wrong, _ in verdicts if wrong and not refused]
     assert accepted == []
     assert sum(wrong for *_, wrong, _ in verdicts) > 1000
 
 
-def test_every_kind_of_damage_is_met(verdicts) -> None:
+def test_every_kind_of_damage_is_met(verdicts: Verdicts) -> None:
     refused = Counter(name for name, _, no, _, _ in verdicts if no)
     assert set(refused) >= {name for name, *_ in verdicts} - {"other channel"}
     assert all(no for name, _, no, _, _ in verdicts if name == "drop"), "no send of these algorithms is superfluous"
@@ -125,7 +129,7 @@ def test_every_kind_of_damage_is_met(verdicts) -> None:
     assert any(not no for name, _, no, _, _ in verdicts if name in ("reorder", "swap", "duplicate"))
 
 
-def test_what_is_refused_beyond_wrong_numbers_is_a_matter_of_timing(verdicts) -> None:
+def test_what_is_refused_beyond_wrong_numbers_is_a_matter_of_timing(verdicts: Verdicts) -> None:
     odd = [
         (name, reasons)
         for name, _, refused, wrong, reasons in verdicts
@@ -134,7 +138,7 @@ def test_what_is_refused_beyond_wrong_numbers_is_a_matter_of_timing(verdicts) ->
     assert odd == []
 
 
-def test_a_reason_names_the_chunk_and_the_send_or_rank(verdicts) -> None:
+def test_a_reason_names_the_chunk_and_the_send_or_rank(verdicts: Verdicts) -> None:
     for name, _, refused, _, reasons in verdicts:
         if refused and name in ("other share", "other origin", "other target"):
             assert any("rank" in reason or "shares" in reason for reason in reasons), reasons
@@ -143,7 +147,7 @@ def test_a_reason_names_the_chunk_and_the_send_or_rank(verdicts) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_deadlocks_are_those_that_playing_the_queues_shows(verdicts, slots: int) -> None:
+def test_deadlocks_are_those_that_playing_the_queues_shows(verdicts: Verdicts, slots: int) -> None:
     small = [mutant for _, mutant, *_ in verdicts if mutant.sends <= 24][:250]
     assert len(small) == 250
     for mutant in small:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
@@ -78,7 +79,7 @@ def test_pieces_that_do_not_fit(pieces: int, says: str) -> None:
 def room_step_by_step(schedule: Schedule) -> dict[str, Fraction]:
     """The most that each device holds beside its rank's buffers, by keeping books in every step."""
     n, root = schedule.topology.ranks, schedule.collective.root
-    ends = {
+    ends: Callable[[int], set[int]] = {
         **dict.fromkeys(("allreduce", "broadcast", "allgather"), lambda c: set(range(n))),
         **dict.fromkeys(("reduce", "gather"), lambda c: {root}),
         **dict.fromkeys(("reducescatter", "scatter", "alltoall"), lambda c: {int(schedule.target[c])}),

@@ -8,13 +8,14 @@ from fractions import Fraction
 import pytest
 from small_schedules import GB, full, helped, ring_allreduce, star_broadcast, through_the_helper
 
+from blinksim.machines import load
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.rebase import rebase
 from blinksim.schedule.verify import verify
-from blinksim.topology.shapes import from_text
+from blinksim.topology.graph import Topology
 
 
-def moved(schedule: Schedule, topology) -> Schedule:
+def moved(schedule: Schedule, topology: Topology) -> Schedule:
     result = rebase(schedule, topology)
     assert isinstance(result, Schedule), result
     return result
@@ -90,6 +91,6 @@ def test_a_bound_stays_only_where_the_machine_lost(edit: str, bound: bool, rate:
 
 
 def test_a_machine_that_is_nothing_alike() -> None:
-    found = rebase(ring_allreduce(4), from_text("rails:2x2"))
+    found = rebase(ring_allreduce(4), load("rails:2x2"))
     assert isinstance(found, tuple)
     assert found[0].startswith("gpu0 (rank 0) is not part of rails:2x2; 12 sends need it")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import independent_check
 import numpy as np
@@ -31,7 +33,7 @@ from blinksim.schedule.waits import deadlock
 from blinksim.topology.graph import Device, Link, Topology
 
 
-def reasons(schedule: Schedule, **options) -> str:
+def reasons(schedule: Schedule, **options: Any) -> str:
     verdict = verify(schedule, **options)
     assert verdict.ok == (not verdict.reasons)
     return "\n".join(verdict.reasons)
@@ -305,7 +307,7 @@ def test_deadlocks_of_random_exchanges(schedule: Schedule) -> None:
 # --- in place -----------------------------------------------------------------------------------------------------
 
 
-def alltoall(n: int, pieces: int, when) -> Schedule:
+def alltoall(n: int, pieces: int, when: Callable[[int, int, int], int]) -> Schedule:
     """Direct sends; when(origin, target, piece) is the step."""
     topology = full(n)
     chunks = [(Fraction(1, n * pieces), o, t) for o in range(n) for t in range(n) for _ in range(pieces)]
@@ -338,7 +340,7 @@ def test_in_place_alltoall_with_unequal_pieces() -> None:
     chunks = [(Fraction(1, 2), r, r) for r in range(2)]
     chunks += [(Fraction(1, 8), 0, 1), (Fraction(3, 8), 0, 1), (Fraction(3, 8), 1, 0), (Fraction(1, 8), 1, 0)]
     for late in range(2, 6):
-        rounds = [[], []]
+        rounds: list[list[tuple[int, str, str, int]]] = [[], []]
         for c in range(2, 6):
             a, b = ("gpu0", "gpu1") if c < 4 else ("gpu1", "gpu0")
             rounds[c == late].append((c, a, b, COPY))

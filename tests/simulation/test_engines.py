@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from small_schedules import exchanges, forests, full
 from timed_patterns import RATE, gpus, link, machine, one_ring
@@ -78,12 +79,12 @@ def test_levels_served_in_order_of_arrival_are_first_come_first_served(
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
     by_waves, in_order = rounds.in_steps(work, pieces, record=True)
-    if in_order:
-        by_events = events.fifo(work, pieces)
-        assert by_waves.start is not None
-        assert by_events.start is not None
-        real = ~work.timeless
-        assert np.array_equal(by_waves.start[:, real], by_events.start[:, real])
+    assume(in_order)
+    by_events = events.fifo(work, pieces)
+    assert by_waves.start is not None
+    assert by_events.start is not None
+    real = ~work.timeless
+    assert np.array_equal(by_waves.start[:, real], by_events.start[:, real])
 
 
 @SMALL
@@ -93,8 +94,8 @@ def test_formulas_agree_with_events(
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
     known = formulas.makespan(work, pieces, turns=turns)
-    if known is not None:
-        assert known == events.fifo(work, pieces, turns=turns).finish
+    assume(known is not None)
+    assert known == events.fifo(work, pieces, turns=turns).finish
 
 
 @SMALL
@@ -107,7 +108,9 @@ def test_nothing_beats_the_loads_or_the_longest_path(
     shared = resources(schedule.topology)
     loads = resource_loads(schedule, shared)
     needed = max((10**6 * load / rate for rate, load in zip(shared.rate, loads, strict=True)), default=Fraction(0))
-    options = [{}] if service != "fifo" else [{"offer": "turns"}, {"offer": "burst"}, {"slots": 1}, {"slots": 2}]
+    options: list[dict[str, Any]] = (
+        [{}] if service != "fifo" else [{"offer": "turns"}, {"offer": "burst"}, {"slots": 1}, {"slots": 2}]
+    )
     for extra in options:
         found = outcome(graph, work, pieces, service=service, **extra)
         assert found.finish >= work.critical
@@ -191,7 +194,7 @@ def test_odd_shares_that_no_unit_divides_are_rounded_up() -> None:
 
 def test_options_that_do_not_go_together_are_refused() -> None:
     schedule = algorithm("double_binary").build(full(5), Collective("allreduce"))
-    for options, text in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"service": "lifo"}, "unknown service"),
         ({"engine": "magic"}, "unknown engine"),
         ({"offer": "none"}, "unknown offer"),
@@ -205,8 +208,9 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         ({"chunk": 0}, "at least 1"),
         ({"pieces": 0}, "give 1 to"),
         ({"gamma": -1.0}, "gamma"),
-    ):
+    )
+    for options, text in refused:
         with pytest.raises(InputError, match=text):
-            bs.simulate(schedule, 10**6, **options)  # type: ignore[arg-type]
+            bs.simulate(schedule, 10**6, **options)
     with pytest.raises(InputError, match="at least 1 byte"):
         bs.simulate(schedule, 0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -40,8 +41,8 @@ def built(name: str, topology: Topology, collective: str) -> Schedule:
 @SMALL
 @given(st.one_of(forests(), exchanges()), st.integers(1, 6), st.sampled_from(["fifo", "static", "slots", "weighted"]))
 def test_the_critical_path_is_the_whole_time(schedule: Schedule, pieces: int, service: str) -> None:
-    options = {"slots": 1} if service == "slots" else {"service": service}
-    timeline = bs.simulate(schedule, 10**6, pieces=pieces, launch=1e-6, gamma=1e-12, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"slots": 1} if service == "slots" else {"service": service}
+    timeline = bs.simulate(schedule, 10**6, pieces=pieces, launch=1e-6, gamma=1e-12, **options)
     legs = timeline.critical_path
     assert sum(leg.time_s for leg in legs) == pytest.approx(timeline.time_s, rel=1e-9)
     assert all(leg.time_s >= 0 for leg in legs)

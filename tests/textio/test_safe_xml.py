@@ -114,7 +114,8 @@ def test_numbers_in_attributes() -> None:
 
 names = st.sampled_from(["a", "b", "c"])
 values = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8)
-trees = st.recursive(
+Tree = tuple[str, dict[str, str], list["Tree"]]
+trees: st.SearchStrategy[Tree] = st.recursive(
     st.builds(lambda t, x: (t, x, []), names, st.dictionaries(names, values, max_size=3)),
     lambda inner: st.builds(
         lambda t, x, c: (t, x, c), names, st.dictionaries(names, values, max_size=2), st.lists(inner, max_size=3)
@@ -123,19 +124,19 @@ trees = st.recursive(
 )
 
 
-def build(tree: tuple[str, dict[str, str], list]) -> ElementTree.Element:
+def build(tree: Tree) -> ElementTree.Element:
     element = ElementTree.Element(tree[0], tree[1])
     element.extend(build(child) for child in tree[2])
     return element
 
 
-def plain(element: Element) -> tuple[str, dict[str, str], list]:
+def plain(element: Element) -> Tree:
     return element.tag, dict(element.attributes), [plain(child) for child in element.children]
 
 
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(trees)
-def test_reads_what_the_standard_library_writes(tree: tuple[str, dict[str, str], list]) -> None:
+def test_reads_what_the_standard_library_writes(tree: Tree) -> None:
     text = ElementTree.tostring(build(tree), encoding="unicode")
     assert plain(parse(text, "f.xml", root=tree[0])) == tree
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from machines_for_tests import dgx1
 from strategies import topologies
 
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.topology.cluster import Fabric, nodes_of, place, replicate
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import is_automorphism, orbits
@@ -34,11 +36,11 @@ def node(gpus: int = 2, nics: int = 2, *, symmetric: bool = True) -> Topology:
     )
 
 
-def fabric(shape: str = "switch", nics: int = 2, **more) -> Fabric:
+def fabric(shape: str = "switch", nics: int = 2, **more: Any) -> Fabric:
     return Fabric(shape, tuple(f"nic{i}" for i in range(nics)), "net", 2 * G, latency=1e-6, **more)
 
 
-def test_copies_are_named_and_joined():
+def test_copies_are_named_and_joined() -> None:
     cluster = node().replicate(3, fabric())
     assert cluster.nodes == 3
     assert cluster.members == ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1", "n2.gpu0", "n2.gpu1")
@@ -51,13 +53,13 @@ def test_copies_are_named_and_joined():
     assert cluster.select().ranks == 6
 
 
-def test_one_node_is_itself_and_the_machines_own_fabric_is_used():
+def test_one_node_is_itself_and_the_machines_own_fabric_is_used() -> None:
     machine = replace(node(), fabric=fabric())
     assert machine.replicate(1) is machine
     assert machine.replicate(2).links == replicate(node(), 2, fabric()).links
 
 
-def test_buses_members_and_relays_are_copied():
+def test_buses_members_and_relays_are_copied() -> None:
     devices = tuple(Device(name, "gpu") for name in ("a", "b", "c"))
     links = [Link(x, y, "pcie", G, bus="wire") for x, y in (("a", "b"), ("b", "a"))]
     links += [Link(x, y, "pcie", G) for x, y in (("b", "c"), ("c", "b"))]
@@ -69,7 +71,7 @@ def test_buses_members_and_relays_are_copied():
 
 
 @pytest.mark.parametrize(("planes", "shared"), [(1, [[0, 1, 2, 3]]), (2, [[0, 2], [1, 3]]), (4, [[0], [1], [2], [3]])])
-def test_ports_are_dealt_to_planes(planes, shared):
+def test_ports_are_dealt_to_planes(planes: int, shared: list[list[int]]) -> None:
     cluster = node(2, 4).replicate(2, fabric(nics=4, planes=planes))
     tops = [d.name for d in cluster.devices if d.kind == "fabric"]
     assert len(tops) == planes
@@ -77,7 +79,7 @@ def test_ports_are_dealt_to_planes(planes, shared):
         assert {x.dst for x in cluster.links if x.src == top} == {f"n{n}.nic{p}" for n in (0, 1) for p in ports}
 
 
-def test_a_tree_has_leaves_with_uplinks_for_all_their_ports():
+def test_a_tree_has_leaves_with_uplinks_for_all_their_ports() -> None:
     cluster = node().replicate(5, fabric("tree", leaf_nodes=2, oversubscription=Fraction(4)))
     assert [d.name for d in cluster.devices if d.kind == "fabric"] == ["fabric", *(f"fabric.leaf{i}" for i in range(3))]
     assert {x.bandwidth for x in cluster.links if x.src == "fabric"} == {2 * G}  # 2 nodes x 2 NICs x 2 GB/s / 4
@@ -86,7 +88,7 @@ def test_a_tree_has_leaves_with_uplinks_for_all_their_ports():
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5])
-def test_direct_wires_join_every_two_nodes_and_use_a_port_once(nodes):
+def test_direct_wires_join_every_two_nodes_and_use_a_port_once(nodes: int) -> None:
     cluster = node(1, 4).replicate(nodes, fabric("direct", nics=4))
     wires = [x for x in cluster.links if x.kind == "net"]
     joined = {frozenset((x.src.split(".")[0], x.dst.split(".")[0])) for x in wires}
@@ -113,7 +115,7 @@ def test_direct_wires_join_every_two_nodes_and_use_a_port_once(nodes):
         (lambda: fabric("tree", oversubscription=Fraction(1, 2)), InputError, "must be at least 1"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(make, kind, words):
+def test_what_cannot_be_joined_is_refused(make: Callable[[], object], kind: type[BlinksimError], words: str) -> None:
     with pytest.raises(kind, match=re.escape(words)):
         make()
 
@@ -126,7 +128,9 @@ def test_what_cannot_be_joined_is_refused(make, kind, words):
     st.integers(1, 4),
     st.data(),
 )
-def test_symmetries_of_clusters_are_true_ones(shape, nics, nodes, leaf_nodes, data):
+def test_symmetries_of_clusters_are_true_ones(
+    shape: str, nics: int, nodes: int, leaf_nodes: int, data: st.DataObject
+) -> None:
     if shape == "direct":
         nodes = min(nodes, nics + 1)
     planes = data.draw(st.integers(1, nics))
@@ -147,31 +151,31 @@ def test_symmetries_of_clusters_are_true_ones(shape, nics, nodes, leaf_nodes, da
         ("tree", {"leaf_nodes": 9}, [1, 1, 4, 8, 12]),
     ],
 )
-def test_symmetries_reach_all_equal_devices(shape, more, expected):
+def test_symmetries_reach_all_equal_devices(shape: str, more: dict[str, int], expected: list[int]) -> None:
     cluster = node(3, 2).replicate(4, fabric(shape, **more))
     assert sorted(map(len, orbits(cluster))) == expected
 
 
-def test_two_nodes_wired_directly_are_alike():
+def test_two_nodes_wired_directly_are_alike() -> None:
     cluster = node(2, 2).replicate(2, fabric("direct"))
     assert sorted(map(len, orbits(cluster))) == [2, 4, 4]
 
 
-def test_nodes_without_known_symmetries_can_still_be_exchanged():
+def test_nodes_without_known_symmetries_can_still_be_exchanged() -> None:
     cluster = node(2, 2, symmetric=False).replicate(5, fabric(planes=2))
     assert sorted(map(len, orbits(cluster))) == [1, 1, 5, 5, 5, 5, 5]
 
 
 @given(topologies(max_devices=5), st.integers(2, 4))
 @settings(max_examples=25)
-def test_any_machine_can_be_replicated(machine, nodes):
+def test_any_machine_can_be_replicated(machine: Topology, nodes: int) -> None:
     cluster = machine.replicate(nodes, Fabric("switch", (machine.members[0],), "net", G))
     assert cluster.select().ranks == nodes * machine.ranks
     assert len(cluster.links) == nodes * (len(machine.links) + 2)
     assert all(is_automorphism(cluster, perm) for perm in cluster.generators)
 
 
-def test_place_takes_the_first_members_of_every_node():
+def test_place_takes_the_first_members_of_every_node() -> None:
     cluster = dgx1("DGX-1V").replicate(2, Fabric("switch", ("gpu0",), "net", G))
     assert place(cluster, None) == cluster.members
     assert place(cluster, 2) == ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1")
@@ -183,6 +187,6 @@ def test_place_takes_the_first_members_of_every_node():
         place(Topology("t", (Device("s", "switch"),), ()), 1)
 
 
-def test_nodes_of_groups_ranks():
+def test_nodes_of_groups_ranks() -> None:
     cluster = node().replicate(2, fabric())
     assert nodes_of(cluster, ["n1.gpu0", "n0.gpu0", "n1.gpu1"]) == [[0, 2], [1]]

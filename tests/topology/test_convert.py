@@ -11,18 +11,18 @@ from machines_for_tests import dgx1, with_pcie
 from strategies import topologies
 
 from blinksim.errors import InputError
-from blinksim.topology import shapes
+from blinksim.machines import load
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.convert import from_networkx, to_networkx
 from blinksim.topology.graph import Device, Link, Topology
 
 
 @given(topologies(relays=True))
-def test_round_trip(machine):
+def test_round_trip(machine: Topology) -> None:
     assert from_networkx(to_networkx(machine)) == machine
 
 
-def test_round_trip_keeps_everything():
+def test_round_trip_keeps_everything() -> None:
     third = Fraction(10**10, 3)
     machine = Topology(
         "odd",
@@ -48,12 +48,12 @@ def test_round_trip_keeps_everything():
 
 
 @pytest.mark.parametrize("text", ["torus:3x2", "rails:2x2", "fattree:4x1"])
-def test_round_trip_of_generated_machines(text):
-    machine = shapes.from_text(text)
+def test_round_trip_of_generated_machines(text: str) -> None:
+    machine = load(text)
     assert from_networkx(to_networkx(machine)) == machine
 
 
-def test_the_graph_answers_peoples_questions():
+def test_the_graph_answers_peoples_questions() -> None:
     graph = with_pcie(dgx1("DGX-1V")).graph()
     assert graph["gpu0"]["gpu3"]["nvlink"]["bandwidth_GBps"] == 40.0
     assert graph["gpu0"]["gpu3"]["nvlink"]["lanes"] == 2
@@ -63,15 +63,15 @@ def test_the_graph_answers_peoples_questions():
     assert nx.shortest_path_length(graph, "gpu0", "gpu7") == 2
     assert graph.graph["members"] == tuple(f"gpu{i}" for i in range(8))
     # The cut bound of a broadcast on the whole machine: six lanes enter every GPU.
-    assert nx.maximum_flow_value(nx.DiGraph(nvlink_only(graph)), "gpu0", "gpu5", capacity="bandwidth_GBps") == 120
+    assert nx.maximum_flow_value(nvlink_only(graph), "gpu0", "gpu5", capacity="bandwidth_GBps") == 120
 
 
-def nvlink_only(graph):
-    return [(a, b, data) for a, b, kind, data in graph.edges(keys=True, data=True) if kind == "nvlink"]
+def nvlink_only(graph: nx.MultiDiGraph[str]) -> nx.DiGraph[str]:
+    return nx.DiGraph([(a, b, data) for a, b, kind, data in graph.edges(keys=True, data=True) if kind == "nvlink"])
 
 
-def test_a_graph_drawn_by_hand_needs_little():
-    graph = nx.MultiDiGraph()
+def test_a_graph_drawn_by_hand_needs_little() -> None:
+    graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     graph.add_edge("a", "b", key="wire", bandwidth_GBps=2.5)
     graph.add_edge("b", "a", key="wire", bandwidth_exact="5/2", lanes=2)
     machine = from_networkx(graph)
@@ -81,7 +81,7 @@ def test_a_graph_drawn_by_hand_needs_little():
     assert [x.lanes for x in machine.links] == [1, 2]
 
 
-def changed(where: str, **values):
+def changed(where: str, **values: object) -> nx.MultiDiGraph[str]:
     graph = dgx1("DGX-1P").graph()
     if where == "graph":
         graph.graph.update(values)
@@ -114,12 +114,12 @@ def changed(where: str, **values):
         (changed("link", lanes=1.5), "lanes=1.5 is not a positive whole number"),
     ],
 )
-def test_graphs_that_describe_no_machine_are_refused(graph, words):
+def test_graphs_that_describe_no_machine_are_refused(graph: nx.MultiDiGraph[str], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         from_networkx(graph)
 
 
-def test_an_edited_graph_is_read_as_edited():
+def test_an_edited_graph_is_read_as_edited() -> None:
     graph = changed("link", bandwidth_exact="7", bandwidth_GBps=7.0)
     machine = from_networkx(graph)
     assert machine == replace(machine, links=dgx1("DGX-1P").edit("replace gpu0->gpu1 bandwidth=7GB/s").links)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import pickle
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -58,12 +59,12 @@ def gpus(*names: str) -> tuple[Device, ...]:
         (lambda: Topology("t", gpus("a", "b"), (), members=("c",)), "unknown device 'c'"),
     ],
 )
-def test_what_makes_no_machine_is_refused(make, words):
+def test_what_makes_no_machine_is_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         make()
 
 
-def test_defaults_of_devices_and_links():
+def test_defaults_of_devices_and_links() -> None:
     assert Device("a", "gpu").can == Device("t", "tile").can == frozenset(ABILITIES)
     assert Device("s", "switch").can == Device("c", "cpu").can == frozenset({"forward"})
     assert not Device("s", "switch").holds
@@ -72,25 +73,25 @@ def test_defaults_of_devices_and_links():
     assert wire.name == "a->b (nvlink)"
 
 
-def test_members_are_the_gpus_in_file_order_unless_named():
+def test_members_are_the_gpus_in_file_order_unless_named() -> None:
     devices = (Device("z", "tile"), Device("s", "switch"), Device("a", "gpu"))
     assert Topology("t", devices, ()).members == ("z", "a")
     assert Topology("t", devices, (), members=("a",)).ranks == 1
 
 
-def test_machines_survive_pickling():
+def test_machines_survive_pickling() -> None:
     machine = shapes.rail_cluster(2, 2)
     assert machine.index["n0.gpu0"] == 0
     assert pickle.loads(pickle.dumps(machine)) == machine
 
 
-def test_default_links_add_the_inter_node_classes_only_for_several_nodes():
+def test_default_links_add_the_inter_node_classes_only_for_several_nodes() -> None:
     assert shapes.rail_cluster(1, 4).default_links() == ("nvlink",)
     assert shapes.rail_cluster(3, 4).default_links() == ("nvlink", "nic", "rail")
     assert dgx1("DGX-1V").default_links() == ("nvlink",)
 
 
-def test_links_between_and_unknown_devices():
+def test_links_between_and_unknown_devices() -> None:
     machine = with_pcie(dgx1("DGX-1V"))
     assert [x.lanes for x in machine.links_between("gpu0", "gpu3")] == [2]
     assert machine.links_between("gpu0", "gpu5") == []
@@ -98,7 +99,7 @@ def test_links_between_and_unknown_devices():
         machine.device("gpu9")
 
 
-def test_repr_counts_devices_and_links():
+def test_repr_counts_devices_and_links() -> None:
     assert repr(dgx1("DGX-1P")) == (
         "<Topology DGX-1P: 1 node, 8 members\n  devices: 8 gpu\n  links (directed): 32 nvlink; rates: nominal>"
     )
@@ -107,7 +108,7 @@ def test_repr_counts_devices_and_links():
 # --- select ----------------------------------------------------------------------------------------------------------
 
 
-def test_select_keeps_members_relays_and_forwarders_of_the_chosen_classes():
+def test_select_keeps_members_relays_and_forwarders_of_the_chosen_classes() -> None:
     machine = with_pcie(dgx1("DGX-1V"))
     chosen = machine.select(["gpu3", "gpu0", "gpu1"])
     assert chosen.members == ("gpu3", "gpu0", "gpu1")
@@ -118,7 +119,7 @@ def test_select_keeps_members_relays_and_forwarders_of_the_chosen_classes():
     assert {x.kind for x in both.links} == {"nvlink", "pcie"}
 
 
-def test_a_relay_forwards_and_reduces_only_if_asked():
+def test_a_relay_forwards_and_reduces_only_if_asked() -> None:
     machine = dgx1("DGX-1V")
     plain = machine.select(["gpu0", "gpu1"], ["gpu3"])
     assert plain.relays == ("gpu3",)
@@ -127,7 +128,7 @@ def test_a_relay_forwards_and_reduces_only_if_asked():
     assert able.device("gpu3").can == {"forward", "reduce", "multicast"}
 
 
-def test_a_switch_named_as_relay_keeps_its_abilities():
+def test_a_switch_named_as_relay_keeps_its_abilities() -> None:
     smart = Device("s", "switch", can=frozenset({"forward", "reduce"}))
     links = [link(a, b) for a, b in (("a", "s"), ("s", "a"), ("b", "s"), ("s", "b"))]
     chosen = Topology("t", (*gpus("a", "b"), smart), tuple(links)).select(relays=["s"])
@@ -147,12 +148,12 @@ def test_a_switch_named_as_relay_keeps_its_abilities():
         ({"links": []}, "no link class: name at least one of nvlink, pcie"),
     ],
 )
-def test_select_refuses(arguments, words):
+def test_select_refuses(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         with_pcie(dgx1("DGX-1V")).select(**arguments)
 
 
-def test_disconnected_members_are_grouped_and_told_what_connects_them():
+def test_disconnected_members_are_grouped_and_told_what_connects_them() -> None:
     with pytest.raises(InfeasibleError) as refusal:
         with_pcie(dgx1("DGX-1V")).select(["gpu0", "gpu1", "gpu6", "gpu7"])
     assert str(refusal.value) == (
@@ -164,7 +165,7 @@ def test_disconnected_members_are_grouped_and_told_what_connects_them():
         dgx1("DGX-1P").select(["gpu0", "gpu5"])
 
 
-def test_what_does_not_help_is_not_offered():
+def test_what_does_not_help_is_not_offered() -> None:
     island = Topology("t", gpus("a", "b", "c"), (link("a", "b"), link("b", "a")))
     with pytest.raises(InfeasibleError, match=r"a b \| c; no link or idle GPU"):
         island.select()
@@ -177,7 +178,7 @@ def test_what_does_not_help_is_not_offered():
         Topology("t", gpus("a", "b", "c"), tuple(links), ("a", "b")).select(links=["link"])
 
 
-def test_all_classes_are_offered_where_no_single_one_is_enough():
+def test_all_classes_are_offered_where_no_single_one_is_enough() -> None:
     chain = [("a", "b", "link"), ("b", "c", "slow"), ("c", "d", "odd")]
     links = tuple(x for a, b, kind in chain for x in (link(a, b, kind), link(b, a, kind)))
     with pytest.raises(InfeasibleError, match=r"a b \| c \| d; links=all \(adds slow, odd\) would connect them$"):
@@ -185,7 +186,7 @@ def test_all_classes_are_offered_where_no_single_one_is_enough():
 
 
 @pytest.mark.parametrize("model", ["DGX-1P", "DGX-1V"])
-def test_which_gpu_subsets_of_dgx1_are_connected(model):
+def test_which_gpu_subsets_of_dgx1_are_connected(model: str) -> None:
     # Both machines have the same pairs: 50 of the 246 subsets of 2 to 7 GPUs are disconnected, all usable with relays.
     machine, disconnected = dgx1(model), []
     for size in range(2, 8):
@@ -204,7 +205,7 @@ def test_which_gpu_subsets_of_dgx1_are_connected(model):
 
 
 @given(topologies(max_devices=7), st.data())
-def test_components_are_the_strong_components_of_networkx(machine, data):
+def test_components_are_the_strong_components_of_networkx(machine: Topology, data: st.DataObject) -> None:
     links = data.draw(st.lists(st.sampled_from(machine.links), unique_by=lambda x: x.key))
     part = machine.with_links(links)
     graph = nx.DiGraph([(x.src, x.dst) for x in links])
@@ -217,21 +218,21 @@ def test_components_are_the_strong_components_of_networkx(machine, data):
 
 
 @given(topologies(relays=True))
-def test_drawn_machines_are_connected_and_selecting_again_changes_nothing(machine):
+def test_drawn_machines_are_connected_and_selecting_again_changes_nothing(machine: Topology) -> None:
     again = machine.select(relays=machine.relays)
     assert again.members == machine.members
     assert again.relays == machine.relays
     assert set(again.links) == set(machine.links)
 
 
-def test_a_thousand_islands_are_counted_quickly():
+def test_a_thousand_islands_are_counted_quickly() -> None:
     cluster = shapes.rail_cluster(500, 8)
     groups = cluster.select(links=["nvlink"], connected=False).components()
     assert len(groups) == 500
     assert groups[7] == [f"n7.gpu{i}" for i in range(8)]
 
 
-def test_symmetries_stay_where_the_choice_respects_them():
+def test_symmetries_stay_where_the_choice_respects_them() -> None:
     from blinksim.topology.symmetry import is_automorphism, orbits
 
     cluster = shapes.rail_cluster(4, 4)
@@ -245,7 +246,7 @@ def test_symmetries_stay_where_the_choice_respects_them():
         cluster.select(["n0.gpu0", "n1.gpu1"])
 
 
-def test_pruned_drops_only_forwarders_without_links():
+def test_pruned_drops_only_forwarders_without_links() -> None:
     machine = Topology("t", (*gpus("a"), Device("s", "switch"), *gpus("b")), (link("a", "b"), link("b", "a")))
     small = replace(machine, generators=((2, 1, 0), (1, 0, 2))).pruned()
     assert [d.name for d in small.devices] == ["a", "b"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,11 +24,11 @@ def more(machine: Topology, *links: Link, devices: tuple[Device, ...] = ()) -> T
     return replace(machine, devices=(*machine.devices, *devices), links=(*machine.links, *links), generators=())
 
 
-def pair(a: str, b: str, kind: str, rate: Fraction = 25 * G, **rest) -> list[Link]:
+def pair(a: str, b: str, kind: str, rate: Fraction = 25 * G, **rest: Any) -> list[Link]:
     return [Link(x, y, kind, rate, latency=1e-6, **rest) for x, y in ((a, b), (b, a))]
 
 
-def changed(machine: Topology, number: int, **values) -> Topology:
+def changed(machine: Topology, number: int, **values: Any) -> Topology:
     links = list(machine.links)
     links[number] = replace(links[number], **values)
     return replace(machine, links=tuple(links), generators=())
@@ -37,7 +38,7 @@ def fabric(*ports: str, kind: str = "net") -> Fabric:
     return Fabric("switch", ports, kind, G, latency=1e-6)
 
 
-def boxed(machine: Topology, **values) -> Topology:
+def boxed(machine: Topology, **values: Any) -> Topology:
     """A ring with a NIC on GPU 0 over PCIe."""
     links = pair("gpu0", "nic0", "pcie")
     grown = more(machine, *links, devices=(Device("nic0", "nic"),))
@@ -86,7 +87,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("rule", "machine", "words"), BROKEN, ids=[f"{case[0]}-{i}" for i, case in enumerate(BROKEN)])
-def test_each_rule_finds_its_fault_and_says_what_to_do(rule, machine, words):
+def test_each_rule_finds_its_fault_and_says_what_to_do(rule: str, machine: Topology, words: str) -> None:
     found = [finding for finding in check(machine) if finding.rule == rule]
     assert len(found) == 1
     assert words in found[0].message
@@ -94,7 +95,7 @@ def test_each_rule_finds_its_fault_and_says_what_to_do(rule, machine, words):
     assert found[0].cure == RULES[rule].cure != ""
 
 
-def test_every_rule_is_documented_and_has_a_machine_that_breaks_it():
+def test_every_rule_is_documented_and_has_a_machine_that_breaks_it() -> None:
     assert {case[0] for case in BROKEN} == set(RULES)
     for name, rule in RULES.items():
         assert rule.name == name
@@ -117,11 +118,11 @@ def test_every_rule_is_documented_and_has_a_machine_that_breaks_it():
     ],
     ids=repr,
 )
-def test_sound_machines_pass(machine):
+def test_sound_machines_pass(machine: Topology) -> None:
     assert machine.check() == []
 
 
-def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is():
+def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is() -> None:
     fast = shapes.fat_tree(4, 2, nic_bandwidth=3000 * G)
     assert {x.bandwidth for x in fast.links if x.dst == "fabric"} == {12000 * G}
     assert fast.check() == []
@@ -132,14 +133,14 @@ def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is():
     assert check(shapes.ring(4, bandwidth=Fraction(4 * 10**12))) == []
 
 
-def test_errors_come_first():
+def test_errors_come_first() -> None:
     machine = replace(RING.without("gpu0->gpu1", "gpu3-gpu4"), collective_links=("lnk", "link"), generators=((0,),))
     severities = [finding.severity for finding in check(machine)]
     assert severities == sorted(severities)
     assert {"error", "warning"} == set(severities)
 
 
-def test_a_faulty_machine_never_breaks_the_check_itself():
+def test_a_faulty_machine_never_breaks_the_check_itself() -> None:
     empty = Topology("t", (), ())
     assert [finding.rule for finding in check(empty)] == ["members-exist"]
     lone = Topology("t", (Device("gpu0", "gpu"),), ())
@@ -147,5 +148,5 @@ def test_a_faulty_machine_never_breaks_the_check_itself():
 
 
 @given(topologies(relays=True))
-def test_drawn_machines_have_no_errors(machine):
+def test_drawn_machines_have_no_errors(machine: Topology) -> None:
     assert [finding for finding in check(machine) if finding.severity == "error"] == []

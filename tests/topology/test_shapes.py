@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -12,6 +13,7 @@ from strategies import mutations
 
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology import shapes as gen
+from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import is_automorphism, link_orbits, orbits
 
 G = Fraction(10**9)
@@ -23,18 +25,18 @@ EVERY = [
 ]  # fmt: skip
 
 
-def plain(machine) -> nx.Graph:
+def plain(machine: Topology) -> nx.Graph[str]:
     return nx.Graph([(x.src, x.dst) for x in machine.links])
 
 
-def made(text: str):
+def made(text: str) -> Topology:
     machine = gen.from_text(text)
     assert machine is not None
     return machine
 
 
 @pytest.mark.parametrize("text", [*EVERY, *gen.FORMS.values()])
-def test_every_machine_is_sound(text):
+def test_every_machine_is_sound(text: str) -> None:
     machine = made(text)
     assert machine.name == text
     assert machine.source.startswith("generated: ")
@@ -65,7 +67,7 @@ def test_every_machine_is_sound(text):
         ("switch:9", nx.star_graph(9)),
     ],
 )
-def test_shapes_are_those_of_networkx(text, graph):
+def test_shapes_are_those_of_networkx(text: str, graph: nx.Graph[Any]) -> None:
     assert nx.is_isomorphic(plain(made(text)), graph)
 
 
@@ -86,7 +88,7 @@ def test_shapes_are_those_of_networkx(text, graph):
         ("fattree:7x2", 9, 16),  # three full leaves and one of a single node
     ],
 )
-def test_symmetries_reach_all_that_is_alike(text, device_orbits, link_orbits_):
+def test_symmetries_reach_all_that_is_alike(text: str, device_orbits: int, link_orbits_: int) -> None:
     machine = made(text)
     assert len(orbits(machine)) == device_orbits
     assert len(link_orbits(machine)) == link_orbits_
@@ -95,7 +97,7 @@ def test_symmetries_reach_all_that_is_alike(text, device_orbits, link_orbits_):
 @pytest.mark.parametrize(
     "text", ["mesh:4x3", "mesh:3x3", "torus:3x3", "torus:4x2", "hypercube:3", "rails:2x2", "rails:3x1", "fattree:3x2"]
 )
-def test_orbits_are_those_of_the_whole_automorphism_group(text):
+def test_orbits_are_those_of_the_whole_automorphism_group(text: str) -> None:
     machine = made(text)
     graph = machine.graph()
     matcher = nx.isomorphism.MultiDiGraphMatcher(
@@ -113,32 +115,35 @@ def test_orbits_are_those_of_the_whole_automorphism_group(text):
 
 
 @pytest.mark.parametrize("text", [*EVERY, "rails:2x2", "fattree:9x3", "torus:2x3x4", "mesh:1x7"])
-def test_what_will_be_built_is_counted_beforehand(text, monkeypatch):
-    counted = []
-    monkeypatch.setattr(gen, "_check", lambda name, sizes, devices, links: counted.append((devices, links)))
+def test_what_will_be_built_is_counted_beforehand(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = made(text)
     real = (len(machine.devices), len(machine.links))
+    monkeypatch.setattr(gen, "MOST_DEVICES", 0)
+    with pytest.raises(InputError, match=r"has [0-9,]+ devices and [0-9,]+ directed links; at most 0 ") as refused:
+        gen.from_text(text)
+    devices, links = re.findall(r"([0-9,]+) (?:devices|directed links);?", str(refused.value))[:2]
+    counted = (int(devices.replace(",", "")), int(links.replace(",", "")))
     if re.match(r"(rails|fattree):1x", text):
-        assert counted[0] > real  # a single node needs no fabric
+        assert counted > real  # a single node needs no fabric
     else:
-        assert counted[0] == real  # clusters count the switch of their node again
+        assert counted == real  # clusters count the switch of their node again
 
 
-def test_the_last_dimension_of_a_grid_is_fastest():
+def test_the_last_dimension_of_a_grid_is_fastest() -> None:
     machine = gen.mesh((2, 3))
     assert {x.dst for x in machine.links if x.src == "gpu1"} == {"gpu0", "gpu2", "gpu4"}
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(lambda sizes: math.prod(sizes) > 1))
 @settings(max_examples=25)
-def test_every_gpu_of_a_torus_has_two_lanes_a_dimension(sizes):
+def test_every_gpu_of_a_torus_has_two_lanes_a_dimension(sizes: list[int]) -> None:
     machine = gen.torus(sizes, bandwidth=G)
     for device in machine.devices:
         out = sum(x.bandwidth for x in machine.links if x.src == device.name)
         assert out == 2 * G * sum(size > 1 for size in sizes)
 
 
-def test_parameters_reach_the_links():
+def test_parameters_reach_the_links() -> None:
     for machine in (
         gen.ring(4, 7 * G, 2e-6, 3e-6),
         gen.line(4, 7 * G, 2e-6, 3e-6),
@@ -153,7 +158,7 @@ def test_parameters_reach_the_links():
         assert {(x.lane_bandwidth, x.latency, x.overhead) for x in machine.links} == {(7 * G, 2e-6, 3e-6)}
 
 
-def test_rails_join_equal_local_indices():
+def test_rails_join_equal_local_indices() -> None:
     machine = gen.rail_cluster(3, 4, bandwidth=300 * G, nic_bandwidth=50 * G)
     assert machine.nodes == 3
     for i in range(4):
@@ -164,21 +169,23 @@ def test_rails_join_equal_local_indices():
 
 
 @pytest.mark.parametrize(("oversubscription", "up"), [(1, 4), (2, 2), (Fraction(8, 3), Fraction(3, 2))])
-def test_uplinks_of_a_fat_tree_follow_its_oversubscription(oversubscription, up):
+def test_uplinks_of_a_fat_tree_follow_its_oversubscription(
+    oversubscription: Fraction | int, up: Fraction | int
+) -> None:
     machine = gen.fat_tree(4, 2, bandwidth=G, leaf_nodes=2, oversubscription=Fraction(oversubscription))
     trunks = [x for x in machine.links if x.dst == "fabric"]
     assert [x.src for x in trunks] == ["fabric.leaf0", "fabric.leaf1"]
     assert {x.bandwidth for x in trunks} == {up * G}  # two nodes of two NICs of 1 GB/s under each leaf
 
 
-def test_text_gives_the_bandwidth():
+def test_text_gives_the_bandwidth() -> None:
     assert made("torus:4x4x2@50GB/s").links[0].lane_bandwidth == 50 * G
     assert made(" RING:3@100Gb/s ").links[0].bandwidth == Fraction(25, 2) * G
     assert made("ring:3").links[0].bandwidth == 25 * G
 
 
 @pytest.mark.parametrize("text", ["ring", "dgx1-v100", "foo:8", "/a/b:8", "C:8", "ring 8", "", ":", "a.xml", "rings:8"])
-def test_other_texts_are_left_to_other_readers(text):
+def test_other_texts_are_left_to_other_readers(text: str) -> None:
     assert gen.from_text(text) is None
 
 
@@ -215,14 +222,14 @@ def test_other_texts_are_left_to_other_readers(text):
         ("rails:2x2@1GB/s,2GB/s,3GB/s", "gives 3 bandwidths"),
     ],
 )
-def test_known_forms_with_bad_sizes_are_refused(text, words):
+def test_known_forms_with_bad_sizes_are_refused(text: str, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         gen.from_text(text)
 
 
 @given(st.sampled_from(["ring:8", "mesh:4x3", "torus:2x2@50GB/s", "rails:2x2@3GB/s,5GB/s"]).flatmap(mutations))
 @settings(max_examples=80)
-def test_damaged_texts_end_in_one_clear_error(text):
+def test_damaged_texts_end_in_one_clear_error(text: str) -> None:
     # Sizes that are read as far larger ones are not built here; the caps have a test of their own.
     if re.search(r"\d{4}|(\d+x){4}", text):
         return
