@@ -199,11 +199,11 @@ def test_what_nccl_would_choose_is_its_own_answer() -> None:
 
 
 def test_large_machines_by_closed_form_and_bound() -> None:
-    found = sweep("hgx-h200", "allgather", ["1GiB"], ["nodes=64,4096"], model="projection", bounds=True)
-    assert [row["ranks"] for row in found.rows] == [512, 32768]
+    found = sweep("hgx-h200", "allgather", ["1GiB"], ["nodes=64,1024"], model="projection", bounds=True)
+    assert [row["ranks"] for row in found.rows] == [512, 8192]
     assert all(not row["reason"] and 0 < row["of_bound"] <= 1 for row in found.rows)
     # n nodes of 8 GPUs with 50 GB/s of NIC each: the cut around one node, 400 GB/s for 8 (n - 1) of 8 n shards.
-    assert found.rows[1]["bound_exact_GBps"] == str(Fraction(400 * 4096, 4095))
+    assert found.rows[1]["bound_exact_GBps"] == str(Fraction(400 * 1024, 1023))
 
 
 @pytest.mark.parametrize(

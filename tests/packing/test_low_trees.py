@@ -130,6 +130,7 @@ def test_two_boxes_are_a_compromise() -> None:
     assert tall.height > 2
 
 
+@pytest.mark.slow
 def test_mi250_needs_fewer_trees_than_published() -> None:
     """Two nodes of 16 MI250 halves: ForestColl's release makes 136 trees, 83 units from each root."""
     machine = load("mi250", nodes=2).select()
