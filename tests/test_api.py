@@ -17,33 +17,39 @@ import blinksim as bs
 
 # The names whose docstrings have no example yet: an entry that is no longer needed fails the test.
 WITHOUT_EXAMPLE = (
-    "BlinksimError",
-    "Collective",
+    "Advice",
+    "BoundResult",
+    "Calibration",
+    "Comparison",
     "Contest",
     "Device",
+    "Diagnosis",
+    "Execution",
     "Link",
     "Projection",
+    "Schedule",
+    "Sweep",
+    "Synthesis",
+    "Timeline",
     "Topology",
+    "Verdict",
     "advise",
-    "bound",
     "calibrate",
+    "check",
     "compare",
     "contest",
     "diagnose",
     "execute",
-    "load",
     "place",
     "plot",
     "project",
-    "read_schedule",
     "read_series",
     "simulate",
     "sweep",
     "synthesize",
-    "verify",
-    "write",
-    "write_schedule",
 )
+# The names whose examples ask for more than there is yet.
+AHEAD = ("InputError", "export", "read_schedule", "verify", "verify_file", "write_schedule")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -137,8 +143,8 @@ def examples(name: str, thing: object) -> list[doctest.DocTest]:
     """The docstrings with examples of `thing`: its own, those of a class's methods, those of a module's functions."""
     functions = [getattr(thing, part) for part in thing.__all__] if isinstance(thing, ModuleType) else []
     public = [thing, *filter(callable, functions)]
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [test for each in public for test in finder.find(each, name, module=False, globs={"bs": bs})]
+    finder, names = doctest.DocTestFinder(), {"bs": bs, name: thing}
+    found = [test for each in public for test in finder.find(each, name, module=False, globs=names)]
     return [test for test in found if test.examples]
 
 
@@ -158,7 +164,8 @@ def test_every_name_has_an_example() -> None:
 @pytest.mark.parametrize("name", sorted(set(bs.__all__) - set(WITHOUT_EXAMPLE)))
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # examples may write files
-    assert failures(examples(name, getattr(bs, name))) == ""
+    found = failures(examples(name, getattr(bs, name)))
+    assert bool(found) == (name in AHEAD), found or f"{name}: its examples run: take it off the list"
 
 
 def test_examples_are_found_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,25 +61,12 @@ COMPLEX = {
 }
 # Commands whose signatures do not name their types yet.
 UNTYPED_COMMANDS = (
-    "blinksim/cli/advise.py",
-    "blinksim/cli/bound.py",
-    "blinksim/cli/calibrate.py",
     "blinksim/cli/compare.py",
-    "blinksim/cli/diagnose.py",
-    "blinksim/cli/export.py",
-    "blinksim/cli/logs.py",
     "blinksim/cli/nccl.py",
     "blinksim/cli/options.py",
-    "blinksim/cli/output.py",
-    "blinksim/cli/place.py",
     "blinksim/cli/project.py",
     "blinksim/cli/run.py",
     "blinksim/cli/simulate.py",
-    "blinksim/cli/sweep.py",
-    "blinksim/cli/synth.py",
-    "blinksim/cli/topo.py",
-    "blinksim/cli/verify.py",
-    "blinksim/cli/verify_runtime.py",
 )
 # Modules whose messages name options of the command line instead of Python's arguments.
 OPTIONS_IN_TEXT = (
@@ -87,7 +74,7 @@ OPTIONS_IN_TEXT = (
     "blinksim/answers/logs/log_members.py",
     "blinksim/answers/project.py",
     "blinksim/answers/sweeps/pool.py",
-    "blinksim/collective.py",
+    "blinksim/answers/verify_file.py",
     "blinksim/cost/aurora.py",
     "blinksim/execution/emulation/pairs.py",
     "blinksim/exports.py",
@@ -104,9 +91,7 @@ OPTIONS_IN_TEXT = (
     "blinksim/simulation/engines/choice.py",
     "blinksim/simulation/simulator.py",
     "blinksim/simulation/time_terms.py",
-    "blinksim/textio/text_files.py",
     "blinksim/topology/cluster.py",
-    "blinksim/topology/connectivity.py",
 )
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
 

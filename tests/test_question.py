@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,11 @@ PROBES = {
 }
 
 
-def typed(settings: dict[str, object]) -> list[str]:
+def typed(settings: dict[str, Any]) -> list[str]:
     words = []
     for name, value in settings.items():
         if name == "edits":
-            words += [f"--edit={edit}" for edit in value]  # type: ignore[attr-defined]
+            words += [f"--edit={edit}" for edit in value]
         elif value is True:
             words.append(f"--{name.replace('_', '-')}")
         else:
@@ -49,7 +50,7 @@ def typed(settings: dict[str, object]) -> list[str]:
 @pytest.mark.parametrize("name", PROBES)
 def test_every_way_to_ask_agrees(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings, members, relays = PROBES[name]
-    question = Question("dgx1-v100", **settings)  # type: ignore[arg-type]
+    question = Question("dgx1-v100", **settings)
     status = run(["bound", "dgx1-v100", "allgather", "--json", *typed(settings)])
     printed = capsys.readouterr()
     row = sweep("dgx1-v100", "allgather", ["1MiB"], base=question).rows[0]
