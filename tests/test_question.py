@@ -14,7 +14,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.question import Question
 
 # Settings as the command line takes them; what `Topology.select` makes of the same by hand; None where refused.
-PROBES = {
+PROBES: dict[str, tuple[dict[str, Any], tuple[str, ...] | None, tuple[str, ...] | None]] = {
     "numbers": ({"members": "0,1,4"}, ("gpu0", "gpu1", "gpu4"), ()),
     "range": ({"members": "1-3"}, ("gpu1", "gpu2", "gpu3"), ()),
     "order is kept": ({"members": "gpu3,0"}, ("gpu3", "gpu0"), ()),
