@@ -56,6 +56,11 @@ def topologies(
     return topology.select([name for name in names[:gpus] if name not in idle], idle)
 
 
+def seconds() -> st.SearchStrategy[float]:
+    """Times up to an hour, none of them between 0 and a femtosecond."""
+    return st.floats(0, 3600, allow_subnormal=False).filter(lambda time: time == 0 or time > 1e-15)
+
+
 @st.composite
 def renamed(draw: st.DrawFn, topology: Topology) -> tuple[Topology, dict[str, str]]:
     """The same machine with other device names, devices and links in another order; and the new name of each device.

@@ -112,7 +112,7 @@ def test_on_a_ring_both_ways_share_the_work() -> None:
     assert found.rate == found.bounds.rate
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 @given(topologies(max_devices=5))
 def test_random_machines(topology: Topology) -> None:
     for name in ("allgather", "reducescatter", "broadcast", "alltoall", "gather"):

@@ -27,7 +27,7 @@ GB = 10**9
 KINDS = ("mdfi", "xe", "pcie", "host-nic", "slingshot")
 ALLREDUCE = Collective("allreduce")
 AURORA = machines.load("aurora", rates="seed")
-CHECKED = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+CHECKED = settings(max_examples=60)
 RATE = st.integers(1, 400).map(lambda tenths: Fraction(tenths * GB, 2))
 
 

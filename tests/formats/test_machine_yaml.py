@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import mutations, topologies, yaml_texts
+from strategies import mutations, seconds, topologies, yaml_texts
 
 from blinksim import data_files
 from blinksim.errors import BlinksimError, FileError, InputError
@@ -284,7 +284,6 @@ def test_attributes_that_yaml_cannot_hold_exactly_are_refused(value: object) -> 
 
 
 _RATES = st.fractions(Fraction(1), Fraction(10**13), max_denominator=10**6)
-_TIMES = st.floats(0, 3600, allow_subnormal=False).filter(lambda time: time == 0 or time > 1e-15)
 _TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda text: text.strip() != "")
 _ATTRIBUTES = st.dictionaries(
     _TEXTS,
@@ -305,8 +304,8 @@ def machines(draw: st.DrawFn) -> Topology:
             x,
             kind=draw(st.sampled_from("ab")),
             lane_bandwidth=draw(_RATES),
-            latency=draw(_TIMES),
-            overhead=draw(_TIMES),
+            latency=draw(seconds()),
+            overhead=draw(seconds()),
         )
         for x in machine.links
     ]
@@ -317,7 +316,7 @@ def machines(draw: st.DrawFn) -> Topology:
     ports = tuple(draw(st.lists(st.sampled_from([d.name for d in devices]), min_size=1, unique=True)))
     fabric = Fabric(
         draw(st.sampled_from(SHAPES)), ports, draw(st.sampled_from("abc")), draw(_RATES), draw(st.integers(1, 9)),
-        draw(_TIMES), draw(_TIMES), draw(st.integers(1, len(ports))), draw(st.integers(1, 99)),
+        draw(seconds()), draw(seconds()), draw(st.integers(1, len(ports))), draw(st.integers(1, 99)),
         draw(st.fractions(1, 10, max_denominator=1000)),
     )  # fmt: skip
     return replace(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import seconds
 
 from blinksim import machines
 from blinksim.errors import FileError, InputError
@@ -94,17 +95,14 @@ def test_faults_are_named_with_their_place(tmp_path: Path, old: str, new: str, m
         rate_tables.read(write(tmp_path, TABLE.replace(old, new)))
 
 
-_NUMBERS = st.floats(0, 3600, allow_subnormal=False).filter(lambda time: time == 0 or time > 1e-15)
-
-
 @given(
     st.dictionaries(
         st.sampled_from(["nvlink", "xe", "12", "a.b"]),
         st.builds(
             ClassRates,
             st.fractions(1, 10**12, max_denominator=10**6),
-            st.none() | _NUMBERS,
-            st.none() | _NUMBERS,
+            st.none() | seconds(),
+            st.none() | seconds(),
         ),
         min_size=1,
     )

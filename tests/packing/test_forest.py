@@ -23,7 +23,7 @@ from blinksim.packing.exact.scaling import Arcs, clipped, common_step, fewest, t
 from blinksim.packing.exact.spanning import pack_spanning
 from blinksim.packing.exact.splitting import Split, split_off, usual_sets
 
-SETTINGS = settings(max_examples=40, derandomize=True, deadline=None)
+SETTINGS = settings(max_examples=40)
 Edges = list[tuple[int, int, int]]
 
 

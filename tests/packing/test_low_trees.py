@@ -201,7 +201,7 @@ def test_symmetries_of_a_dgx1v() -> None:
             assert {(turn[a], turn[b]) for a, b in column.arcs} == set(columns[number].arcs)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8)
 @given(topologies(max_devices=4, switches=False), st.integers(1, 3))
 def test_the_fewest_against_all_selections(topology: Topology, parts: int) -> None:
     """Brute force over how often each column is taken, for one root."""
@@ -226,7 +226,7 @@ def test_the_fewest_against_all_selections(topology: Topology, parts: int) -> No
         assert found.count == found.least == min(counts)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 @given(topologies(max_devices=5))
 def test_random_machines(topology: Topology) -> None:
     for name in ("allgather", "reduce", "allreduce"):

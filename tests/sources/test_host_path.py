@@ -34,7 +34,7 @@ from blinksim.sources.step_time import Bucket, overlapped, speedup, step
 from blinksim.topology.graph import Device, Link
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-SMALL = settings(max_examples=40, derandomize=True, deadline=None, database=None)
+SMALL = settings(max_examples=40)
 
 
 def golden(name: str) -> list[dict[str, str]]:

@@ -134,14 +134,14 @@ def plain(element: Element) -> Tree:
     return element.tag, dict(element.attributes), [plain(child) for child in element.children]
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(trees)
 def test_reads_what_the_standard_library_writes(tree: Tree) -> None:
     text = ElementTree.tostring(build(tree), encoding="unicode")
     assert plain(parse(text, "f.xml", root=tree[0])) == tree
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150)
 @given(
     st.text(max_size=60)
     | st.lists(
