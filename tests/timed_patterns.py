@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
@@ -68,6 +69,6 @@ def direct(topology: Topology, *, rotated: bool) -> Schedule:
     return builder.finish()
 
 
-def ticks(schedule: Schedule, size: int, pieces: int, **options: object) -> Fraction:
+def ticks(schedule: Schedule, size: int, pieces: int, **options: Any) -> Fraction:
     """The simulated time in ticks, exact."""
-    return exact_time(simulate(schedule, size, pieces=pieces, **options)) * 2**24  # type: ignore[arg-type]
+    return exact_time(simulate(schedule, size, pieces=pieces, **options)) * 2**24

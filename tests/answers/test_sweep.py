@@ -11,6 +11,7 @@ import sys
 import time
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -220,9 +221,9 @@ def test_large_machines_by_closed_form_and_bound() -> None:
         ({"vary": {"nodes": range(1, 100_002)}}, "too many"),
     ],
 )
-def test_what_cannot_be_right_anywhere_is_refused(arguments: dict[str, object], words: str) -> None:
+def test_what_cannot_be_right_anywhere_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(BlinksimError, match=words):
-        sweep("dgx1-v100", "allreduce", **arguments)  # type: ignore[arg-type]
+        sweep("dgx1-v100", "allreduce", **arguments)
 
 
 def test_rates_of_a_given_topology_do_not_vary() -> None:

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -24,8 +25,9 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0)
     return capsys.readouterr().out
 
 
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
-    return json.loads(answer(capsys, *arguments, "--json"))  # type: ignore[no-any-return]
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer(capsys, *arguments, "--json"))
+    return found
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:

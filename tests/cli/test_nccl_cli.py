@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ GRAPH = "tests/data/captures/h200x8/graph.xml"
 TOPO = "tests/data/captures/h200x8/topo.xml"
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert run([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:

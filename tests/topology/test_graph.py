@@ -24,8 +24,8 @@ from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 G = Fraction(10**9)
 
 
-def link(src: str, dst: str, kind: str = "link", rate: int = 1, **more: object) -> Link:
-    return Link(src, dst, kind, rate * G, **more)  # type: ignore[arg-type]
+def link(src: str, dst: str, kind: str = "link", rate: int = 1, **more: Any) -> Link:
+    return Link(src, dst, kind, rate * G, **more)
 
 
 def gpus(*names: str) -> tuple[Device, ...]:
