@@ -39,7 +39,6 @@ WITHOUT_EXAMPLE = (
     "compare",
     "contest",
     "diagnose",
-    "execute",
     "place",
     "plot",
     "project",
@@ -49,7 +48,7 @@ WITHOUT_EXAMPLE = (
     "synthesize",
 )
 # The names whose examples ask for more than there is yet.
-AHEAD = ("InputError", "export", "read_schedule", "verify", "verify_file", "write_schedule")
+AHEAD: tuple[str, ...] = ("InputError", "export", "read_schedule", "verify", "verify_file", "write_schedule")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

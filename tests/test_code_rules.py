@@ -24,12 +24,9 @@ MANY_PARAMETERS = {
     "blinksim/algorithms/few_steps.py: _add": "the state of one search, passed between its functions",
     "blinksim/algorithms/few_steps.py: _phase": "the state of one search, passed between its functions",
     "blinksim/answers/sweeps/sweep.py: sweep": "one keyword for each option of the command",
-    "blinksim/execution/executors/gpu_run.py: run_on_gpus": "one keyword for each option of a run",
-    "blinksim/execution/run.py: execute": "one keyword for each option of the command",
     "blinksim/schedule/contents.py: _follow": "the arrays of the interpreter, one by one",
     "blinksim/simulation/engines/choice.py: outcome": "one parameter for each option of a simulation",
     "blinksim/simulation/simulator.py: simulate": "one keyword for each option of the command",
-    "tests/execution/test_execute_program.py: test_results_do_not_depend_on_cutting_merging_or_order": "drawn values",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
 }
 COMPLEX = {
@@ -40,7 +37,6 @@ COMPLEX = {
     "blinksim/cli/compare.py: _across": "one branch for each kind of answer",
     "blinksim/cli/sweep.py: command": "one branch for each option",
     "blinksim/execution/layout.py: lay_out": "one branch for each collective",
-    "blinksim/execution/run.py: execute": "one branch for each option",
     "blinksim/formats/msccl/moves.py: moves": "one branch for each kind of send",
     "blinksim/formats/msccl/mscclpp_check.py: run": "an interpreter: one branch for each operation",
     "blinksim/nccl/files/graph_rules.py: _channel_accidents": "one branch for each thing that NCCL trips over",
@@ -55,9 +51,6 @@ COMPLEX = {
     "blinksim/simulation/engines/rounds.py: in_steps": "the inner loop of the simulator, written for speed",
     "blinksim/topology/graph.py: __post_init__": "one branch for each mistake in a machine",
     "tests/bounds/test_certificate.py: corruptions": "one branch for each kind of damage",
-    "validate/recipes/emulated.py: _wanted": "one branch for each case that is run",
-    "validate/recipes/emulated.py: run": "one branch for each case that is run",
-    "validate/recipes/nccl_sets.py: work": "one branch for each file that is tried",
 }
 # Commands whose signatures do not name their types yet.
 UNTYPED_COMMANDS = (
@@ -65,7 +58,6 @@ UNTYPED_COMMANDS = (
     "blinksim/cli/nccl.py",
     "blinksim/cli/options.py",
     "blinksim/cli/project.py",
-    "blinksim/cli/run.py",
     "blinksim/cli/simulate.py",
 )
 # Modules whose messages name options of the command line instead of Python's arguments.
@@ -76,7 +68,6 @@ OPTIONS_IN_TEXT = (
     "blinksim/answers/sweeps/pool.py",
     "blinksim/answers/verify_file.py",
     "blinksim/cost/aurora.py",
-    "blinksim/execution/emulation/pairs.py",
     "blinksim/exports.py",
     "blinksim/formats/chrome_trace.py",
     "blinksim/formats/msccl/moves.py",

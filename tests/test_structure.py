@@ -57,10 +57,7 @@ CIRCLES = {
     "blinksim.topology.graph -> blinksim.topology.rules": "methods of Topology load their functions when called",
 }
 # Module names that stand in two rooms, with the reason.
-TWICE = {
-    "pairs": "pairs of ranks in alltoall bounds, pairs of GPUs that are measured",
-    "verify": "files that are checked, and the check of a schedule",
-}
+TWICE = {}
 MAX_BYTES = 2**20
 
 
