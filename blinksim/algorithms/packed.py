@@ -21,8 +21,8 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
-from blinksim.graphs.resources import Resource, resources
 from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
@@ -141,7 +141,7 @@ class _Builder:
         self.topology, self.collective, self.bound, self.trees = topology, collective, bound, trees
         self.seed, self.progress = seed, progress
         self.net = network(topology)
-        self.shared: list[Resource] = resources(topology, self.net)
+        self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
         self.plan = ForestPlan(topology, collective, "packed")
         # Devices without a rank that can do all that a member can may be vertices of the trees, dead ends excepted.

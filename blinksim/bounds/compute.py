@@ -180,15 +180,15 @@ class _Question:
         """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
         from blinksim.bounds.certificates.dual_lengths import certify
         from blinksim.bounds.pairs import concurrent_flow, tight_cut
-        from blinksim.graphs.orbits import alike
-        from blinksim.graphs.resources import agree, resources
+        from blinksim.graphs.capacities import agree, shared_capacities
+        from blinksim.graphs.orbits import network_orbits
 
         side, limits = tight_cut(self.topology, self.net)
         cut = Cut.of(self.topology, self.collective, side, limits)
         bounds = [Bound("cut", cut.rate, cut, NOTHING, False)]
-        shared = resources(self.topology, self.net)
+        shared = shared_capacities(self.topology, self.net)
         try:
-            solution = concurrent_flow(self.net, shared, alike(self.topology, self.net))
+            solution = concurrent_flow(self.net, shared, network_orbits(self.topology, self.net))
         except InfeasibleError:
             # The solver gave up; the cut stands, as an upper bound.
             solution = None
@@ -232,18 +232,18 @@ class _Question:
         from blinksim.bounds.certificates.dual_lengths import certify
         from blinksim.bounds.optimum import best_trees
         from blinksim.bounds.quick import guessed_lengths
-        from blinksim.graphs.orbits import alike, nothing_alike
-        from blinksim.graphs.resources import resources
+        from blinksim.graphs.capacities import shared_capacities
+        from blinksim.graphs.orbits import network_orbits, single_orbits
 
         guess = None
         if reached is not None:
             guess = guessed_lengths(self.topology, self.collective)
             if guess is not None and guess.rate == reached:
                 return guess, True
-        shared = resources(self.topology, self.net)
+        shared = shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
         plain = not self.collective.rooted and not self.shares
-        same = alike(self.topology, self.net) if plain else nothing_alike(self.net)
+        same = network_orbits(self.topology, self.net) if plain else single_orbits(self.net)
         try:
             solution = best_trees(self.net, self.collective, shared, same, self.shares)
         except InfeasibleError:

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blinksim.collective import Collective
+from blinksim.graphs.capacities import SharedCapacity, Solution, capacity_duals, capacity_rows
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Network
-from blinksim.graphs.orbits import Alike
-from blinksim.graphs.resources import Resource, Solution, capacity_rows, resource_duals
+from blinksim.graphs.orbits import NetworkOrbits
 
 # Flow variables up to which the program is solved; beyond it takes minutes.
 LIMIT = 10_000
 
 
-def size(net: Network, collective: Collective, same: Alike) -> int:
+def size(net: Network, collective: Collective, same: NetworkOrbits) -> int:
     """Number of flow variables of the program."""
     both = collective.name == "allreduce" and not net.symmetric
     return len(net.tail) * len(same.first) * (2 if both else 1)
 
 
 def best_trees(
-    net: Network, collective: Collective, shared: list[Resource], same: Alike, shares: Sequence[int] = ()
+    net: Network, collective: Collective, shared: list[SharedCapacity], same: NetworkOrbits, shares: Sequence[int] = ()
 ) -> Solution | None:
     """The greatest algbw in units of `net`, with link lengths; None if the program is too large.
 
@@ -66,7 +66,7 @@ def best_trees(
 
     rows = capacity_rows(program, shared, same, load, scale)
     value = program.solve(objective)
-    duals = resource_duals(program, rows)
+    duals = capacity_duals(program, rows)
     if partner is not None:
         # The rows of a link and of its partner are the same, and the solver gives the price of both to either.
         holder = {arc: number for number, resource in enumerate(shared) for arc, _ in resource.uses}
@@ -75,7 +75,7 @@ def best_trees(
     return Solution(value * scale, duals)
 
 
-def _arborescences(program: Program, net: Network, share: list[list[tuple[int, float]]], same: Alike) -> range:
+def _arborescences(program: Program, net: Network, share: list[list[tuple[int, float]]], same: NetworkOrbits) -> range:
     """Variables for what out-trees use of each orbit of arcs, with the rows that make them reach every member."""
     arcs = len(net.tail)
     tail, head, orbit = net.tail.tolist(), net.head.tolist(), same.arc.tolist()

@@ -13,11 +13,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from blinksim.graphs.capacities import SharedCapacity, Solution, capacity_duals, capacity_rows
 from blinksim.graphs.linear import Program
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network
-from blinksim.graphs.orbits import Alike
-from blinksim.graphs.resources import Resource, Solution, capacity_rows, resource_duals
+from blinksim.graphs.orbits import NetworkOrbits
 from blinksim.topology.graph import Topology
 
 # Variables (sources times arcs) up to which the program is solved; beyond it takes minutes.
@@ -28,7 +28,7 @@ _SUBSETS = 8
 _TIGHTEST = 16
 
 
-def concurrent_flow(net: Network, shared: list[Resource], same: Alike) -> Solution | None:
+def concurrent_flow(net: Network, shared: list[SharedCapacity], same: NetworkOrbits) -> Solution | None:
     """The greatest algbw of an alltoall in units of `net`, with link lengths; None if the program is too large.
 
     same: sources that are alike are represented by one, whose flow the symmetries turn into theirs.
@@ -64,7 +64,7 @@ def concurrent_flow(net: Network, shared: list[Resource], same: Alike) -> Soluti
             if vertex != source:
                 program.row([*entry, (rate, -1.0)] if wants[vertex] else entry, at_least=0.0, at_most=0.0)
     value = program.solve([(rate, 1.0)])
-    return Solution(value * scale * len(net.members), resource_duals(program, rows))
+    return Solution(value * scale * len(net.members), capacity_duals(program, rows))
 
 
 def tight_cut(topology: Topology, net: Network) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""What symmetry makes alike in a network: one variable, one row or one sink then stands for a whole orbit.
+"""Orbits of the arcs and ranks of a network: one variable, one row or one sink stands for a whole orbit.
 
 A linear program that a group maps onto itself has an optimum that the group leaves alone, the average of any optimum
 over the group (Gatermann and Parrilo 2004), so only orbits need variables.
@@ -15,10 +15,11 @@ from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, eq=False)
-class Alike:
-    """arc: orbit number of every arc. first, count: of each orbit of ranks the vertex of its first, and its size.
+class NetworkOrbits:
+    """What the symmetries of a network map onto each other.
 
-    member: for each rank the number of its orbit.
+    arc: orbit number of every arc. first, count: of each orbit of ranks the vertex of its first, and its size. member:
+    for each rank the number of its orbit.
     """
 
     arc: Array
@@ -32,16 +33,16 @@ class Alike:
         return int(self.arc.max()) + 1
 
 
-def nothing_alike(net: Network) -> Alike:
-    """Every arc and every rank for itself."""
+def single_orbits(net: Network) -> NetworkOrbits:
+    """Every arc and every rank is an orbit of its own."""
     ranks = len(net.members)
-    return Alike(np.arange(len(net.tail)), tuple(net.members.tolist()), (1,) * ranks, tuple(range(ranks)))
+    return NetworkOrbits(np.arange(len(net.tail)), tuple(net.members.tolist()), (1,) * ranks, tuple(range(ranks)))
 
 
-def alike(topology: Topology, net: Network) -> Alike:
+def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
     """The orbits of arcs and ranks under the checked generators of `topology`."""
     if not topology.generators:
-        return nothing_alike(net)
+        return single_orbits(net)
     from blinksim.topology.symmetry import link_orbits, orbits
 
     devices = orbits(topology)
@@ -64,4 +65,4 @@ def alike(topology: Topology, net: Network) -> Alike:
     first = [0] * len(numbers)
     for vertex, number in reversed(list(zip(net.members.tolist(), member, strict=True))):
         first[number] = vertex
-    return Alike(arc, tuple(first), tuple(np.bincount(member).tolist()), tuple(member))
+    return NetworkOrbits(arc, tuple(first), tuple(np.bincount(member).tolist()), tuple(member))

@@ -12,8 +12,8 @@ from fractions import Fraction
 from blinksim.algorithms.building.forest_plan import Edge, ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.collective import Collective
+from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.network import Network
-from blinksim.graphs.resources import Resource
 from blinksim.packing.exact.flow_paths import Commodity, PathShare, route_flows
 from blinksim.packing.hosts.alike_hosts import read_hosts
 from blinksim.packing.hosts.alike_hosts import straight as straight_trees
@@ -27,7 +27,7 @@ def add_paths(
     topology: Topology,
     collective: Collective,
     net: Network,
-    shared: list[Resource],
+    shared: list[SharedCapacity],
     bound: BoundResult,
 ) -> None:
     """The chunks and sends of `collective` (gather, scatter or alltoall) at the best rate found."""

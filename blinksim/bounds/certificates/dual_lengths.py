@@ -14,8 +14,8 @@ import numpy as np
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.graphs.capacities import SharedCapacity, Solution, agree
 from blinksim.graphs.network import Network
-from blinksim.graphs.resources import Resource, Solution, agree
 from blinksim.topology.graph import Topology
 
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
@@ -25,7 +25,7 @@ def certify(
     topology: Topology,
     collective: Collective,
     net: Network,
-    shared: Sequence[Resource],
+    shared: Sequence[SharedCapacity],
     solution: Solution,
     shares: Sequence[int] = (),
 ) -> tuple[Lengths, bool] | None:

@@ -16,10 +16,10 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError
+from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.linear import Program
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard
-from blinksim.graphs.resources import Resource
 from blinksim.packing.exact.shared_capacity import excess, roundings
 
 # Variables (sources times arcs) up to which the program is solved.
@@ -45,7 +45,7 @@ class PathShare:
 
 
 def route_flows(
-    net: Network, shared: Sequence[Resource], commodities: Sequence[Commodity], best: Fraction
+    net: Network, shared: Sequence[SharedCapacity], commodities: Sequence[Commodity], best: Fraction
 ) -> tuple[Fraction, list[PathShare]] | None:
     """The greatest rate per unit of weight that all commodities reach at once, and paths; None if too large.
 
@@ -83,7 +83,7 @@ def route_flows(
     return rate, paths
 
 
-def _program(net: Network, shared: Sequence[Resource], commodities: Sequence[Commodity]) -> list[list[float]]:
+def _program(net: Network, shared: Sequence[SharedCapacity], commodities: Sequence[Commodity]) -> list[list[float]]:
     """How much of every arc each commodity uses in a best solution."""
     program = Program()
     rate = program.variables(1)[0]

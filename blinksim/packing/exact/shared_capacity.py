@@ -17,10 +17,10 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError
+from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.digraph import Digraph
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Array, Network, whole
-from blinksim.graphs.resources import Resource
 from blinksim.packing.exact.scaling import trimmed
 
 # Flow variables up to which the program is solved.
@@ -49,7 +49,7 @@ def size(net: Network, both: bool) -> int:
 
 
 def freeze(
-    net: Network, shared: Sequence[Resource], weights: Mapping[int, int] | None, *, both: bool, best: Fraction
+    net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int] | None, *, both: bool, best: Fraction
 ) -> Frozen | None:
     """The best split of the shared capacities for out-trees; None if the program is too large.
 
@@ -153,7 +153,7 @@ def roundings(best: Fraction) -> Iterator[Callable[[Sequence[float]], list[Fract
 
 def _checked(
     net: Network,
-    shared: Sequence[Resource],
+    shared: Sequence[SharedCapacity],
     weights: Mapping[int, int] | None,
     roots: Sequence[Fraction],
     ways: Sequence[list[Fraction]],
@@ -195,7 +195,7 @@ def _checked(
     )
 
 
-def excess(net: Network, shared: Sequence[Resource], totals: Sequence[Fraction]) -> Fraction:
+def excess(net: Network, shared: Sequence[SharedCapacity], totals: Sequence[Fraction]) -> Fraction:
     """The greatest load over capacity among the shared capacities, if arc i carries totals[i]; exact."""
     worst = Fraction(0)
     for resource in shared:
@@ -229,7 +229,7 @@ def _rate(net: Network, capacity: list[Fraction], weight: Array) -> tuple[Fracti
     return ratio * unit, [value * unit for value in trimmed_values]
 
 
-def even_split(net: Network, shared: Sequence[Resource], weights: Mapping[int, int], *, both: bool) -> Frozen:
+def even_split(net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int], *, both: bool) -> Frozen:
     """A split without a program: the arcs of each shared capacity get equal parts, and so do up and down.
 
     weights: of the roots. The rate is the exact best of that split, in general below that of `freeze`.

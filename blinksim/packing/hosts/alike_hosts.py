@@ -15,8 +15,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.network import Array, Network, whole
-from blinksim.graphs.resources import Resource
 from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Frozen, freeze
@@ -264,7 +264,7 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
 
     def best_at(rate: Fraction) -> tuple[Network, Frozen | None]:
         net = local_network(hosts, host, rate)
-        shared = [Resource(((arc, 1.0),), value) for arc, value in enumerate(net.capacity.tolist())]
+        shared = [SharedCapacity(((arc, 1.0),), value) for arc, value in enumerate(net.capacity.tolist())]
         return net, freeze(net, shared, weights, both=False, best=rate * hosts.ranks / net.unit)
 
     net, frozen = best_at(rate)
