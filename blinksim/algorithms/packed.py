@@ -31,7 +31,7 @@ from blinksim.topology.connectivity import in_reach
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    from blinksim.packing.exact.shared_capacity import Frozen
+    from blinksim.packing.exact.shared_capacity import Split
 
 TURNED = ("reducescatter", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
@@ -188,29 +188,29 @@ class _Builder:
 
     def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Forest:
         """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
-        frozen = self._frozen(net, weights, spanned)
-        arcs = _arcs(net, frozen.capacity, spanned)
+        split = self._split(net, weights, spanned)
+        arcs = _arcs(net, split.capacity, spanned)
         if self.trees is not None:
             return pack_shares(
                 arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed, progress=self.progress
             )
-        return pack_forest(arcs, frozen.rates, seed=self.seed, progress=self.progress)
+        return pack_forest(arcs, split.rates, seed=self.seed, progress=self.progress)
 
-    def _frozen(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Frozen:
-        from blinksim.packing.exact.shared_capacity import Frozen, even_split, freeze
+    def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
+        from blinksim.packing.exact.shared_capacity import Split, best_split, even_split
 
         net = _spanning(net, spanned)
         if self.fixed and net.passes_on():
             rate = self._cut_rate(net, weights)
             known = {value: Fraction(value) for value in set(net.capacity.tolist())}
-            return Frozen(
+            return Split(
                 {v: rate * weight for v, weight in weights.items()},
                 tuple(known[value] for value in net.capacity.tolist()),
             )
         best = self.bound.rate / net.unit
         if self.collective.name == "allreduce":
             best = self._cut_rate(net, weights) * sum(weights.values())
-        found = freeze(net, self.shared, weights, both=False, best=best)
+        found = best_split(net, self.shared, weights, both=False, best=best)
         return found or even_split(net, self.shared, weights, both=False)
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
@@ -303,23 +303,21 @@ class _Builder:
 
     def _free_roots(self) -> tuple[Fraction, list[Branches]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
-        from blinksim.packing.exact.shared_capacity import even_split, freeze
+        from blinksim.packing.exact.shared_capacity import best_split, even_split
 
         best: tuple[Fraction, list[Branches]] | None = None
         for spanned in self.vertex_sets:
             net = _spanning(self.net, spanned)
-            frozen = freeze(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
+            split = best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
             weights = dict.fromkeys(self.net.members.tolist(), 1)
-            frozen = frozen or even_split(net, self.shared, weights, both=True)
-            down = pack_forest(
-                _arcs(net, frozen.capacity, spanned), frozen.rates, seed=self.seed, progress=self.progress
-            )
-            if frozen.back is None:
+            split = split or even_split(net, self.shared, weights, both=True)
+            down = pack_forest(_arcs(net, split.capacity, spanned), split.rates, seed=self.seed, progress=self.progress)
+            if split.back is None:
                 trees = self._mirrored(down)
             else:
-                back = _arcs(net.reversed(), frozen.back, spanned)
-                trees = self._matched(down, pack_forest(back, frozen.rates, seed=self.seed, progress=self.progress))
-            rate = frozen.rate * net.unit
+                back = _arcs(net.reversed(), split.back, spanned)
+                trees = self._matched(down, pack_forest(back, split.rates, seed=self.seed, progress=self.progress))
+            rate = split.rate * net.unit
             if best is None or rate > best[0]:
                 best = (rate, trees)
         assert best is not None

@@ -179,7 +179,7 @@ class _Question:
     def alltoall(self) -> list[Bound]:
         """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
         from blinksim.bounds.certificates.dual_lengths import certify
-        from blinksim.bounds.pairs import concurrent_flow, tight_cut
+        from blinksim.bounds.pairs import best_alltoall, tight_cut
         from blinksim.graphs.capacities import agree, shared_capacities
         from blinksim.graphs.orbits import network_orbits
 
@@ -188,7 +188,7 @@ class _Question:
         bounds = [Bound("cut", cut.rate, cut, NOTHING, False)]
         shared = shared_capacities(self.topology, self.net)
         try:
-            solution = concurrent_flow(self.net, shared, network_orbits(self.topology, self.net))
+            solution = best_alltoall(self.net, shared, network_orbits(self.topology, self.net))
         except InfeasibleError:
             # The solver gave up; the cut stands, as an upper bound.
             solution = None
@@ -243,9 +243,9 @@ class _Question:
         shared = shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
         plain = not self.collective.rooted and not self.shares
-        same = network_orbits(self.topology, self.net) if plain else single_orbits(self.net)
+        alike = network_orbits(self.topology, self.net) if plain else single_orbits(self.net)
         try:
-            solution = best_trees(self.net, self.collective, shared, same, self.shares)
+            solution = best_trees(self.net, self.collective, shared, alike, self.shares)
         except InfeasibleError:
             # The solver gave up; the other bounds stand, as upper bounds.
             solution = None

@@ -1,70 +1,39 @@
-"""Alltoall, gather and scatter as flows: every byte goes from one rank to one other, so nothing is copied on the way.
+"""Alltoall as flows: every byte goes from one rank to one other, so nothing is copied on the way.
 
-Maximum concurrent flow, aggregated by source (Shahrokhi and Matula 1990): a linear program of sources times links.
-Its duals are link lengths, the certificate.
+The bound is a maximum concurrent flow (`blinksim.graphs.flow_program`), whose duals are link lengths, the certificate.
+Beside it stands the tightest of the cuts that are worth a look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.graphs.capacities import SharedCapacity, Solution, capacity_duals, capacity_rows
-from blinksim.graphs.linear import Program
+from blinksim.graphs.capacities import SharedCapacity, Solution
+from blinksim.graphs.flow_program import Commodity, flow_variables, solve_flows
+from blinksim.graphs.linear import MOST_FLOWS
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network
 from blinksim.graphs.orbits import NetworkOrbits
 from blinksim.topology.graph import Topology
 
-# Variables (sources times arcs) up to which the program is solved; beyond it takes minutes.
-LIMIT = 30_000
 # Ranks up to which all their subsets are tried as sides of a cut.
 _SUBSETS = 8
 # Ranks and hosts, those with the least capacity out first, that are tried otherwise.
 _TIGHTEST = 16
 
 
-def concurrent_flow(net: Network, shared: list[SharedCapacity], same: NetworkOrbits) -> Solution | None:
-    """The greatest algbw of an alltoall in units of `net`, with link lengths; None if the program is too large.
-
-    same: sources that are alike are represented by one, whose flow the symmetries turn into theirs.
-    """
-    arcs = len(net.tail)
-    if len(same.first) * arcs > LIMIT:
+def best_alltoall(net: Network, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Solution | None:
+    """The greatest algbw of an alltoall in units of `net`, with link lengths; None if the program is too large."""
+    if flow_variables(net, len(orbits.first)) > MOST_FLOWS:
         return None
-    program = Program()
-    rate = program.variables(1)[0]
-    flows = [program.variables(arcs) for _ in same.first]
-    scale = float(net.capacity.max())
-    groups: list[list[int]] = [[] for _ in range(same.arcs)]
-    for arc, orbit in enumerate(same.arc.tolist()):
-        groups[orbit].append(arc)
-
-    def load(arc: int) -> list[tuple[int, float]]:
-        # All copies of a source's flow together load the arcs of an orbit equally.
-        group = groups[int(same.arc[arc])]
-        return [
-            (flow[other], count / len(group)) for flow, count in zip(flows, same.count, strict=True) for other in group
-        ]
-
-    rows = capacity_rows(program, shared, same, load, scale)
-    wants = np.zeros(net.vertices, dtype=bool)
-    wants[net.members] = True
-    tail, head = net.tail.tolist(), net.head.tolist()
-    for source, flow in zip(same.first, flows, strict=True):
-        terms: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
-        for arc, variable in enumerate(flow):
-            terms[head[arc]].append((variable, 1.0))
-            terms[tail[arc]].append((variable, -1.0))
-        for vertex, entry in enumerate(terms):
-            if vertex != source:
-                program.row([*entry, (rate, -1.0)] if wants[vertex] else entry, at_least=0.0, at_most=0.0)
-    value = program.solve([(rate, 1.0)])
-    return Solution(value * scale * len(net.members), capacity_duals(program, rows))
+    everyone = dict.fromkeys(net.members.tolist(), 1)
+    solution = solve_flows(net, shared, [Commodity(source, everyone) for source in orbits.first], orbits=orbits)
+    return Solution(solution.rate * len(net.members), solution.duals)
 
 
 def tight_cut(topology: Topology, net: Network) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""The one door to linear programming: OR-Tools' GLOP on whole rows, with duals.
+"""The one door to linear programming: OR-Tools' GLOP on whole rows, with duals, and how large a program may be.
 
 GLOP is a revised simplex (Dantzig 1963), so its answers are vertices: duals that become short fractions.
 """
@@ -15,6 +15,17 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from blinksim.errors import InfeasibleError
 
 Vector = NDArray[np.float64]
+
+# How large a program is solved, in flow variables; a larger one takes GLOP minutes. Each limit decides what is asked
+# for instead: for a bound, looser bounds that need no program; for a packing, equal parts.
+#
+# Flows (`flow_program`): sources times arcs, for bounds and for packings alike.
+MOST_FLOWS = 30_000
+# Trees (`tree_program`): sinks times arcs. A third, since each of their flow variables needs a row of its own.
+MOST_TREE_BOUND = 10_000
+# A packing may not count alike sinks as one, and counts the use of each arc as well, so its limit is a little higher:
+# a network of five members or more whose bound is solved without symmetry has its capacities divided by the program.
+MOST_TREE_SPLIT = 12_000
 
 
 class Program:

@@ -13,8 +13,9 @@ from blinksim.algorithms.building.forest_plan import Edge, ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.collective import Collective
 from blinksim.graphs.capacities import SharedCapacity
+from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import Network
-from blinksim.packing.exact.flow_paths import Commodity, PathShare, route_flows
+from blinksim.packing.exact.flow_paths import PathShare, route_flows
 from blinksim.packing.hosts.alike_hosts import read_hosts
 from blinksim.packing.hosts.alike_hosts import straight as straight_trees
 from blinksim.schedule.loads import resources

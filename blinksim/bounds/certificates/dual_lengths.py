@@ -16,9 +16,11 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.graphs.capacities import SharedCapacity, Solution, agree
 from blinksim.graphs.network import Network
+from blinksim.graphs.rounding import DENOMINATORS
 from blinksim.topology.graph import Topology
 
-_DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
+# Lengths need no common denominator with anything else, so that long fractions may be tried at the end.
+_DENOMINATORS = (*DENOMINATORS, 10**5, 10**7)
 
 
 def certify(

@@ -1,13 +1,13 @@
 """Data that nobody copies, as flows cut into paths: gather, scatter and alltoall.
 
 A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
-several that share links the program of `blinksim.bounds.pairs` says how much of every link each source may use, and
-within that part each source's flow is again a greatest flow in whole numbers.
+several that share links a program (`blinksim.graphs.flow_program`) says how much of every link each source may use,
+and within that part each source's flow is again a greatest flow in whole numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -17,21 +17,12 @@ import numpy as np
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError
 from blinksim.graphs.capacities import SharedCapacity
-from blinksim.graphs.linear import Program
+from blinksim.graphs.flow_program import Commodity, flow_variables, solve_flows
+from blinksim.graphs.linear import MOST_FLOWS
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard
-from blinksim.packing.exact.shared_capacity import excess, roundings
-
-# Variables (sources times arcs) up to which the program is solved.
-LIMIT = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Commodity:
-    """What one vertex sends: to every vertex of `weights`, in their ratio."""
-
-    source: int
-    weights: Mapping[int, int]
+from blinksim.graphs.rounding import roundings
+from blinksim.packing.exact.shared_capacity import MOST_EXCESS, excess
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +46,14 @@ def route_flows(
         capacity = [[Fraction(value) for value in net.capacity.tolist()]]
         rate = _rate(net, capacity[0], commodities[0])
         return rate, _decomposed(net, capacity[0], commodities[0], 0, rate)
-    if len(commodities) * len(net.tail) > LIMIT:
+    if flow_variables(net, len(commodities)) > MOST_FLOWS:
         return None
-    values = _program(net, shared, commodities)
+    values = [[max(0.0, value) for value in flow] for flow in solve_flows(net, shared, commodities).flows]
     found: tuple[Fraction, list[list[Fraction]]] | None = None
     for to_fractions in roundings(best):
         parts = [to_fractions(row) for row in values]
         over = excess(net, shared, [sum(column, start=Fraction(0)) for column in zip(*parts, strict=True)])
-        if over <= 0 or over > Fraction(21, 20):
+        if over <= 0 or over > MOST_EXCESS:
             continue
         if over > 1:
             parts = [[value / over for value in row] for row in parts]
@@ -81,29 +72,6 @@ def route_flows(
     for number, (row, one) in enumerate(zip(parts, commodities, strict=True)):
         paths += _decomposed(net, row, one, number, rate)
     return rate, paths
-
-
-def _program(net: Network, shared: Sequence[SharedCapacity], commodities: Sequence[Commodity]) -> list[list[float]]:
-    """How much of every arc each commodity uses in a best solution."""
-    program = Program()
-    rate = program.variables(1)[0]
-    flows = [program.variables(len(net.tail)) for _ in commodities]
-    scale = float(net.capacity.max())
-    for resource in shared:
-        terms = [(flow[arc], part) for flow in flows for arc, part in resource.uses]
-        program.row(terms, at_most=resource.capacity / scale)
-    tail, head = net.tail.tolist(), net.head.tolist()
-    for one, flow in zip(commodities, flows, strict=True):
-        balance: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
-        for arc, variable in enumerate(flow):
-            balance[head[arc]].append((variable, 1.0))
-            balance[tail[arc]].append((variable, -1.0))
-        for vertex, terms in enumerate(balance):
-            if vertex != one.source:
-                weight = one.weights.get(vertex, 0)
-                program.row([*terms, (rate, -float(weight))] if weight else terms, at_least=0.0, at_most=0.0)
-    program.solve([(rate, 1.0)])
-    return [[max(0.0, float(program.values[variable]) * scale) for variable in flow] for flow in flows]
 
 
 def _whole(values: Sequence[Fraction]) -> tuple[list[int], int]:

@@ -19,7 +19,7 @@ from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
-from blinksim.packing.exact.shared_capacity import Frozen, freeze
+from blinksim.packing.exact.shared_capacity import Split, best_split
 from blinksim.topology.graph import Topology
 
 Path = tuple[int, ...]
@@ -262,20 +262,20 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
     outside, total = shape.devices + 1, hosts.ranks - len(shape.members)
     weights = {outside: total, **dict.fromkeys(shape.members, 1)}
 
-    def best_at(rate: Fraction) -> tuple[Network, Frozen | None]:
+    def best_at(rate: Fraction) -> tuple[Network, Split | None]:
         net = local_network(hosts, host, rate)
         shared = [SharedCapacity(((arc, 1.0),), value) for arc, value in enumerate(net.capacity.tolist())]
-        return net, freeze(net, shared, weights, both=False, best=rate * hosts.ranks / net.unit)
+        return net, best_split(net, shared, weights, both=False, best=rate * hosts.ranks / net.unit)
 
-    net, frozen = best_at(rate)
-    if frozen is not None and frozen.rate * net.unit < rate * hosts.ranks:
+    net, split = best_at(rate)
+    if split is not None and split.rate * net.unit < rate * hosts.ranks:
         # The host cannot do so much, so its gate must be narrower.
-        net, frozen = best_at(frozen.rate * net.unit / hosts.ranks)
-    if frozen is None:
+        net, split = best_at(split.rate * net.unit / hosts.ranks)
+    if split is None:
         return None
-    each = frozen.rates[shape.members[0]]
-    arcs = Arcs(net.tail, net.head, frozen.capacity, shape.members, tuple(net.host.tolist()))
-    forest = pack_forest(arcs, frozen.rates)
+    each = split.rates[shape.members[0]]
+    arcs = Arcs(net.tail, net.head, split.capacity, shape.members, tuple(net.host.tolist()))
+    forest = pack_forest(arcs, split.rates)
     trees = []
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each

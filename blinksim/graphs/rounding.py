@@ -1,0 +1,38 @@
+"""A program's values as exact fractions: a ladder of denominators, tried from the short ones to the long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+
+# Largest denominators, in the order in which they are tried: the values at a vertex of a program are short fractions.
+DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040)
+_GRID = 2**16
+
+Rounding = Callable[[Sequence[float]], list[Fraction]]
+
+
+def roundings(best: Fraction) -> Iterator[Rounding]:
+    """Ways to turn a program's values into fractions, the likeliest first; the last rounds down and always fits.
+
+    A vertex has short fractions, or multiples of those of the rate `best` that it attains.
+    """
+    for most in DENOMINATORS:
+        yield partial(_short, most=most)
+    for times in DENOMINATORS[:-2]:
+        yield partial(_multiples, denominator=best.denominator * times)
+    yield _down
+
+
+def _short(values: Sequence[float], most: int) -> list[Fraction]:
+    return [Fraction(value).limit_denominator(most) for value in values]
+
+
+def _multiples(values: Sequence[float], denominator: int) -> list[Fraction]:
+    return [Fraction(round(value * denominator), denominator) for value in values]
+
+
+def _down(values: Sequence[float]) -> list[Fraction]:
+    step = Fraction(max(1, round(max(values))), _GRID)
+    return [int(value / float(step) + 1e-6) * step for value in values]
