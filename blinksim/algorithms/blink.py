@@ -16,7 +16,7 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.columns.columns import Column, Limits, Mix
+from blinksim.packing.columns.column_mix import Column, Limits, Mix
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
 from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
 from blinksim.schedule.model import Schedule

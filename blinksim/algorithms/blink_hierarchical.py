@@ -19,7 +19,7 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns.columns import Column, Limits, Mix, best_mix, fewest
+from blinksim.packing.columns.column_mix import Column, Limits, Mix, best_mix, fewest
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
 from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule

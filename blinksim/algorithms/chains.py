@@ -30,7 +30,7 @@ from blinksim.packing.columns.chain_columns import (
     pricing_rounds,
     zigzags,
 )
-from blinksim.packing.columns.columns import Column, Limits, best_mix
+from blinksim.packing.columns.column_mix import Column, Limits, best_mix
 from blinksim.packing.columns.equal_shares import equal_shares
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.search.hamiltonian import Order

@@ -31,7 +31,7 @@ from blinksim.packing.columns.chain_columns import (
     pricing,
     pricing_rounds,
 )
-from blinksim.packing.columns.columns import Column, Limits, best_mix
+from blinksim.packing.columns.column_mix import Column, Limits, best_mix
 from blinksim.packing.columns.equal_shares import equal_shares, most_whole
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.search.hamiltonian import Order

@@ -5,8 +5,8 @@
 
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates.certificate_json import certificate_from_dict
 from blinksim.bounds.certificates.lengths import Lengths
-from blinksim.bounds.certificates.reading import certificate_from_dict
 from blinksim.bounds.compute import bound
 
 __all__ = [

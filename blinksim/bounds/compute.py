@@ -178,7 +178,7 @@ class _Question:
 
     def alltoall(self) -> list[Bound]:
         """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
-        from blinksim.bounds.certificates.dual_lengths import certify
+        from blinksim.bounds.certificates.rounded_duals import certify
         from blinksim.bounds.pairs import best_alltoall, tight_cut
         from blinksim.graphs.capacities import agree, shared_capacities
         from blinksim.graphs.orbits import network_orbits
@@ -229,7 +229,7 @@ class _Question:
         return sorted(bounds, key=_order)
 
     def _trees(self, reached: Fraction | None) -> tuple[Lengths, bool] | None:
-        from blinksim.bounds.certificates.dual_lengths import certify
+        from blinksim.bounds.certificates.rounded_duals import certify
         from blinksim.bounds.optimum import best_trees
         from blinksim.bounds.quick import guessed_lengths
         from blinksim.graphs.capacities import shared_capacities

@@ -174,7 +174,7 @@ def test_checking_needs_no_solver() -> None:
     source = """
 import json, sys
 from fractions import Fraction
-from blinksim.bounds.certificates.reading import certificate_from_dict
+from blinksim.bounds.certificates.certificate_json import certificate_from_dict
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.topology.graph import Device, Link, Topology

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise, product
 import networkx as nx
 import pytest
 
-from blinksim.packing.columns.columns import Column, Limits, Mix, best_mix, fewest, loads, shortened
+from blinksim.packing.columns.column_mix import Column, Limits, Mix, best_mix, fewest, loads, shortened
 from blinksim.packing.columns.equal_shares import equal_shares, most_whole
 from blinksim.packing.columns.steiner import cheapest_tree
 

@@ -18,7 +18,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import load
-from blinksim.packing.columns.columns import Column
+from blinksim.packing.columns.column_mix import Column
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.columns.low_trees import Choice, entry_trees, images, low_trees, turns
 from blinksim.schedule.loads import rate

@@ -20,7 +20,7 @@ from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
 from blinksim.algorithms.building.forest_trees import tree_height, tree_loads, trees_of
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.packing.columns.columns import MOST_PARTS, Column, Mix, best_mix
+from blinksim.packing.columns.column_mix import MOST_PARTS, Column, Mix, best_mix
 from blinksim.packing.columns.hops import Arc, find_hops
 from blinksim.packing.columns.low_trees import Choice, Selection, Turn, entry_trees, images, low_trees, turns
 from blinksim.packing.search.expansion import turned

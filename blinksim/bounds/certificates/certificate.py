@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from blinksim.bounds.certificates.sums import capacity, crossing_links, must_leave, tight_limits
+from blinksim.bounds.certificates.crossing_sums import capacity, crossing_links, must_leave, tight_limits
 from blinksim.bounds.certificates.wording import listed, part_of
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.columns import Column, Limits, Price
+from blinksim.packing.columns.column_mix import Column, Limits, Price
 from blinksim.packing.columns.hops import Arc, Hops
 from blinksim.packing.search.hamiltonian import Order, hamiltonian
 

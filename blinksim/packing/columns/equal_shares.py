@@ -13,7 +13,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.columns import Column, Limits
+from blinksim.packing.columns.column_mix import Column, Limits
 
 
 def most_whole(

@@ -14,7 +14,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.columns import Limits
+from blinksim.packing.columns.column_mix import Limits
 from blinksim.packing.columns.hops import Arc, Hops
 
 # Members up to which the model is small enough.

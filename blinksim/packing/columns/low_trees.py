@@ -1,6 +1,6 @@
 """The lowest trees at a rate, and the fewest of them: all trees of a height, a linear program, then whole numbers.
 
-The best rate of trees of bounded height is a linear program over all of them (`blinksim.packing.columns.columns`); the
+The best rate of trees of bounded height is a linear program over all of them (`blinksim.packing.columns.column_mix`); the
 fewest at that rate an integer program, as in Blink (Wang et al. 2020, section 4). Looking first for answers that a
 symmetry of the machine maps onto themselves makes that program a fraction of its size; its own bound says how few could
 do.
@@ -17,7 +17,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.columns import Column
+from blinksim.packing.columns.column_mix import Column
 from blinksim.packing.columns.hops import Arc, Hops
 
 Turn = Mapping[int, int]

@@ -14,7 +14,7 @@ from fractions import Fraction
 from random import Random
 
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns.columns import Column, Limits, Mix, best_mix, fewest, improves, shortened
+from blinksim.packing.columns.column_mix import Column, Limits, Mix, best_mix, fewest, improves, shortened
 from blinksim.packing.columns.fewest_trees import MOST_MEMBERS, Answer, search
 from blinksim.packing.columns.hops import Arc, Hops
 from blinksim.packing.columns.steiner import Prices, cheapest_tree
