@@ -19,8 +19,10 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns.column_mix import Column, Limits, Mix, best_mix, fewest
+from blinksim.packing.columns.column_mix import Column, Mix, best_mix
+from blinksim.packing.columns.fewest_columns import fewest
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of

@@ -19,8 +19,9 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.columns.column_mix import Limits, Mix
+from blinksim.packing.columns.column_mix import Mix
 from blinksim.packing.columns.hops import Hops, find_hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology

@@ -30,9 +30,10 @@ from blinksim.packing.columns.chain_columns import (
     pricing_rounds,
     zigzags,
 )
-from blinksim.packing.columns.column_mix import Column, Limits, best_mix
+from blinksim.packing.columns.column_mix import Column, best_mix
 from blinksim.packing.columns.equal_shares import equal_shares
 from blinksim.packing.columns.hops import Hops, find_hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.cluster import nodes_of

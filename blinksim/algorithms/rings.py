@@ -31,9 +31,10 @@ from blinksim.packing.columns.chain_columns import (
     pricing,
     pricing_rounds,
 )
-from blinksim.packing.columns.column_mix import Column, Limits, best_mix
+from blinksim.packing.columns.column_mix import Column, best_mix
 from blinksim.packing.columns.equal_shares import equal_shares, most_whole
 from blinksim.packing.columns.hops import Hops, find_hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule

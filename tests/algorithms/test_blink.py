@@ -17,9 +17,9 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.columns.column_mix import Limits
 from blinksim.packing.columns.fewest_trees import Answer, search
 from blinksim.packing.columns.hops import find_hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify

@@ -19,8 +19,10 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import load
 from blinksim.packing.columns.column_mix import Column
+from blinksim.packing.columns.column_symmetries import hop_symmetries, images
+from blinksim.packing.columns.fewest_columns import Choice
 from blinksim.packing.columns.hops import Hops, find_hops
-from blinksim.packing.columns.low_trees import Choice, entry_trees, images, low_trees, turns
+from blinksim.packing.columns.low_trees import entry_trees, low_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
@@ -190,7 +192,7 @@ def test_symmetries_of_a_dgx1v() -> None:
     expected = [
         {gpu: cycle[(sign * place[gpu] + shift) % 8] for gpu in range(8)} for sign, shift in ((1, 4), (-1, 3), (-1, 7))
     ]
-    found = turns(hops)
+    found = hop_symmetries(hops)
     assert sorted(map(sorted, (t.items() for t in found))) == sorted(map(sorted, (t.items() for t in expected)))
     columns = columns_of(hops, 2)
     for turn in found:

@@ -20,9 +20,11 @@ from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
 from blinksim.algorithms.building.forest_trees import tree_height, tree_loads, trees_of
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.packing.columns.column_mix import MOST_PARTS, Column, Mix, best_mix
+from blinksim.packing.columns.column_mix import Column, Mix, best_mix
+from blinksim.packing.columns.column_symmetries import Symmetry, hop_symmetries, images
+from blinksim.packing.columns.fewest_columns import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns.hops import Arc, find_hops
-from blinksim.packing.columns.low_trees import Choice, Selection, Turn, entry_trees, images, low_trees, turns
+from blinksim.packing.columns.low_trees import entry_trees, low_trees
 from blinksim.packing.search.expansion import turned
 from blinksim.schedule.loads import rate as load_rate
 from blinksim.schedule.model import Schedule
@@ -145,7 +147,7 @@ class _Question:
                     break
         worth = self.bound.rate / self.hops.unit / len(self.roots) * _WORTH
         found = [entry for entry in found if entry[2].rate >= worth]
-        known = turns(self.hops) if found else []
+        known = hop_symmetries(self.hops) if found else []
         points = []
         for number, (height, columns, mix, whole) in enumerate(found):
             # The fastest is what most people want: it gets half of the time.
@@ -155,7 +157,7 @@ class _Question:
         return points
 
     def _compared(
-        self, columns: list[Column], mix: Mix, known: Sequence[Turn], seconds: float, seed: int
+        self, columns: list[Column], mix: Mix, known: Sequence[Symmetry], seconds: float, seed: int
     ) -> tuple[Choice, Selection]:
         """The fewest of these columns that are found, with the rate of `mix`."""
         mix = self._short(columns, mix, seed)

@@ -13,8 +13,9 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.column_mix import Column, Limits, Price
+from blinksim.packing.columns.column_mix import Column, Price
 from blinksim.packing.columns.hops import Arc, Hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.search.hamiltonian import Order, hamiltonian
 
 # Orders that are listed, and ranks up to which the best by price are searched for, beyond that number.
@@ -94,7 +95,7 @@ def pricing_rounds(hops: Hops) -> int:
 
 
 def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
-    """A function that finds the order of least price, for `columns.best_mix`."""
+    """A function that finds the order of least price, for `best_mix`."""
     members = hops.vertices[: hops.members]
     rank = {vertex: number for number, vertex in enumerate(members)}
     limits = replace(limits, effort=_PRICE_EFFORT)

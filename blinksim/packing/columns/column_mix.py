@@ -1,8 +1,7 @@
-"""Choose among columns (trees, chains, rings): the best mix, and the fewest that attain its rate.
+"""The best mix of columns (trees, chains, rings) under the capacities of what they share, with exact rates.
 
-The best mix is a linear program; where there are too many columns to list, those that can improve it are generated
-from its dual prices (Gilmore and Gomory 1961). Fewest trees at the best rate is an integer program, as in Blink (Wang
-et al. 2020, section 4), here by CP-SAT in whole numbers, so that every rate is exact.
+A linear program; where there are too many columns to list, those that can improve it are generated from its dual prices
+(Gilmore and Gomory 1961). `blinksim.packing.columns.fewest_columns` then looks for few columns of the same rate.
 """
 
 from __future__ import annotations
@@ -10,29 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import groupby
 from math import lcm
-from typing import Any
-
-from ortools.sat.python import cp_model
 
 from blinksim.graphs.linear import Program
 from blinksim.packing.columns.hops import Arc, Load
 
-# Largest common denominator of rates for which the fewest columns are looked for.
-MOST_PARTS = 100_000
 # Shares with a larger common denominator are rounded to multiples of 1/ROUNDED.
 # Both leave room to cut the shares into 2^14 pieces.
 _MOST_DENOMINATOR = 2**26
 _ROUNDED = 2**24
 _EPSILON = 1e-7
-# One CP-SAT worker and a limit on its deterministic time make answers repeatable on every machine.
-EFFORT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Something that one unit of rate can use. load: (resource, times). group: columns of every group get equal rates.
+    """Something that one unit of rate can use. load: (resource, times). group: all groups get the same rate.
 
     arcs: its hops. cost: what decides between equally good choices, such as the height of a tree.
     """
@@ -45,42 +36,22 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Columns with rates, in units of the capacity. rate: of every group together; exact.
+    """Columns with rates, in units of the capacity.
 
-    optimum: what the linear program over all columns says (rounded), or over those known if `priced_out` is False.
+    optimum: the rate of each group that the linear program gives for the columns known to it, in floating point.
     """
 
     columns: tuple[Column, ...]
     rates: tuple[Fraction, ...]
     optimum: float
-    priced_out: bool = True
 
     @property
     def rate(self) -> Fraction:
-        """The rate of each group, which is the same for all."""
+        """The rate of each group, the same for all groups; exact."""
         if not self.columns:
             return Fraction(0)
         first = self.columns[0].group
         return sum((r for c, r in zip(self.columns, self.rates, strict=True) if c.group == first), start=Fraction(0))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long solvers may take: seconds (None: only the deterministic limit), and the seed of their choices."""
-
-    time_limit: float | None = None
-    seed: int = 0
-    effort: float = EFFORT
-
-    def solver(self) -> cp_model.CpSolver:
-        """A CP-SAT solver that answers the same way every time, unless the wall-clock limit ends it."""
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = self.seed
-        solver.parameters.max_deterministic_time = self.effort
-        if self.time_limit is not None:
-            solver.parameters.max_time_in_seconds = self.time_limit
-        return solver
 
 
 Price = Callable[[Sequence[float], Sequence[float]], list[Column]]
@@ -94,7 +65,7 @@ def best_mix(
     price: Price | None = None,
     rounds: int = 200,
 ) -> Mix:
-    """The columns and rates with the largest rate of every group, under the capacities.
+    """The columns and rates with the largest rate of each group, under the capacities.
 
     price: given a price per resource and the worth of each group, returns columns worth more than they cost, or none;
     None if `columns` are all there are. The rates are exact fractions that fit the capacities exactly; where the
@@ -106,8 +77,7 @@ def best_mix(
         optimum, weights, prices, worth = _solve(pool, capacity, groups)
         found = [] if price is None else [c for c in price(prices, worth) if (c.arcs, c.group) not in known]
         if not found or last == 1:
-            mix = _exact(pool, weights, capacity, groups, optimum)
-            return replace(mix, priced_out=not found)
+            return _exact(pool, weights, capacity, groups, optimum)
         known |= {(c.arcs, c.group) for c in found}
         pool += found
     raise AssertionError("unreachable")
@@ -225,77 +195,3 @@ def loads(chosen: Sequence[tuple[Column, Fraction]]) -> dict[int, Fraction]:
         for resource, times in column.load:
             total[resource] = total.get(resource, Fraction(0)) + weight * times
     return total
-
-
-# --- the fewest ---------------------------------------------------------------------------------------------------
-
-
-def fewest(
-    mix: Mix,
-    more: Sequence[Column],
-    capacity: Sequence[int],
-    *,
-    rate: Fraction | None = None,
-    limits: Limits | None = None,
-    cheapest: bool = False,
-) -> Mix:
-    """As few columns as a search finds that give every group `rate` (default: what `mix` gives).
-
-    more: columns beside those of `mix` that may be used. Rates are multiples of 1/D: D is the denominator of the rate,
-    which suffices for trees (Edmonds; Nash-Williams and Tutte), then twice that, then what `mix` itself needs. Equal
-    numbers of columns: least sum of costs. cheapest: the least sum of rate times cost comes first, then the number.
-    Returns `mix` itself where nothing better is found in time.
-    """
-    wanted = mix.rate if rate is None else rate
-    own = lcm(*(r.denominator for r in mix.rates), wanted.denominator)
-    pool = list(dict.fromkeys((*mix.columns, *more)))
-    for parts in sorted({wanted.denominator, 2 * wanted.denominator, own}):
-        if parts <= MOST_PARTS and mix.columns:
-            found = _fewest(mix, pool, capacity, wanted, parts, limits or Limits(), cheapest)
-            if found is not None:
-                return found
-    return mix
-
-
-def _fewest(
-    mix: Mix,
-    pool: Sequence[Column],
-    capacity: Sequence[int],
-    rate: Fraction,
-    parts: int,
-    limits: Limits,
-    cheapest: bool,
-) -> Mix | None:
-    total = int(rate * parts)
-    hint = dict(zip(mix.columns, mix.rates, strict=True))
-    hinted = rate == mix.rate and all(parts % r.denominator == 0 for r in mix.rates)
-    model = cp_model.CpModel()
-    amounts, used = [], []
-    rows: dict[int, list[Any]] = {}
-    for number, column in enumerate(pool):
-        most = min([total, *(capacity[r] * parts // times for r, times in column.load)])
-        amount, use = model.new_int_var(0, most, f"w{number}"), model.new_bool_var(f"u{number}")
-        model.add(amount <= most * use)
-        model.add(amount >= use)
-        amounts.append(amount)
-        used.append(use)
-        for resource, times in column.load:
-            rows.setdefault(resource, []).append(times * amount)
-        if hinted:
-            model.add_hint(amount, int(hint.get(column, 0) * parts))
-            model.add_hint(use, column in hint)
-    for resource, terms in rows.items():
-        model.add(sum(terms) <= capacity[resource] * parts)
-    for _, group in groupby(sorted(range(len(pool)), key=lambda i: pool[i].group), key=lambda i: pool[i].group):
-        model.add(sum(amounts[i] for i in group) == total)
-    if cheapest:
-        big = len(pool) + 1
-        model.minimize(sum(c.cost * big * a for c, a in zip(pool, amounts, strict=True)) + sum(used))
-    else:
-        big = 1 + sum(sorted((c.cost for c in pool), reverse=True)[: len(mix.columns)])
-        model.minimize(sum((big + c.cost) * u for c, u in zip(pool, used, strict=True)))
-    solver = limits.solver()
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    chosen = [(c, Fraction(solver.value(a), parts)) for c, a in zip(pool, amounts, strict=True) if solver.value(a)]
-    return replace(mix, columns=tuple(c for c, _ in chosen), rates=tuple(r for _, r in chosen))

@@ -13,7 +13,8 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.column_mix import Column, Limits
+from blinksim.packing.columns.column_mix import Column
+from blinksim.packing.columns.solver_limits import Limits
 
 
 def most_whole(

@@ -14,8 +14,8 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.columns.column_mix import Limits
 from blinksim.packing.columns.hops import Arc, Hops
+from blinksim.packing.columns.solver_limits import Limits
 
 # Members up to which the model is small enough.
 MOST_MEMBERS = 10

@@ -14,9 +14,11 @@ from fractions import Fraction
 from random import Random
 
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns.column_mix import Column, Limits, Mix, best_mix, fewest, improves, shortened
+from blinksim.packing.columns.column_mix import Column, Mix, best_mix, improves, shortened
+from blinksim.packing.columns.fewest_columns import fewest
 from blinksim.packing.columns.fewest_trees import MOST_MEMBERS, Answer, search
 from blinksim.packing.columns.hops import Arc, Hops
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.columns.steiner import Prices, cheapest_tree
 
 DOWN, UP, BOTH = "down", "up", "both"
@@ -71,7 +73,7 @@ class TreeSearch:
         return None if arcs is None else self.column(arcs, group)
 
     def price(self, prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
-        """Trees that are worth more than they cost (`columns.best_mix`)."""
+        """Trees that are worth more than they cost (`best_mix`)."""
         cost = self.hops.cost(prices)
         found = [self.cheapest(cost, group) for group in range(len(self.roots))]
         return [c for c in found if c is not None and improves(c, prices, worth)]
@@ -107,9 +109,9 @@ class TreeSearch:
     def few(self, mix: Mix, limits: Limits, *, loss: Fraction = Fraction(0), cheapest: bool = False) -> Mix:
         """At least (1 - loss) of the rate of `mix` with as few trees as the search finds.
 
-        One root without helpers on a small machine: so many trees that fewer are impossible, where that can be settled
-        in time (`slots`). Otherwise the fewest of those known (`columns.fewest`). cheapest: the least sum of rate times
-        cost comes first.
+        One root without helpers on a small machine: a number of trees that is proved to be least, where the proof ends
+        in time (`fewest_trees`). Otherwise the fewest of those known (`fewest_columns`). cheapest: the least sum of
+        rate times cost comes first.
         """
         rate = mix.rate * (1 - loss)
         small = len(self.roots) == 1 and not self.helpers and self.hops.members <= MOST_MEMBERS
