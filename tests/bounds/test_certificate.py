@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
-from blinksim.bounds.certificates.lengths import arborescence
+from blinksim.bounds.certificates.least_length import arborescence
 from blinksim.bounds.certificates.wording import listed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
