@@ -18,6 +18,7 @@ from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Link, Topology
+from blinksim.topology.union_find import UnionFind
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +142,10 @@ def _rate(topology: Topology, links: Sequence[Link], members: Sequence[str], par
 
 def _joined(part: Mapping[str, int], links: Sequence[Link]) -> dict[str, int]:
     """The parts after everything that `links` connect has become one."""
-    parent = {number: number for number in part.values()}
-
-    def top(number: int) -> int:
-        while parent[number] != number:
-            number = parent[number]
-        return number
-
+    joined = UnionFind(part.values())
     for link in links:
-        parent[top(part[link.src])] = top(part[link.dst])
-    return {name: top(number) for name, number in part.items()}
+        joined.join(part[link.src], part[link.dst])
+    return {name: joined.find(number) for name, number in part.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blinksim.topology.union_find import UnionFind
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -143,21 +145,10 @@ def link_orbits(topology: Topology) -> Orbits:
 
 
 def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
-    """Orbits of 0 … count-1 by union-find, the smallest index of an orbit being its root."""
-    parent = list(range(count))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
+    """Orbits of 0 … count-1, each set of indices that the permutations join."""
+    joined = UnionFind(range(count))
     for permutation in permutations:
         for i, j in enumerate(permutation.tolist()):
-            a, b = root(i), root(j)
-            if a != b:
-                parent[max(a, b)] = min(a, b)
-    groups: dict[int, list[int]] = {}
-    for i in range(count):
-        groups.setdefault(root(i), []).append(i)
-    return tuple(map(tuple, groups.values()))
+            if i != j:
+                joined.join(i, j)
+    return tuple(map(tuple, joined.sets()))

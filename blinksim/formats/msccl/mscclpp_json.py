@@ -17,6 +17,7 @@ from blinksim.formats.msccl.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.msccl.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported
+from blinksim.topology.union_find import UnionFind
 
 Connection = tuple[int, int, int]
 ALIGNMENT = 16
@@ -198,23 +199,17 @@ def _settle(move: Move, staging: Place) -> dict[str, Any]:
 
 def _group(blocks: dict[Connection, _Block], rank: int, used: list[tuple[int, Move]]) -> None:
     """Gives blocks that touch the same data, directly or through others, the same barrier."""
-    leader: dict[Connection, Connection] = {c: c for c in blocks}
-
-    def find(c: Connection) -> Connection:
-        while leader[c] != c:
-            c = leader[c]
-        return c
-
+    joined = UnionFind(blocks)
     last: dict[str, Connection] = {}
     for _, move in used:
         connection = (move.src, move.dst, move.channel)
         slot = move.slot_read if move.src == rank else move.slot_written
         if slot in last:
-            leader[find(connection)] = find(last[slot])
+            joined.join(connection, last[slot])
         last[slot] = connection
     numbers: dict[Connection, int] = {}
     for connection, block in blocks.items():
-        top = find(connection)
+        top = joined.find(connection)
         block.group = numbers.setdefault(top, len(numbers)) % MOST_BARRIERS
 
 
