@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.graphs.compressed_rows import expand
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -15,6 +16,9 @@ from blinksim.topology.graph import Topology
 @dataclass(frozen=True, eq=False)
 class Resources:
     """What sends share: every link (or bus), and every device with a capacity of its own, once per direction.
+
+    Each is counted by link and name. Flows and programs divide the capacities of arcs instead
+    (`blinksim.graphs.capacities`).
 
     names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource numbers
     of each link; link i uses members[starts[i]:starts[i + 1]].
@@ -52,16 +56,6 @@ def resources(topology: Topology) -> Resources:
                 members.append(resource(f"{way} {end}", f"{way} {end}", device.kind, device.capacity))
         starts.append(len(members))
     return Resources(tuple(names), tuple(kinds), tuple(rates), np.array(starts, np.int32), np.array(members, np.int32))
-
-
-def expand(
-    starts: npt.NDArray[np.int32], values: npt.NDArray[np.int32], which: npt.NDArray[np.int32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Rows `which` of a table in compressed form: (position in `which`, value) for every entry."""
-    length = (starts[1:] - starts[:-1])[which].astype(np.int64)
-    position = np.repeat(np.arange(len(which), dtype=np.int64), length)
-    offset = np.arange(len(position), dtype=np.int64) - np.repeat(np.cumsum(length) - length, length)
-    return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + offset]
 
 
 def uses(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

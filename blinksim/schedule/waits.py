@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.graphs.fronts import fronts
 from blinksim.schedule.contents import describe
-from blinksim.schedule.loads import expand
 from blinksim.schedule.model import Schedule
 
 Indices = npt.NDArray[np.int64]
@@ -115,17 +115,8 @@ def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int)
 
 
 def _stuck(before: Indices, after: Indices, events: int) -> Indices:
-    """The events that never happen when each waits for those `before` it (Kahn 1962, a whole front at a time)."""
-    order = np.argsort(before, kind="stable")
-    starts = np.searchsorted(before[order], np.arange(events + 1)).astype(np.int32)
-    successors = after[order].astype(np.int32)
-    waiting = np.bincount(after, minlength=events)
+    """The events that never happen when each waits for those `before` it."""
     done = np.zeros(events, dtype=np.bool_)
-    front = np.flatnonzero(waiting == 0).astype(np.int32)
-    while len(front):
+    for front in fronts(before, after, events):
         done[front] = True
-        _, reached = expand(starts, successors, front)
-        np.subtract.at(waiting, reached, 1)
-        reached = np.unique(reached)
-        front = reached[waiting[reached] == 0]
     return np.flatnonzero(~done)

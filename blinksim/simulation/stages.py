@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError, unknown
-from blinksim.schedule.loads import Resources, expand, resources
+from blinksim.graphs.compressed_rows import expand
+from blinksim.graphs.fronts import fronts
+from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.waits import connections
 
@@ -293,25 +295,11 @@ def _waits(
 
 
 def levels(before: Indices, after: Indices, count: int) -> Indices:
-    """For each of `count` stages the most waits in a row that lead to it (Kahn 1962, a whole front at a time)."""
-    order = np.argsort(before, kind="stable")
-    starts = np.searchsorted(before[order], np.arange(count + 1)).astype(np.int32)
-    successors = after[order].astype(np.int32)
-    waiting = np.bincount(after, minlength=count)
+    """For each of `count` stages the most waits in a row that lead to it."""
     level = np.zeros(count, dtype=np.int64)
-    front = np.flatnonzero(waiting == 0).astype(np.int32)
-    depth, seen = 0, 0
-    while len(front):
+    seen = 0
+    for depth, front in enumerate(fronts(before, after, count)):
         level[front] = depth
         seen += len(front)
-        _, reached = expand(starts, successors, front)
-        if len(reached) < count // 16:
-            reached, times = np.unique(reached, return_counts=True)
-            waiting[reached] -= times
-        else:
-            waiting -= np.bincount(reached, minlength=count)
-            reached = np.unique(reached)
-        front = reached[waiting[reached] == 0]
-        depth += 1
     assert seen == count, "steps order the waits, so they cannot form a circle"
     return level
