@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,7 +14,7 @@ from blinksim.algorithms.building.host_trees import add_host_trees
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.packing.hosts.alike_hosts import packed_host, read_hosts, straight
+from blinksim.packing.hosts.alike_hosts import NotAlikeError, explained_hosts, packed_host, read_hosts, straight
 from blinksim.packing.hosts.shard_spread import kinds_of, spread
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
@@ -100,6 +101,42 @@ def test_hosts_are_told_apart_by_bandwidth_only() -> None:
     assert read_hosts(cluster(3).without("n0.nic0-fabric0")) is None
     assert read_hosts(machines.load("dgx-a100").select()) is None
     assert read_hosts(shapes.fat_tree(4, 2).select()) is None
+
+
+def with_capacity(topology: Topology, name: str) -> Topology:
+    devices = tuple(
+        replace(device, capacity=Fraction(10 * GB)) if device.name == name else device for device in topology.devices
+    )
+    return replace(topology, devices=devices, generators=())
+
+
+def joined(topology: Topology, src: str, dst: str) -> Topology:
+    """With a copy of the first link between `src` and `dst`."""
+    return replace(topology, links=(*topology.links, replace(topology.links[0], src=src, dst=dst)), generators=())
+
+
+def with_bus(topology: Topology) -> Topology:
+    first, *others = topology.links
+    return replace(topology, links=(replace(first, bus="shared"), *others), generators=())
+
+
+@pytest.mark.parametrize(
+    ("topology", "reason"),
+    [
+        (machines.load("dgx-a100").select(), "there is only one host"),
+        (with_capacity(cluster(2), "n1.gpu3"), "n1.gpu3 has a capacity of its own"),
+        (with_bus(cluster(2)), "shares a bus"),
+        (joined(cluster(2), "n0.gpu0", "n1.gpu0"), "n0.gpu0->n1.gpu0 .* joins two hosts without a fabric"),
+        (joined(cluster(2), "fabric0", "fabric1"), "fabric0->fabric1 .* lies inside the fabric"),
+        (cluster(3).without("n1.gpu2"), "node 1 has 16 devices, node 0 has 17"),
+        (cluster(3).without("n2.nic0-fabric0"), "the links of node 2 differ from those of node 0"),
+        (replace(cluster(2), members=cluster(2).members[:-1]), "other GPUs take part on node 1"),
+    ],
+)
+def test_unlike_hosts_are_explained(topology: Topology, reason: str) -> None:
+    with pytest.raises(NotAlikeError, match=reason):
+        explained_hosts(topology)
+    assert read_hosts(topology) is None
 
 
 def test_pieces_make_whole_shards() -> None:

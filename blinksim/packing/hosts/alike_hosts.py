@@ -10,7 +10,7 @@ that of the whole, so the rate is claimed only after it has been compared with t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -78,75 +78,130 @@ class LocalTree:
     entry: Path = ()
 
 
+class NotAlikeError(Exception):
+    """Why a machine is no cluster of alike hosts. Not an error for users: `read_hosts` catches it."""
+
+
+# The ends of a link in local numbers (or a device of the fabric), its kind and its number.
+_Entry = tuple[int, int, str, int]
+
+
+@dataclass
+class _Host:
+    """The devices of one host, and its links: inside, from the fabric down into it, and up out of it."""
+
+    devices: list[int]
+    inner: list[_Entry] = field(default_factory=list)
+    down: list[_Entry] = field(default_factory=list)
+    up: list[_Entry] = field(default_factory=list)
+
+    @property
+    def links(self) -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
+        return self.inner, self.down, self.up
+
+
 def read_hosts(topology: Topology) -> Hosts | None:
     """The cluster as alike hosts, or None: hosts that differ in more than bandwidths, or fabrics that can be full."""
-    index = topology.index
-    groups: dict[int, list[int]] = {}
-    for number, device in enumerate(topology.devices):
-        if device.capacity is not None:
-            return None
-        if device.node >= 0:
-            groups.setdefault(device.node, []).append(number)
-    if len(groups) < 2 or len({len(group) for group in groups.values()}) > 1:
-        return None
-    place = {number: (host, local) for host, group in enumerate(groups.values()) for local, number in enumerate(group)}
-    rank = {index[name]: position for position, name in enumerate(topology.members)}
-    inner: list[list[tuple[int, int, str, int]]] = [[] for _ in groups]
-    down: list[list[tuple[int, int, str, int]]] = [[] for _ in groups]
-    up: list[list[tuple[int, int, str, int]]] = [[] for _ in groups]
-    for number, x in enumerate(topology.links):
-        a, b = index[x.src], index[x.dst]
-        if x.bus is not None or (a not in place and b not in place):
-            return None
-        if a in place and b in place:
-            if place[a][0] != place[b][0]:
-                return None
-            inner[place[a][0]].append((place[a][1], place[b][1], x.kind, number))
-        elif b in place:
-            down[place[b][0]].append((place[b][1], a, x.kind, number))
-        else:
-            up[place[a][0]].append((place[a][1], b, x.kind, number))
-    rows = [[sorted(part) for part in parts] for parts in zip(inner, down, up, strict=True)]
-    keys = {
-        (
-            tuple(tuple(entry[:3] for entry in part) for part in parts),
-            tuple(local for local, number in enumerate(group) if number in rank),
-        )
-        for parts, group in zip(rows, groups.values(), strict=True)
-    }
-    if len(keys) > 1:
-        return None
-    (links, downs, ups), members = next(iter(keys))
-    # A port is one link each way between the same two devices.
-    if not downs or [entry[:2] for entry in downs] != [entry[:2] for entry in ups]:
-        return None
-    tail, head = tuple(entry[0] for entry in links), tuple(entry[1] for entry in links)
-    ports = tuple(entry[0] for entry in downs)
-    feeds = _feeds(len(next(iter(groups.values()))), tail, head, members, ports)
-    if feeds is None:
+    try:
+        return explained_hosts(topology)
+    except NotAlikeError:
         return None
 
-    def numbers(part: int) -> Array:
-        return np.array([[entry[3] for entry in row[part]] for row in rows], dtype=np.int64)
 
-    link, into, outof = (numbers(part) for part in range(3))
-    bandwidth = [x.bandwidth for x in topology.links]
+def explained_hosts(topology: Topology) -> Hosts:
+    """The cluster as alike hosts; raises `NotAlikeError` with the reason if it is none."""
+    hosts = _grouped(topology)
+    shape = _common_shape(topology, hosts)
+    link, into, outof = (
+        np.array([[number for *_, number in host.links[part]] for host in hosts], dtype=np.int64) for part in range(3)
+    )
+    bandwidth = [link.bandwidth for link in topology.links]
 
     def rates_of(numbers: list[int]) -> tuple[Fraction, ...]:
         return tuple(bandwidth[number] for number in numbers)
 
     rates = tuple(
-        (rates_of(a), rates_of(b), rates_of(c))
-        for a, b, c in zip(link.tolist(), into.tolist(), outof.tolist(), strict=True)
+        (rates_of(inner), rates_of(down), rates_of(up))
+        for inner, down, up in zip(link.tolist(), into.tolist(), outof.tolist(), strict=True)
     )
-    devices = np.array(list(groups.values()), dtype=np.int64)
-    return Hosts(Shape(devices.shape[1], tail, head, members, ports, feeds), devices, link, into, outof, rates)
+    devices = np.array([host.devices for host in hosts], dtype=np.int64)
+    return Hosts(shape, devices, link, into, outof, rates)
+
+
+def _grouped(topology: Topology) -> list[_Host]:
+    """Devices and links by host, in local numbers, the links of each host sorted; raises `NotAlikeError`."""
+    hosts: dict[int, _Host] = {}
+    place: dict[int, tuple[_Host, int]] = {}
+    for number, device in enumerate(topology.devices):
+        if device.capacity is not None:
+            raise NotAlikeError(f"{device.name} has a capacity of its own")
+        if device.node >= 0:
+            host = hosts.setdefault(device.node, _Host([]))
+            place[number] = (host, len(host.devices))
+            host.devices.append(number)
+    if len(hosts) < 2:
+        raise NotAlikeError("there is only one host")
+    index = topology.index
+    for number, link in enumerate(topology.links):
+        a, b = index[link.src], index[link.dst]
+        tail, head = place.get(a), place.get(b)
+        if link.bus is not None:
+            raise NotAlikeError(f"{link.name} shares a bus")
+        if tail and head:
+            if tail[0] is not head[0]:
+                raise NotAlikeError(f"{link.name} joins two hosts without a fabric between them")
+            tail[0].inner.append((tail[1], head[1], link.kind, number))
+        elif head:
+            head[0].down.append((head[1], a, link.kind, number))
+        elif tail:
+            tail[0].up.append((tail[1], b, link.kind, number))
+        else:
+            raise NotAlikeError(f"{link.name} lies inside the fabric, which it can fill")
+    for host in hosts.values():
+        for part in host.links:
+            part.sort()
+    return list(hosts.values())
+
+
+def _common_shape(topology: Topology, hosts: Sequence[_Host]) -> Shape:
+    """What all hosts have in common; raises `NotAlikeError` where they differ or cannot feed their ports."""
+    ranked = {topology.index[name] for name in topology.members}
+    first, *others = hosts
+    members, wiring = _members(first, ranked), _wiring(first)
+    node = topology.devices[first.devices[0]].node
+    for host in others:
+        other = topology.devices[host.devices[0]].node
+        if len(host.devices) != len(first.devices):
+            raise NotAlikeError(f"node {other} has {len(host.devices)} devices, node {node} has {len(first.devices)}")
+        if _wiring(host) != wiring:
+            raise NotAlikeError(f"the links of node {other} differ from those of node {node}")
+        if _members(host, ranked) != members:
+            raise NotAlikeError(f"other GPUs take part on node {other} than on node {node}")
+    # A port is one link each way between the same two devices.
+    if not first.down or [entry[:2] for entry in first.down] != [entry[:2] for entry in first.up]:
+        raise NotAlikeError(f"node {node} is not joined to the fabric by pairs of links, one each way")
+    tail, head = tuple(entry[0] for entry in first.inner), tuple(entry[1] for entry in first.inner)
+    ports = tuple(entry[0] for entry in first.down)
+    return Shape(len(first.devices), tail, head, members, ports, _feeds(tail, head, members, ports))
+
+
+def _wiring(host: _Host) -> list[list[tuple[int, int, str]]]:
+    """The links of a host but for their numbers."""
+    return [[entry[:3] for entry in part] for part in host.links]
+
+
+def _members(host: _Host, ranked: set[int]) -> tuple[int, ...]:
+    """The local numbers of the devices that hold a rank."""
+    return tuple(local for local, number in enumerate(host.devices) if number in ranked)
 
 
 def _feeds(
-    count: int, tail: Sequence[int], head: Sequence[int], members: Sequence[int], ports: Sequence[int]
-) -> tuple[tuple[int, Path], ...] | None:
-    """For every port the nearest member that reaches it over forwarders alone, members taking turns; and the links."""
+    tail: Sequence[int], head: Sequence[int], members: Sequence[int], ports: Sequence[int]
+) -> tuple[tuple[int, Path], ...]:
+    """For every port the nearest member that reaches it over forwarders alone, and the links, ports shared evenly.
+
+    Raises `NotAlikeError` for a port that no member reaches.
+    """
     found: list[tuple[int, Path]] = []
     used = dict.fromkeys(members, 0)
     for port in ports:
@@ -161,7 +216,7 @@ def _feeds(
             reached = [vertex for vertex in following if vertex in used]
             level = following
         if not reached:
-            return None
+            raise NotAlikeError("a port of every host is out of reach of its members")
         member = min(reached, key=lambda vertex: (used[vertex], vertex))
         used[member] += 1
         found.append((member, ways[member]))
