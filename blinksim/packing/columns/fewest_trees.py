@@ -38,40 +38,10 @@ def search(
     answers one with low trees is preferred. Returns the trees with their rates (arcs away from the root, parents
     first), or none.
     """
-    members = hops.vertices[: hops.members]
-    inside = set(members)
-    total = int(rate * parts)
-    model = cp_model.CpModel()
-    amounts = [model.new_int_var(1, total, f"w{t}") for t in range(trees)]
-    model.add(sum(amounts) == total)
-    for wide, narrow in pairwise(amounts):
-        model.add(wide >= narrow)
-    rows: dict[int, list[Any]] = {}
-    taken: list[dict[Arc, Any]] = []
-    heights = []
-    for amount in amounts:
-        depth = {v: model.new_int_var(v != root, 0 if v == root else len(members) - 1, "") for v in members}
-        heights.append(model.new_int_var(1, len(members) - 1, ""))
-        takes: dict[Arc, Any] = {}
-        for a, b in hops.routes:
-            ways = [_way((a, b), way) for way in used]
-            if b == root or not {a, b} <= inside or not all(way in hops.routes for way in ways):
-                continue
-            takes[a, b] = model.new_bool_var("")
-            carried = model.new_int_var(0, total, "")
-            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
-            model.add(carried == amount).only_enforce_if(takes[a, b])
-            model.add(carried == 0).only_enforce_if(~takes[a, b])
-            for resource, times in hops.load(ways):
-                rows.setdefault(resource, []).append(times * carried)
-        for v in members:
-            model.add(depth[v] <= heights[-1])
-            if v != root:
-                model.add_exactly_one(x for (_, b), x in takes.items() if b == v)
-        taken.append(takes)
-    for resource, terms in rows.items():
-        model.add(sum(terms) <= hops.capacity[resource] * parts)
-    model.minimize(sum(heights))
+    program = _Program(hops, root, used, int(rate * parts))
+    amounts = program.amounts(trees)
+    taken = [program.tree(amount) for amount in amounts]
+    model = program.finish(parts)
     solver = limits.solver()
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
@@ -80,17 +50,71 @@ def search(
         return Answer.UNKNOWN, []
     found = []
     for amount, takes in zip(amounts, taken, strict=True):
-        out: dict[int, list[int]] = {}
-        for (a, b), x in takes.items():
-            if solver.value(x):
-                out.setdefault(a, []).append(b)
-        order = [root]
-        arcs: list[Arc] = []
-        for a in order:
-            arcs += [(a, b) for b in out.get(a, ())]
-            order += out.get(a, ())
-        found.append((tuple(arcs), Fraction(solver.value(amount), parts)))
+        chosen = [arc for arc, taken_here in takes.items() if solver.value(taken_here)]
+        found.append((_parents_first(root, chosen), Fraction(solver.value(amount), parts)))
     return Answer.FOUND, found
+
+
+class _Program:
+    """Trees with unknown hops and amounts, the sum of which is `total`. heights: the variable of each tree's height."""
+
+    def __init__(self, hops: Hops, root: int, used: Sequence[str], total: int) -> None:
+        self.hops, self.root, self.used, self.total = hops, root, used, total
+        self.members = hops.vertices[: hops.members]
+        self.model = cp_model.CpModel()
+        self.heights: list[Any] = []
+        self._rows: dict[int, list[Any]] = {}
+
+    def amounts(self, trees: int) -> list[Any]:
+        """What each tree carries, the most first."""
+        amounts = [self.model.new_int_var(1, self.total, f"w{t}") for t in range(trees)]
+        self.model.add(sum(amounts) == self.total)
+        for wide, narrow in pairwise(amounts):
+            self.model.add(wide >= narrow)
+        return amounts
+
+    def tree(self, amount: Any) -> dict[Arc, Any]:
+        """One more tree: for each hop that it may take, the variable that says that it does."""
+        model, last = self.model, len(self.members) - 1
+        depth = {v: model.new_int_var(v != self.root, 0 if v == self.root else last, "") for v in self.members}
+        self.heights.append(model.new_int_var(1, last, ""))
+        takes: dict[Arc, Any] = {}
+        for a, b in self.hops.routes:
+            ways = [_way((a, b), way) for way in self.used]
+            if b == self.root or a not in depth or b not in depth or not all(way in self.hops.routes for way in ways):
+                continue
+            takes[a, b] = model.new_bool_var("")
+            carried = model.new_int_var(0, self.total, "")
+            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
+            model.add(carried == amount).only_enforce_if(takes[a, b])
+            model.add(carried == 0).only_enforce_if(~takes[a, b])
+            for resource, times in self.hops.load(ways):
+                self._rows.setdefault(resource, []).append(times * carried)
+        for v in self.members:
+            model.add(depth[v] <= self.heights[-1])
+            if v != self.root:
+                model.add_exactly_one(takes_here for (_, b), takes_here in takes.items() if b == v)
+        return takes
+
+    def finish(self, parts: int) -> cp_model.CpModel:
+        """The model with its capacities, in multiples of 1/`parts`, and low trees as its aim."""
+        for resource, terms in self._rows.items():
+            self.model.add(sum(terms) <= self.hops.capacity[resource] * parts)
+        self.model.minimize(sum(self.heights))
+        return self.model
+
+
+def _parents_first(root: int, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
+    """The arcs of a tree, breadth first from its root."""
+    out: dict[int, list[int]] = {}
+    for a, b in arcs:
+        out.setdefault(a, []).append(b)
+    order = [root]
+    found: list[Arc] = []
+    for a in order:
+        found += [(a, b) for b in out.get(a, ())]
+        order += out.get(a, ())
+    return tuple(found)
 
 
 def _way(arc: Arc, way: str) -> Arc:

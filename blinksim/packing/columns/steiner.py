@@ -89,28 +89,50 @@ def _pruned(tree: tuple[Arc, ...], root: int, targets: Sequence[int]) -> tuple[A
 
 
 def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: set[int]) -> tuple[Arc, ...] | None:
-    """best[set][v]: the least price of a tree from v to all targets in the set; sets are bits."""
+    """The exact tree of least price, from a table of the best trees from every vertex to every set of targets."""
+    if not targets:
+        return ()
     into: dict[int, list[tuple[int, float]]] = {v: [] for v in inside}
     for (a, b), cost in price.items():
         if a in inside and b in inside:
             into[b].append((a, cost + _HOP))
-    full = (1 << len(targets)) - 1
-    best: list[dict[int, float]] = [{} for _ in range(full + 1)]
-    # How a price came about: a further hop (the next vertex) or a split of the set (minus one part, never 0).
-    back: list[dict[int, int]] = [{} for _ in range(full + 1)]
-    split: list[dict[int, int]] = [{} for _ in range(full + 1)]
-    for bits in range(1, full + 1):
-        value = best[bits]
+    table = _Table(len(targets))
+    for bits in range(1, table.full + 1):
         if bits & (bits - 1) == 0:
-            value[targets[bits.bit_length() - 1]] = 0.0
+            table.best[bits][targets[bits.bit_length() - 1]] = 0.0
+        table.merge(bits)
+        table.extend(bits, into)
+    arcs = table.tree(root)
+    return None if arcs is None else _away(arcs, root, targets)
+
+
+class _Table:
+    """best[set][v]: the least price of a tree from v to all targets in the set; sets are bits.
+
+    How a price came about: hop[set][v], the next vertex, or split[set][v], one of the two parts of the set (never 0).
+    """
+
+    def __init__(self, targets: int) -> None:
+        self.full = (1 << targets) - 1
+        self.best: list[dict[int, float]] = [{} for _ in range(self.full + 1)]
+        self.hop: list[dict[int, int]] = [{} for _ in range(self.full + 1)]
+        self.split: list[dict[int, int]] = [{} for _ in range(self.full + 1)]
+
+    def merge(self, bits: int) -> None:
+        """Join two trees from the same vertex, for every way to part the set in two."""
+        value = self.best[bits]
         part = (bits - 1) & bits
         while part > bits ^ part:
-            for v, cost in best[part].items():
-                other = best[bits ^ part].get(v)
+            for v, cost in self.best[part].items():
+                other = self.best[bits ^ part].get(v)
                 if other is not None and cost + other < value.get(v, float("inf")):
                     value[v] = cost + other
-                    split[bits][v] = part
+                    self.split[bits][v] = part
             part = (part - 1) & bits
+
+    def extend(self, bits: int, into: Mapping[int, Sequence[tuple[int, float]]]) -> None:
+        """Lead trees from further vertices to those known, nearest first (Dijkstra)."""
+        value = self.best[bits]
         queue = [(cost, v) for v, cost in value.items()]
         heapify(queue)
         while queue:
@@ -120,21 +142,22 @@ def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: se
             for u, step in into[v]:
                 if cost + step < value.get(u, float("inf")):
                     value[u] = cost + step
-                    back[bits][u] = v
-                    split[bits].pop(u, None)
+                    self.hop[bits][u] = v
+                    self.split[bits].pop(u, None)
                     heappush(queue, (cost + step, u))
-    if not targets:
-        return ()
-    if root not in best[full]:
-        return None
-    arcs: set[Arc] = set()
-    stack = [(full, root)]
-    while stack:
-        bits, v = stack.pop()
-        if v in split[bits]:
-            part = split[bits][v]
-            stack += [(part, v), (bits ^ part, v)]
-        elif v in back[bits]:
-            arcs.add((v, back[bits][v]))
-            stack.append((bits, back[bits][v]))
-    return _away(arcs, root, targets)
+
+    def tree(self, root: int) -> set[Arc] | None:
+        """The arcs of the best tree from `root` to all targets; None if there is none."""
+        if root not in self.best[self.full]:
+            return None
+        arcs: set[Arc] = set()
+        stack = [(self.full, root)]
+        while stack:
+            bits, v = stack.pop()
+            if v in self.split[bits]:
+                part = self.split[bits][v]
+                stack += [(part, v), (bits ^ part, v)]
+            elif v in self.hop[bits]:
+                arcs.add((v, self.hop[bits][v]))
+                stack.append((bits, self.hop[bits][v]))
+        return arcs

@@ -32,10 +32,9 @@ class Tree:
 
 @dataclass(slots=True)
 class Effort:
-    """What a packing took, for people and tests: rounds of flow checks, retries, trees found by the exact fallback."""
+    """What a packing took: rounds of flow checks, and trees found by the exact fallback."""
 
     checks: int = 0
-    retries: int = 0
     fallbacks: int = 0
 
 
@@ -58,7 +57,7 @@ def pack(
 ) -> list[Tree]:
     """Trees that span the members of `graph`, whose other vertices must have no arcs; takes them out of `graph`.
 
-    No set may be short at the start; raises `InfeasibleError` otherwise. progress: told trees done and wanted.
+    No set may be short at the start; raises `InfeasibleError` otherwise. progress: called with trees done and wanted.
     """
     effort = effort or Effort()
     wanted = graph.trees
@@ -79,7 +78,6 @@ def pack(
                 found.append(_exact(graph, pool))
                 batch = 1
         else:
-            effort.retries += 1
             made = len(found) - mark
             # Growing respects every known set, so what is short now is new, unless it was short from the start.
             if made == 0 or not pool.add(short):

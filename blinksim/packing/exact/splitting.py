@@ -63,7 +63,7 @@ def split_off(
 
     No set may be short at the start, and every such vertex must take in at least what it gives out; otherwise
     `InfeasibleError` is raised. host: node number by vertex. pool: gains the sets that were found short on the way.
-    progress: told 0 and the number of trees before every round.
+    progress: called with 0 and the number of trees before every round.
     """
     wanted = graph.trees
     todo = order_of_removal(graph, host)
@@ -113,23 +113,49 @@ def _split(
     graph: Digraph, via: int, pool: CutPool, log: list[Split], host: Sequence[int], place: dict[int, tuple[int, int]]
 ) -> tuple[bool, bool]:
     """Pair off the arcs of one vertex as far as the pool allows: (nothing leaves it any more, no set can suffer)."""
-    out = graph.out
-    ends = out[via]
-    starts = {vertex: row[via] for vertex, row in enumerate(out) if via in row}
-    around = list(dict.fromkeys((*starts, *ends)))
-    if not around:
+    pairing = _Pairing(graph, via, pool, log)
+    if not pairing.around:
         return True, True
-    excess = sum(starts.values()) - sum(ends.values())
+    starts, ends, excess = pairing.starts, pairing.ends, pairing.excess
     # Between two neighbours there is no choice that could be wrong.
-    series = not ends or (len(around) <= 2 and not excess)
-    spread = _pairs(around, starts, ends, lambda v: place.get(v, (host[v], 0)))
-    inside = pool.inside
-    here = inside[via]
+    series = not ends or (len(pairing.around) <= 2 and not excess)
+    groups = _pairs(pairing.around, starts, ends, lambda v: place.get(v, (host[v], 0)))
+    pairing.give_up()
+    # First an equal part from each to each, then what is left in any way, and only then arcs back to their start.
+    for group, parts in groups:
+        if not ends:
+            break
+        full = dict(starts)
+        for start, end in group:
+            pairing.join(start, end, max(1, full[start] // parts))
+    everything = [pair for group, _ in groups for pair in group]
+    back = [(vertex, vertex) for vertex in pairing.around if vertex in starts and vertex in ends]
+    for pairs in (everything, back, everything):
+        if not ends:
+            break
+        for start, end in pairs:
+            pairing.join(start, end, 1 << 62)
+    return not ends and not any(starts.values()), series
 
-    def join(start: int, end: int, most: int) -> None:
-        amount = min(starts.get(start, 0), ends.get(end, 0), most)
+
+class _Pairing:
+    """The arcs into and out of one vertex while they are paired off: what is left of each, by its other end."""
+
+    def __init__(self, graph: Digraph, via: int, pool: CutPool, log: list[Split]) -> None:
+        self.graph, self.via, self.pool, self.log = graph, via, pool, log
+        self.ends = graph.out[via]
+        self.starts = {vertex: row[via] for vertex, row in enumerate(graph.out) if via in row}
+        self.around = list(dict.fromkeys((*self.starts, *self.ends)))
+        self.excess = sum(self.starts.values()) - sum(self.ends.values())
+
+    def join(self, start: int, end: int, most: int) -> None:
+        """Turn up to `most` of the arcs from `start` and to `end` into an arc past the vertex, as the pool allows."""
+        starts, graph, via, pool = self.starts, self.graph, self.via, self.pool
+        amount = min(starts.get(start, 0), self.ends.get(end, 0), most)
         if not amount:
             return
+        inside = pool.inside
+        here = inside[via]
         hit = here & ~(inside[start] | inside[end]) | inside[start] & inside[end] & ~here
         if hit & pool.tight:
             return
@@ -141,33 +167,20 @@ def _split(
         graph.take(via, end, amount)
         if start != end:
             graph.give(start, end, amount)
-        log.append(Split(start, via, end, amount))
+        self.log.append(Split(start, via, end, amount))
 
-    # What comes in beyond what goes out must be given up, but not by those who need it.
-    for start in sorted(starts, key=lambda v: -starts[v]):
-        hit = here & ~inside[start]
-        amount = min(excess, starts[start], pool.least(hit) if hit else excess)
-        if amount > 0:
-            pool.pay(hit, amount)
-            starts[start] -= amount
-            excess -= amount
-            graph.take(start, via, amount)
-
-    # First everybody's fair part to everybody, then what is left in any way, and only then arcs back to their start.
-    for group, parts in spread:
-        if not ends:
-            break
-        full = {vertex: starts.get(vertex, 0) for vertex in starts}
-        for start, end in group:
-            join(start, end, max(1, full[start] // parts))
-    everything = [pair for group, _ in spread for pair in group]
-    back = [(vertex, vertex) for vertex in around if vertex in starts and vertex in ends]
-    for pairs in (everything, back, everything):
-        if not ends:
-            break
-        for start, end in pairs:
-            join(start, end, 1 << 62)
-    return not ends and not any(starts.values()), series
+    def give_up(self) -> None:
+        """Lower the arcs in by what comes in beyond what goes out, but not where a set needs it."""
+        starts, pool = self.starts, self.pool
+        excess = self.excess
+        for start in sorted(starts, key=lambda v: -starts[v]):
+            hit = pool.inside[self.via] & ~pool.inside[start]
+            amount = min(excess, starts[start], pool.least(hit) if hit else excess)
+            if amount > 0:
+                pool.pay(hit, amount)
+                starts[start] -= amount
+                excess -= amount
+                self.graph.take(start, self.via, amount)
 
 
 def _pairs(

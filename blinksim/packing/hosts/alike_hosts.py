@@ -9,7 +9,7 @@ that of the whole, so the rate is claimed only after it has been compared with t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -20,7 +20,7 @@ from blinksim.graphs.network import Array, Network, whole
 from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Split, best_split
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Link, Topology
 
 Path = tuple[int, ...]
 
@@ -143,24 +143,28 @@ def _grouped(topology: Topology) -> list[_Host]:
         raise NotAlikeError("there is only one host")
     index = topology.index
     for number, link in enumerate(topology.links):
-        a, b = index[link.src], index[link.dst]
-        tail, head = place.get(a), place.get(b)
         if link.bus is not None:
             raise NotAlikeError(f"{link.name} shares a bus")
-        if tail and head:
-            if tail[0] is not head[0]:
-                raise NotAlikeError(f"{link.name} joins two hosts without a fabric between them")
-            tail[0].inner.append((tail[1], head[1], link.kind, number))
-        elif head:
-            head[0].down.append((head[1], a, link.kind, number))
-        elif tail:
-            tail[0].up.append((tail[1], b, link.kind, number))
-        else:
-            raise NotAlikeError(f"{link.name} lies inside the fabric, which it can fill")
+        _add_link(place, index[link.src], index[link.dst], link, number)
     for host in hosts.values():
         for part in host.links:
             part.sort()
     return list(hosts.values())
+
+
+def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link, number: int) -> None:
+    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it is of none."""
+    tail, head = place.get(a), place.get(b)
+    if tail and head:
+        if tail[0] is not head[0]:
+            raise NotAlikeError(f"{link.name} joins two hosts without a fabric between them")
+        tail[0].inner.append((tail[1], head[1], link.kind, number))
+    elif head:
+        head[0].down.append((head[1], a, link.kind, number))
+    elif tail:
+        tail[0].up.append((tail[1], b, link.kind, number))
+    else:
+        raise NotAlikeError(f"{link.name} lies inside the fabric, which it can fill")
 
 
 def _common_shape(topology: Topology, hosts: Sequence[_Host]) -> Shape:
