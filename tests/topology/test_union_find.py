@@ -1,0 +1,32 @@
+"""Disjoint sets against the connected components of NetworkX."""
+
+from __future__ import annotations
+
+import networkx as nx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blinksim.topology.union_find import UnionFind
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
+def test_joined_items_are_one_component(pairs: list[tuple[int, int]]) -> None:
+    joined = UnionFind(range(31))
+    for a, b in pairs:
+        joined.join(a, b)
+    graph: nx.Graph[int] = nx.Graph(pairs)
+    graph.add_nodes_from(range(31))
+    components = [sorted(component) for component in nx.connected_components(graph)]
+    assert joined.sets() == sorted(components)
+    for component in components:
+        assert len({joined.find(item) for item in component} & set(component)) == 1
+
+
+def test_the_second_of_two_sets_gives_the_name() -> None:
+    joined = UnionFind("abc")
+    joined.join("a", "b")
+    assert (joined.find("a"), joined.find("c")) == ("b", "c")
+    joined.join("c", "a")
+    assert joined.sets() == [["a", "b", "c"]]
+    assert joined.find("c") == "b"
