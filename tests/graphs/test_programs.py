@@ -1,0 +1,70 @@
+"""The tree program and the flow program against NetworkX flows, and with symmetry against without."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from strategies import topologies
+
+from blinksim import machines
+from blinksim.graphs.capacities import shared_capacities
+from blinksim.graphs.flow_program import Commodity, solve_flows
+from blinksim.graphs.network import Network, network
+from blinksim.graphs.orbits import network_orbits
+from blinksim.graphs.tree_program import solve_trees
+from blinksim.topology.graph import Topology
+
+
+def greatest_flow(net: Network, source: int, sink: int) -> int:
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for a, b, capacity in zip(net.tail.tolist(), net.head.tolist(), net.capacity.tolist(), strict=True):
+        known = graph.get_edge_data(a, b, {"capacity": 0})["capacity"]
+        graph.add_edge(a, b, capacity=known + capacity)
+    return int(nx.maximum_flow_value(graph, source, sink))
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(topologies(max_devices=6, half_duplex=False))
+def test_trees_from_one_root_reach_the_least_of_its_flows(topology: Topology) -> None:
+    """Edmonds (1973): out-trees from a root are worth its least greatest flow; in-trees those of the way back."""
+    net = network(topology)
+    shared = shared_capacities(topology, net)
+    root, *others = net.members.tolist()
+    out = solve_trees(net, shared, {root: 1})
+    assert out.value == pytest.approx(min(greatest_flow(net, root, other) for other in others))
+    back = solve_trees(net.reversed(), shared, {root: 1})
+    assert back.value == pytest.approx(min(greatest_flow(net, other, root) for other in others))
+    # The duals price the capacities at what the trees are worth, and the uses fit the capacities.
+    paid = sum(dual * capacity.capacity for dual, capacity in zip(out.duals, shared, strict=True))
+    assert paid == pytest.approx(out.value)
+    for used, capacity in zip(out.used[0], net.capacity.tolist(), strict=True):
+        assert used <= capacity * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(topologies(max_devices=6, half_duplex=False))
+def test_one_commodity_is_a_greatest_flow(topology: Topology) -> None:
+    net = network(topology)
+    source, *_, sink = net.members.tolist()
+    solution = solve_flows(net, shared_capacities(topology, net), [Commodity(source, {sink: 2})])
+    assert 2 * solution.rate == pytest.approx(greatest_flow(net, source, sink))
+    arrives = sum(flow for flow, b in zip(solution.flows[0], net.head.tolist(), strict=True) if b == sink)
+    leaves = sum(flow for flow, a in zip(solution.flows[0], net.tail.tolist(), strict=True) if a == sink)
+    assert arrives - leaves == pytest.approx(2 * solution.rate)
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("torus:3x3", 1), ("dgx-a100", 2), ("rails:2x3@200GB/s,50GB/s", 1)])
+def test_orbits_change_no_optimum(name: str, nodes: int) -> None:
+    topology = machines.load(name, nodes=nodes).select()
+    net = network(topology)
+    shared, orbits = shared_capacities(topology, net), network_orbits(topology, net)
+    assert orbits.arcs < len(net.tail)
+    equal = dict.fromkeys(net.members.tolist(), 1)
+    for weights, both in ((equal, False), (None, True)):
+        small = solve_trees(net, shared, weights, both=both, orbits=orbits)
+        assert small.value == pytest.approx(solve_trees(net, shared, weights, both=both).value)
+    few = [Commodity(source, equal) for source in orbits.first]
+    every = [Commodity(source, equal) for source in net.members.tolist()]
+    rate = solve_flows(net, shared, few, orbits=orbits).rate
+    assert rate == pytest.approx(solve_flows(net, shared, every).rate)
