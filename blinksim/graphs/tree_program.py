@@ -97,31 +97,27 @@ def _levelled(duals: Sequence[float], shared: Sequence[SharedCapacity], partner:
 
 def _arborescences(program: Program, net: Network, supply: Supply, orbits: NetworkOrbits) -> range:
     """Variables for what out-trees use of each orbit of arcs, with the rows that make them reach every member."""
-    tail, head, orbit = net.tail.tolist(), net.head.tolist(), orbits.arc.tolist()
-    leaving: list[list[int]] = [[] for _ in range(net.vertices)]
-    entering: list[list[int]] = [[] for _ in range(net.vertices)]
-    for arc, (a, b) in enumerate(zip(tail, head, strict=True)):
-        leaving[a].append(arc)
-        entering[b].append(arc)
+    arcs, orbit = len(net.tail), orbits.arc.tolist()
+    # The arcs of every vertex: what leaves it counts as 1, what enters it as -1.
+    touching: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
+    for arc, (a, b) in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True)):
+        touching[a].append((arc, 1.0))
+        touching[b].append((arc, -1.0))
     # What starts at a vertex is its root's rate.
     starts = {vertex: [(variable, -factor)] for vertex, (variable, factor) in supply.items()}
     used = program.variables(orbits.arcs)
+    use = [used[number] for number in orbit]
     for vertex in net.forwarders.tolist():
         # A forwarder gives out no more than it takes in: it only passes on.
-        out, into = ([used[orbit[arc]] for arc in arcs[vertex]] for arcs in (leaving, entering))
-        program.row([*_net(out, into), *starts.get(vertex, ())], at_most=0.0)
+        passing = [(use[arc], sign) for arc, sign in touching[vertex]]
+        program.row(passing + starts.get(vertex, []), at_most=0.0)
     for sink in orbits.first:
-        flow = program.variables(len(tail))
-        for arc, variable in enumerate(flow):
-            program.row([(variable, 1.0), (used[orbit[arc]], -1.0)], at_most=0.0)
+        flow = program.variables(arcs).start
+        for arc in range(arcs):
+            program.row([(flow + arc, 1.0), (use[arc], -1.0)], at_most=0.0)
         for vertex in range(net.vertices):
             if vertex != sink:
                 # All that starts at a vertex or enters it must leave towards the sink.
-                out, into = ([flow[arc] for arc in arcs[vertex]] for arcs in (leaving, entering))
-                program.row([*_net(out, into), *starts.get(vertex, ())], at_least=0.0, at_most=0.0)
+                passing = [(flow + arc, sign) for arc, sign in touching[vertex]]
+                program.row(passing + starts.get(vertex, []), at_least=0.0, at_most=0.0)
     return used
-
-
-def _net(out: Sequence[int], into: Sequence[int]) -> list[tuple[int, float]]:
-    """What leaves a vertex less what enters it."""
-    return [(variable, 1.0) for variable in out] + [(variable, -1.0) for variable in into]
