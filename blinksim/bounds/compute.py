@@ -1,6 +1,6 @@
 """The best rate that is possible: which bounds hold for which collective, and which of them are attained.
 
-Every rate is recomputed from its certificate, so what is printed is what a stranger gets.
+Every rate is recomputed from its certificate, so what is printed is what anyone gets who checks it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Question:
 
     @cached_property
     def trees_apply(self) -> bool:
-        """Whether devices without a rank only forward, so that trees between members say all."""
+        """True if devices without a rank only forward, so that trees between members say all."""
         return not more_than_forwards(self.topology)
 
     # --- cuts -------------------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ class _Question:
         return [np.array(group) for group in orbits(self.topology) if group[0] in ranked]
 
     def attained(self, collective: Collective) -> bool:
-        """Whether the cut bound of a one-way collective is known to be attained."""
+        """True if the cut bound of a one-way collective is known to be attained."""
         if collective.name in ("gather", "scatter"):
             return self.paired_buses
         return not self.buses and (self.net.reversed() if collective.name in _DUAL else self.net).passes_on()
 
     @cached_property
     def paired_buses(self) -> bool:
-        """Whether every bus is one pair of devices with equal capacity both ways."""
+        """True if every bus is one pair of devices with equal capacity both ways."""
         seen: dict[str, set[tuple[frozenset[str], object]]] = {}
         for link in self.topology.links:
             if link.bus is not None:

@@ -114,7 +114,7 @@ def _cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
 
 
 def _says_something(topology: Topology, collective: Collective, side: set[str], root: str | None) -> bool:
-    """Whether data of the collective must leave `side`."""
+    """True if data of the collective must leave `side`."""
     inside = sum(name in side for name in topology.members)
     outside = topology.ranks - inside
     match collective.name:

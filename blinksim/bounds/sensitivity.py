@@ -103,7 +103,7 @@ def _answer(topology: Topology, collective: Collective) -> tuple[Fraction, str]:
 
 
 def _changed(topology: Topology, pair: Iterable[Link], lanes: int) -> Topology:
-    """`topology` with so many lanes more (or fewer) on the links of a pair; without them if none is left."""
+    """`topology` with `lanes` more (or fewer) on the links of a pair; without them if none is left."""
     keys = {link.key for link in pair}
     links = []
     for link in topology.links:

@@ -83,5 +83,5 @@ def capacity_duals(program: Program, rows: Sequence[Sequence[int]]) -> list[floa
 
 
 def agree(rate: Fraction, value: float) -> bool:
-    """Whether an exact rate and a program's value are the same up to the solver's arithmetic."""
+    """True if an exact rate and a program's value are the same up to the solver's arithmetic."""
     return abs(float(rate) - value) <= AGREE * value

@@ -54,7 +54,7 @@ class Network:
         return len(self.tail) - len(self.limits)
 
     def reversed(self) -> Network:
-        """The network with every arc turned round."""
+        """The network with every arc reversed."""
         return Network(
             self.head,
             self.tail,
@@ -88,7 +88,7 @@ class Network:
 
     @property
     def symmetric(self) -> bool:
-        """Whether turning all arcs round gives the same network."""
+        """True if reversing all arcs gives the same network."""
         return self.partner is not None
 
     @cached_property
@@ -99,7 +99,7 @@ class Network:
         return np.flatnonzero(rest)
 
     def passes_on(self) -> bool:
-        """Whether every forwarder takes in at least what it can give out, so that out-trees need no multicasting there.
+        """True if every forwarder takes in at least what it can give out, so that out-trees need no multicasting there.
 
         Then the cut bound is attained (Bang-Jensen, Frank and Jackson 1995: splitting off keeps the connectivity).
         """

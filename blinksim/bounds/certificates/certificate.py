@@ -1,4 +1,4 @@
-"""Certificates that a stranger checks with the machine and a pocket calculator: sums only, no solver.
+"""Certificates that anyone can check with the machine and a pocket calculator: sums only, no solver.
 
 A cut: what must leave a set of devices cannot leave faster than the links out of it carry (max-flow min-cut duality,
 Ford and Fulkerson 1956; for spanning trees Edmonds 1973). A partition: k parts that must all hear from each other need

@@ -1,4 +1,4 @@
-"""Link lengths as certificates: whatever a schedule does, it uses at least so much length of what there is.
+"""Link lengths as certificates: every schedule uses at least a certain length for each byte.
 
 Linear-programming duality (shortest paths for alltoall: Shahrokhi and Matula 1990; least-cost arborescences for trees:
 Edmonds 1967, Chu and Liu 1965): give every link a length; carrying one byte of every rank's result costs at least

@@ -107,7 +107,7 @@ def _solve(
 
 
 def improves(column: Column, prices: Sequence[float], worth: Sequence[float]) -> bool:
-    """Whether a column is worth more than its load costs."""
+    """True if a column is worth more than its load costs."""
     return sum(prices[r] * times for r, times in column.load) < worth[column.group] - _EPSILON
 
 

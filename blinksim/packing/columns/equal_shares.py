@@ -39,7 +39,7 @@ def equal_shares(
     """K <= `most` columns (some perhaps several times) that carry 1/K of the data each, at the largest rate found.
 
     best: a rate that no choice can exceed. Returns the rate, exact, and how often to take each column; among choices
-    of that rate the fewest in all. The rates that K equal shares can have are K c / m, with c a capacity and m a whole
+    of that rate the fewest. The rates that K equal shares can have are K c / m, with c a capacity and m a whole
     load, so the largest is found by bisection.
     """
     found = _fit(columns, capacity, most, best, limits)

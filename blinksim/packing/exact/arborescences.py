@@ -187,7 +187,7 @@ def _exact(graph: Digraph, pool: CutPool) -> Tree:
 
     For an arc x->y from inside the unfinished tree to outside, let Z hold y and not x. If Z meets the tree, it must
     keep the entries that all other trees need, so the least value of (capacity into Z) + (trees rooted in Z), which is
-    a flow from x to y, must exceed their number. Sets that do not meet the tree are safe by themselves.
+    a flow from x to y, must exceed their number. Sets that do not meet the tree are safe anyway.
     """
     root = min(graph.roots, key=lambda vertex: -graph.roots[vertex])
     graph.roots[root] -= 1

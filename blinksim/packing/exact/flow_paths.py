@@ -1,4 +1,4 @@
-"""Data that nobody copies, as flows cut into paths: gather, scatter and alltoall.
+"""Data that is not copied on its way, as flows cut into paths: gather, scatter and alltoall.
 
 A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
 several that share links a program (`blinksim.graphs.flow_program`) says how much of every link each source may use,

@@ -37,10 +37,10 @@ class Forest:
 def pack_forest(
     arcs: Arcs, rates: Mapping[int, Fraction], *, seed: int = 0, progress: Progress | None = None
 ) -> Forest:
-    """Out-trees from every root v that carry rates[v] in all and reach all members.
+    """Out-trees from every root v that carry rates[v] together and reach all members.
 
-    Raises `InfeasibleError` if there are none. seed: in which order the roots take turns (0: as given). progress: told
-    trees done and wanted.
+    Raises `InfeasibleError` if there are none. seed: in which order the roots take turns (0: as given). progress:
+    called with trees done and wanted.
     """
     arcs = clipped(arcs, rates)
     graph, scale = fewest(arcs, rates)

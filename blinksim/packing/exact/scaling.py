@@ -62,7 +62,7 @@ def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
             here = [i for i in entering if tail[i] == start]
             onward = [i for i in leaving if head[i] == end]
             if max(len(here), len(onward)) < 2:
-                # What comes in and cannot go on serves nobody, nor does the reverse.
+                # What comes in and cannot go on is of no use, nor is room to go on for what cannot come in.
                 least = min(capacity[here[0]], capacity[onward[0]]) if here and onward else Fraction(0)
                 for i in here + onward:
                     capacity[i] = least
@@ -128,7 +128,7 @@ def fixed(arcs: Arcs, shares: Mapping[int, int]) -> tuple[Digraph, Fraction]:
 
 
 def _balanced(graph: Digraph) -> bool:
-    """Whether every vertex without data takes in at least what it gives out."""
+    """True if every vertex without data takes in at least what it gives out."""
     entering = _entering(graph)
     members = {*graph.members, *graph.roots}
     return all(vertex in members or entering[vertex] >= sum(row.values()) for vertex, row in enumerate(graph.out))
@@ -162,7 +162,7 @@ def trimmed(graph: Digraph) -> Digraph:
 
 
 def _levelled(row: Mapping[int, int], total: int) -> dict[int, int]:
-    """The arcs of one vertex lowered to `total` in all: the widest first, so that none is cut off before it must be."""
+    """The arcs of one vertex lowered to `total`: the widest first, so that none is cut off before it must be."""
     left, count = total, len(row)
     kept = {}
     for head, capacity in sorted(row.items(), key=lambda arc: arc[1]):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from blinksim.packing.search.bisection import bisect
 
-# Up to so many vertices all trees are compared; beyond, the first that fits is taken.
+# Up to this number of vertices all trees are compared; beyond, the first that fits is taken.
 EXACT = 8
 _TRIES = 200_000
 _RETRIES = 10
@@ -57,7 +57,7 @@ def tree_weight(weights: Matrix, leaves: Sequence[int], *, penalties: bool = Fal
 
 
 def fits(weights: Matrix, leaves: Sequence[int], placed: int | None = None) -> bool:
-    """Whether the first `placed` leaves (default: all) send over links only and leave room for the missing vertices.
+    """True if the first `placed` leaves (default: all) send over links only and leave room for the missing vertices.
 
     Leaves of -1 are not chosen yet.
     """
@@ -73,7 +73,7 @@ def fits(weights: Matrix, leaves: Sequence[int], placed: int | None = None) -> b
 
 
 def settle(leaves: Sequence[int]) -> list[int]:
-    """The same tree in which nobody sends twice: a vertex that stands nearer to the root stays silent elsewhere."""
+    """The same tree in which no vertex sends twice: a vertex that stands nearer to the root stays silent elsewhere."""
     return [int(leaf) for leaf in _settled(np.array([leaves], dtype=np.int64))[0]]
 
 

@@ -66,12 +66,12 @@ def _pass(weights: npt.NDArray[np.float64], side: Sides) -> Sides | None:
     total, best, kept = 0.0, 0.0, None
     while (found := best_swap(weights, trial, difference, locked)) is not None:
         a, b, gain = found
-        # The cost to a and b counts the other way for everyone once they have changed sides.
+        # The cost to a and b counts the other way for all others once they have changed sides.
         difference += 2 * trial * (weights[:, a] * trial[a] + weights[:, b] * trial[b])
         trial[a], trial[b] = trial[b], trial[a]
         locked += [a, b]
         total += gain
-        # Rounding must not turn a swap back and forth for ever.
+        # Rounding must not turn a swap back and forth without end.
         if total > best + 1e-9:
             best, kept = total, trial.copy()
     return kept

@@ -2,7 +2,7 @@
 
 The graph is unrolled in time (Ford and Fulkerson 1962). A step has a number of rounds, and in a round every lane moves
 one chunk; the question is which (chunks, steps, rounds) are possible (SCCL, Cai et al., "Synthesizing optimal
-collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on their way are told apart; chunks
+collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on their way are distinct; chunks
 that only move are counted, by where they come from, which makes their program far smaller.
 """
 
@@ -46,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """steps: how many. rounds: exactly so many, or None for as few as possible, but at least `least_rounds`."""
+    """steps: how many. rounds: the exact number, or None for as few as possible, but at least `least_rounds`."""
 
     hops: Hops
     steps: int
