@@ -57,7 +57,7 @@ CIRCLES = {
     "blinksim.topology.graph -> blinksim.topology.rules": "methods of Topology load their functions when called",
 }
 # Module names that stand in two rooms, with the reason.
-TWICE = {}
+TWICE: dict[str, str] = {}
 MAX_BYTES = 2**20
 
 
