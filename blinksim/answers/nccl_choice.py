@@ -15,6 +15,7 @@ from blinksim.answers.project import Projection
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
+from blinksim.nccl.families import FAMILIES
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
@@ -24,7 +25,6 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
 
 MODEL = "nccl-tuner"
-_FAMILIES = {"ring": graph_file.RING, "tree": graph_file.TREE, "nvls": graph_file.NVLS}
 
 
 def graphs_of(path: str | Path) -> dict[str, ChannelGraph]:
@@ -34,7 +34,7 @@ def graphs_of(path: str | Path) -> dict[str, ChannelGraph]:
     """
     file = graph_file.read(path)
     found = {}
-    for family, number in _FAMILIES.items():
+    for family, number in FAMILIES.items():
         graph = file.graph(number)
         if graph is not None:
             found[family] = _channels(graph)

@@ -18,6 +18,7 @@ from blinksim.algorithms import ring as ring_algorithm
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.nccl import families
 from blinksim.nccl.export.devices import communicator, path_type
 from blinksim.nccl.export.graph_export import as_run, export, graph_export
 from blinksim.nccl.files import graph_file
@@ -92,8 +93,8 @@ def test_a_dump_of_eight_h200_has_empty_graphs() -> None:
     file = read(H200)
     assert [graph.number for graph in file.graphs] == [0, 1, 4, 2, 3]
     assert [len(graph.channels) for graph in file.graphs] == [12, 12, 0, 0, 0]
-    assert file.graph(graph_file.NVLS) is None
-    ring = file.graph(graph_file.RING)
+    assert file.graph(families.NVLS) is None
+    ring = file.graph(families.RING)
     assert ring is not None
     assert (ring.speed_intra, ring.type_intra, ring.same_channels) == (30.0, "NVL", 1)
     assert numbers(file, 1) == [tuple(range(8))] * 12
@@ -248,7 +249,7 @@ def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) ->
     assert len(numbers(file, 1)) == count
     tree = file.graph(1)
     assert tree is not None
-    assert tree.pattern == graph_file.PLAIN_TREE
+    assert tree.pattern == families.PATTERN_TREE
     assert exported.environment["NCCL_NVLS_ENABLE"] == "0"
     judged = judge(exported.files[""], communicator(topology))
     assert judged.verdict == "used"
@@ -270,7 +271,7 @@ def test_one_gpu_a_node_and_a_nic_without_a_number() -> None:
     exported = export(schedule)
     file = read_text(exported.files[""], "x")
     assert [(c.gpus, c.nets) for c in file.graphs[1].channels][:1] == [((0,), (0, 0))]
-    assert file.graphs[1].pattern == graph_file.PLAIN_TREE
+    assert file.graphs[1].pattern == families.PATTERN_TREE
     assert judge(exported.files[""], communicator(topology)).ok
 
 

@@ -14,8 +14,10 @@ import pytest
 from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, near
 
 from blinksim import machines
+from blinksim.nccl import families
+from blinksim.nccl.families import PATH_TYPES, PATTERNS
 from blinksim.nccl.files import graph_file, topo_read
-from blinksim.nccl.search.graphs import PATH_TYPES, PATTERNS, ChannelGraph
+from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.system import GRAIN, system_of
 from blinksim.nccl.tuner.prediction import Prediction, predict
@@ -249,7 +251,7 @@ def test_a_dgx1_quad_has_the_rings_that_real_gpus_took() -> None:
     folder = TESTS / "data" / "captures" / "h200x4"
     found = predict(topo_read.read(folder / "quad_topo.xml", "nccl"))
     taken = graph_file.read(folder / "quad_graph.xml")
-    for number, mine in ((graph_file.RING, found.ring), (graph_file.TREE, found.tree)):
+    for number, mine in ((families.RING, found.ring), (families.TREE, found.tree)):
         real = taken.graph(number)
         assert real is not None
         assert mine.channels == tuple(channel.gpus for channel in real.channels)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.files.graph_file import PATH_TYPES
+from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.files.graph_rules import Communicator
 from blinksim.topology.graph import Device, Topology
 

@@ -22,14 +22,10 @@ from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.devices import communicator, farthest, has_nvswitch, number, path_type
 from blinksim.nccl.export.lines import lines, repeated
 from blinksim.nccl.export.node_lines import chains_on_nodes, network_speed, network_type, ring_on_nodes
+from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_TREE, RING, TREE
 from blinksim.nccl.files.graph_file import (
-    BALANCED_TREE,
     MOST_CHANNELS,
-    PLAIN_TREE,
     PORTABLE_CHANNELS,
-    RING,
-    RING_PATTERN,
-    TREE,
     Channel,
     Graph,
     GraphFile,
@@ -96,7 +92,7 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
         channels = [ring_on_nodes(topology, line) for line in repeated(found, most)]
     else:
         channels = [_numbers(topology, line.devices) for line in repeated(found, most)]
-    pattern = BALANCED_TREE if comm.nodes == 1 else PLAIN_TREE
+    pattern = PATTERN_BALANCED_TREE if comm.nodes == 1 else PATTERN_TREE
     if comm.nodes == 1:
         channels = _thinned(topology, channels, most)
     rings = not trees and (found[0].ring or schedule.collective.rooted)
@@ -122,7 +118,7 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
 
 def _thinned(topology: Topology, channels: list[Channel], most: int) -> list[Channel]:
     """Every channel so often that none carries more than a thread block moves, or as often as there is room."""
-    graph = _file(topology, channels, 1, BALANCED_TREE).graph(TREE)
+    graph = _file(topology, channels, 1, PATTERN_BALANCED_TREE).graph(TREE)
     assert graph is not None
     times = min(most // len(channels), ceil(graph.speed_intra * 10**9 / BLOCK_RATE))
     return [channel for channel in channels for _ in range(max(1, times))]
@@ -216,7 +212,7 @@ def _file(topology: Topology, channels: list[Channel], nodes: int, pattern: int)
         graphs.append(
             Graph(
                 number=kind,
-                pattern=RING_PATTERN if kind == RING else pattern,
+                pattern=PATTERN_RING if kind == RING else pattern,
                 channel_count=len(channels),
                 speed_intra=float(intra / 10**9),
                 speed_inter=float(min(intra, inter) / 10**9),

@@ -18,11 +18,8 @@ from blinksim.nccl.export.devices import farthest, has_nvswitch, number, path_ty
 from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
 from blinksim.nccl.export.lines import Line, lines
 from blinksim.nccl.export.recipe import RECIPE
+from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import (
-    BALANCED_TREE,
-    RING,
-    RING_PATTERN,
-    TREE,
     Channel,
     Graph,
     GraphFile,
@@ -174,6 +171,6 @@ def _graph(schedule: Schedule, line: Line, width: int, rate: Fraction) -> GraphF
             same_channels=1,
             channels=(Channel(gpus),) * width,
         )
-        for graph, pattern in ((RING, RING_PATTERN), (TREE, BALANCED_TREE))
+        for graph, pattern in ((RING, PATTERN_RING), (TREE, PATTERN_BALANCED_TREE))
     )
     return GraphFile(graphs)

@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from blinksim.errors import InputError
+from blinksim.nccl.families import FAMILY_NAMES, FILE_PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 
-RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
-NAMES = {RING: "ring", TREE: "tree", COLLNET: "collnet", NVLS: "nvls", COLLNET_DIRECT: "collnet direct"}
-PATH_TYPES = ("LOC", "NVL", "NVB", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
-"""From near to far. P2C and PXN are younger than the others and are read, not written."""
-BALANCED_TREE, SPLIT_TREE, PLAIN_TREE, RING_PATTERN = 1, 2, 3, 4
 PORTABLE_CHANNELS, MOST_CHANNELS = 16, 32
 """NCCL copies every channel of a file, and has 32 in all before 2.25, 64 since."""
 _PARENTS = {"graph": ("graphs",), "channel": ("graph",), "gpu": ("channel",), "net": ("channel",)}
@@ -39,9 +35,9 @@ class Channel:
 class Graph:
     """One graph of a file.
 
-    number: what it is for (`NAMES`). channel_count: ``nchannels``, which need not be the number of channels listed.
+    number: its family (`FAMILY_NAMES`). channel_count: ``nchannels``, which need not be the number of channels listed.
     speed_intra, speed_inter: what NCCL's tuner takes a channel for, in GB/s, inside a node and between nodes;
-    latency_inter: us, None if the file does not say. type_intra, type_inter: the farthest path (`PATH_TYPES`).
+    latency_inter: us, None if the file does not say. type_intra, type_inter: the farthest path (`FILE_PATH_TYPES`).
     """
 
     number: int
@@ -105,8 +101,8 @@ def _graph(path: str | Path, element: Element, hexadecimal: bool) -> Graph:
 
 def _type(path: str | Path, element: Element, name: str) -> str:
     value = word(path, element, name)
-    if value not in PATH_TYPES:
-        raise fault(path, element, f"{name}={value[:20]!r} is not a path type; known: {', '.join(PATH_TYPES)}")
+    if value not in FILE_PATH_TYPES:
+        raise fault(path, element, f"{name}={value[:20]!r} is not a path type; known: {', '.join(FILE_PATH_TYPES)}")
     return value
 
 
@@ -140,7 +136,7 @@ def to_text(file: GraphFile) -> str:
 
 def _graph_lines(graph: Graph) -> Iterable[str]:
     for kind in (graph.type_intra, graph.type_inter):
-        if kind not in PATH_TYPES or kind in ("P2C", "PXN"):
+        if kind not in PORTABLE_PATH_TYPES:
             raise InputError(f"path type {kind!r} is not known to every NCCL since 2.8, so it is not written")
     head = (
         f'  <graph id="{graph.number}" pattern="{graph.pattern}" crossnic="{graph.cross_nic}" '
@@ -180,7 +176,7 @@ def check(file: GraphFile, gpus: Iterable[int], nodes: int = 1, *, most: int = P
     if len({graph.channel_count for graph in graphs}) > 1:
         raise InputError("ring and tree graph have different numbers of channels; NCCL would use the smaller one")
     for graph in graphs:
-        name = NAMES[graph.number]
+        name = FAMILY_NAMES[graph.number]
         if graph.channel_count != len(graph.channels) or not 1 <= graph.channel_count <= most:
             raise InputError(f"{len(graph.channels)} {name} channels; there may be 1 to {most}, and nchannels of them")
         for position, channel in enumerate(graph.channels):

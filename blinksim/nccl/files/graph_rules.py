@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from blinksim.errors import InputError
+from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, PATTERN_SPLIT_TREE, PATTERN_TREE, RING, TREE
 from blinksim.nccl.files.nccl_xml import (
     SYSTEM_ERROR,
     CrashError,
@@ -24,8 +25,6 @@ from blinksim.nccl.files.nccl_xml import (
 )
 
 DEFAULT_RELEASE = "2.28.3"
-RING, TREE, NVLS = 0, 1, 3
-_NAMES = {RING: "ring", TREE: "tree", NVLS: "nvls"}
 _DEEPEST_HEAP = 64
 VERDICTS = ("used", "ignored", "corrupt_tree", "ring_error", "error", "crash")
 
@@ -106,10 +105,10 @@ def judge(text: str, comm: Communicator, release: Release | None = None, *, cros
     try:
         for number in wanted:
             root, notes = load_graphs(text, release)
-            graphs[_NAMES[number]] = _load(root, number, comm, release, cross_nic, accidents, notes)
+            graphs[FAMILY_NAMES[number]] = _load(root, number, comm, release, cross_nic, accidents, notes)
         return _build(graphs, comm, release, accidents, "; ".join(dict.fromkeys(notes)))
     except LoadError as error:
-        stage = _NAMES[wanted[min(len(graphs), len(wanted) - 1)]]
+        stage = FAMILY_NAMES[wanted[min(len(graphs), len(wanted) - 1)]]
         reason = f"NCCL cannot load the file (result {error.code}, at the {stage} graph), so no communicator starts"
         return Judgement("error", f"{reason}: {_advice(error.log)}", error.log, graphs)
     except CrashError as error:
@@ -205,12 +204,12 @@ def _channel(channel: Node, position: int, slots: dict[int, int], comm: Communic
 def _accidents(graph: Node, number: int, count: int, comm: Communicator, release: Release) -> list[str]:
     """What NCCL takes without complaint although it cannot be meant."""
     found = []
-    where = f"line {graph.line}: the {_NAMES[number]} graph"
+    where = f"line {graph.line}: the {FAMILY_NAMES[number]} graph"
     if count != len(graph.children):
         found.append(f"{where} says nchannels={count} and has {len(graph.children)} channels")
-    expected = {RING: (4,), TREE: (1, 2, 3), NVLS: (5,)}[number]
+    expected = FAMILY_PATTERNS[number]
     if graph.integer("pattern") not in expected:
-        found.append(f"{where} has pattern {graph.integer('pattern')}; {_NAMES[number]}s have {expected[0]}")
+        found.append(f"{where} has pattern {graph.integer('pattern')}; {FAMILY_NAMES[number]}s have {expected[0]}")
     for name in ("speedintra", "speedinter"):
         text = graph.text(name)
         if c_float(text) <= 0 or not _is_number(text):
@@ -323,10 +322,10 @@ def _build(
 
 
 def _single_gpu_tree_breaks(tree: GraphInForce, number: int, count: int, comm: Communicator) -> bool:
-    """With one GPU a node, patterns other than 3 look for a second one, which the last channel does not have."""
-    if len(comm.gpus) > 1 or comm.nodes == 1 or tree.pattern == 3 or number != count - 1:
+    """True if NCCL looks for a second GPU in the last channel of nodes with one GPU each; `PATTERN_TREE` needs none."""
+    if len(comm.gpus) > 1 or comm.nodes == 1 or tree.pattern == PATTERN_TREE or number != count - 1:
         return False
-    return comm.nodes > (1 if tree.pattern == 2 else 2)
+    return comm.nodes > (1 if tree.pattern == PATTERN_SPLIT_TREE else 2)
 
 
 def broken_ring(channel: Sequence[int], gpus: Sequence[int]) -> str:

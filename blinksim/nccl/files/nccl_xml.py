@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from blinksim.errors import InputError
+from blinksim.nccl.families import file_path_types
 
 SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE = 2, 3, 5
 _LONGEST = 255
@@ -75,8 +76,7 @@ class Release:
 
     @property
     def path_types(self) -> tuple[str, ...]:
-        new = (("P2C",) if self.minor >= 27 else ()) + (("PXN",) if self.minor >= 12 else ())
-        return ("LOC", "NVL", "NVB", "PIX", "PXB", *new, "PHB", "SYS")
+        return file_path_types(self.minor)
 
 
 @dataclass

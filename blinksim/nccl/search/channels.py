@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from blinksim.nccl.search.graphs import BALANCED_TREE, NVLS, RING, SPLIT_TREE, TREE
+from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING, PATTERN_SPLIT_TREE, PATTERN_TREE
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.reach import GB, Demand, Plan, Reach
 
@@ -26,7 +26,7 @@ def better(new: Plan, nchannels: int, hops: int, old: Plan, gpus: int) -> bool:
     """Whether `nchannels` channels of the plan `new`, over `hops` links, are worth more than what `old` holds."""
     if nchannels < new.least:
         return False
-    if new.pattern == NVLS:
+    if new.pattern == PATTERN_NVLS:
         more = old.nchannels < nchannels <= gpus
         return more or nchannels * new.bw_inter > old.nchannels * old.bw_inter
     gain = nchannels * new.bw_intra - old.nchannels * old.bw_intra
@@ -100,16 +100,16 @@ class Attempt:
     def _next_channel(self) -> None:
         plan, laid = self.plan, len(self.channels)
         if self.reach.ports:
-            back = self.count - 1 if plan.pattern == RING else 1 if plan.pattern == SPLIT_TREE else 0
-            if not laid or plan.pattern == NVLS:
+            back = self.count - 1 if plan.pattern == PATTERN_RING else 1 if plan.pattern == PATTERN_SPLIT_TREE else 0
+            if not laid or plan.pattern == PATTERN_NVLS:
                 self._from_ports(back)
                 return
             last = tuple(self.channels[-1]) if plan.same else ()
             key = (laid, self.hops, last, tuple(self.nets[-1]), *self.port_free, *self.free)
             self._once(key, lambda: self._from_ports(back))
             return
-        close = self.count - 1 if plan.pattern == RING else -1
-        if plan.pattern == NVLS:
+        close = self.count - 1 if plan.pattern == PATTERN_RING else -1
+        if plan.pattern == PATTERN_NVLS:
             self._begin(laid, -1, close, None)
             return
         last = tuple(self.channels[-1]) if laid else tuple(range(self.count))
@@ -160,7 +160,7 @@ class Attempt:
         self.channels[-1][step] = gpu
         if step == back:
             self._leave_by_port(gpu, step, close, order)
-        elif self.plan.pattern == NVLS:
+        elif self.plan.pattern == PATTERN_NVLS:
             self._head(gpu)
         elif step < self.count - 1:
             if order is not None:
@@ -237,14 +237,14 @@ class Attempt:
             port = ports[(laid + turn) % len(ports)]
             if self.port_free[port] < needed:
                 continue
-            if plan.pattern == RING and plan.cross == 2 and laid & 1 and port != self.nets[-1][1]:
+            if plan.pattern == PATTERN_RING and plan.cross == 2 and laid & 1 and port != self.nets[-1][1]:
                 continue
             self.nets.append([port, port])
             self.latency = reach.latency[port]
             for other in reach.same_card[port]:
                 self.port_free[other] -= needed
             headed = False
-            if plan.pattern == NVLS:
+            if plan.pattern == PATTERN_NVLS:
                 headed = self._enter_as_head(port, len(ports), back)
             elif laid and plan.same:
                 last = tuple(self.channels[-1])
@@ -290,16 +290,16 @@ class Attempt:
         plan, reach, laid = self.plan, self.reach, len(self.channels)
         entry = self.nets[-1][0]
         for port in reach.ports_for(gpu):
-            if plan.pattern == TREE and port != entry:
+            if plan.pattern == PATTERN_TREE and port != entry:
                 continue
-            if plan.pattern == RING and plan.cross == 2:
+            if plan.pattern == PATTERN_RING and plan.cross == 2:
                 # Of two channels the second leaves where the first entered.
                 if laid % 2 == 0 and port != self.nets[-2][0]:
                     continue
             elif plan.cross == 0 and port not in reach.same_card[entry]:
                 continue
             back, bandwidth = -1, plan.bw_inter
-            if plan.pattern == BALANCED_TREE:
+            if plan.pattern == PATTERN_BALANCED_TREE:
                 # Half of the traffic leaves from each of the first two GPUs.
                 if step == 0:
                     back = 1

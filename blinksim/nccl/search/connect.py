@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from blinksim.nccl.search.graphs import SPLIT_TREE, TREE
+from blinksim.nccl.families import PATTERN_SPLIT_TREE, PATTERN_TREE
 from blinksim.nccl.tuner.prediction import Prediction
 
 MORE_CHANNELS_ABOVE = 45 * 10**9
@@ -75,7 +75,7 @@ def _tree(
     children: list[list[int]] = [[] for _ in parents]
     second = min(1, size - 1)
     # Which GPU of the chain has the first and the second child node below it.
-    above = (0 if pattern == TREE else second, second if pattern == SPLIT_TREE else 0)
+    above = (0 if pattern == PATTERN_TREE else second, second if pattern == PATTERN_SPLIT_TREE else 0)
     for node in range(nnodes):
         for upper, lower in pairwise(chain):
             parents[node * size + lower] = node * size + upper

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from blinksim.nccl.search.graphs import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
+from blinksim.nccl.families import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
 from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, System
 
 LOCAL_BANDWIDTH = 5_000_000_000_000 // GRAIN
@@ -19,8 +19,7 @@ LOCAL_BANDWIDTH = 5_000_000_000_000 // GRAIN
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """kind: a path type of `blinksim.nccl.search.graphs`. bandwidth: of the narrowest link, in `GRAIN`. wires: in
-    order."""
+    """kind: a path type of `blinksim.nccl.families`. bandwidth: of the narrowest link, in `GRAIN`. wires: in order."""
 
     kind: int
     bandwidth: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from blinksim.nccl.search.graphs import BALANCED_TREE, NVL, PHB, PIX, RING, SPLIT_TREE, TREE
+from blinksim.nccl.families import NVL, PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_SPLIT_TREE, PATTERN_TREE, PHB, PIX
 from blinksim.nccl.search.paths import Path, Paths
 from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
 
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def is_tree(self) -> bool:
-        return self.pattern in (BALANCED_TREE, SPLIT_TREE, TREE)
+        return self.pattern in (PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE)
 
 
 class Reach:
@@ -171,9 +171,9 @@ class Reach:
 
     def _neighbours(self, gpu: int, left: Sequence[int]) -> Sequence[int]:
         after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
-        if self.plan.pattern == RING:
+        if self.plan.pattern == PATTERN_RING:
             wanted = [before, after]
-        elif self.plan.pattern in (SPLIT_TREE, BALANCED_TREE):
+        elif self.plan.pattern in (PATTERN_SPLIT_TREE, PATTERN_BALANCED_TREE):
             wanted = [after, before]
         else:
             wanted = [after]

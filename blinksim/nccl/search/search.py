@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
-from blinksim.nccl.search.graphs import (
-    BALANCED_TREE,
+from blinksim.nccl.families import (
     DIS,
     LOC,
-    NVLS,
     PATH_TYPES,
+    PATTERN_BALANCED_TREE,
+    PATTERN_NVLS,
+    PATTERN_RING,
+    PATTERN_TREE,
     PIX,
     PXN,
-    RING,
     SYS,
-    TREE,
-    ChannelGraph,
 )
+from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
+from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.reach import GB, Plan
 from blinksim.nccl.search.system import GRAIN
@@ -61,12 +61,12 @@ class _Schedule:
         self.total = paths.total()
         self.widest = paths.widest()
         self.rates = rules.tried(self.sm, not self.inter)
-        if self.gpus == 1 and pattern != RING:
-            pattern = TREE
-        if pattern == NVLS:
+        if self.gpus == 1 and pattern != PATTERN_RING:
+            pattern = PATTERN_TREE
+        if pattern == PATTERN_NVLS:
             most = min(MOST_HEADS, self.gpus)
             least = least if self.inter else most
-        if pattern == RING and least == 1 and paths.split_by_nvlink():
+        if pattern == PATTERN_RING and least == 1 and paths.split_by_nvlink():
             least = 2
         between = [path.kind for path in paths.between_gpus()]
         outward = [path.kind for path in paths.to_ports()]
@@ -74,8 +74,8 @@ class _Schedule:
         self.first_inter, self.last_inter = (min(outward), max(outward)) if outward else (PIX, SYS)
         if outward and self.sm < rules.any_port_below:
             self.last_inter = SYS
-        self.may_cross = len(paths.ports) > 1 and pattern in (RING, BALANCED_TREE)
-        self.same = pattern != NVLS
+        self.may_cross = len(paths.ports) > 1 and pattern in (PATTERN_RING, PATTERN_BALANCED_TREE)
+        self.same = pattern != PATTERN_NVLS
         # Equal channels are pointless to vary where AMD's CPUs are between the GPUs.
         self.amd = system.arch == "x86_64" and system.vendor == "AuthenticAMD"
         self.now = Plan(pattern, self.first_intra, self.first_inter, 0, 0, self.same, 0, least, most)
@@ -113,7 +113,7 @@ class _Schedule:
     def start(self, least: int) -> int:
         """Index of the first bandwidth that a path can carry, and one GPU `least` times."""
         # Only a ring has every GPU both receive and send all data.
-        top, parts = (self.gpus, self.gpus - 1) if self.gpus > 1 and self.now.pattern != RING else (1, 1)
+        top, parts = (self.gpus, self.gpus - 1) if self.gpus > 1 and self.now.pattern != PATTERN_RING else (1, 1)
         last = len(self.rates) - 1
         return next(
             (
@@ -143,8 +143,8 @@ class _Schedule:
             self.left = self.left + self.visits if self.visits != -1 else ALL_VISITS
             if self.left < 0 and best.nchannels:
                 return
-            if self.sm >= 90 and now.pattern == BALANCED_TREE:
-                self.now = replace(now, pattern=TREE)
+            if self.sm >= 90 and now.pattern == PATTERN_BALANCED_TREE:
+                self.now = replace(now, pattern=PATTERN_TREE)
                 continue
             now = replace(now, pattern=best.pattern if best.nchannels else preset.pattern)
             last_intra = now.type_inter if self.inter else self.last_intra
@@ -158,7 +158,7 @@ class _Schedule:
                 self.now = replace(now, type_inter=now.type_inter + 1)
                 continue
             now = replace(now, type_inter=self.first_inter)
-            if self.may_cross and now.cross == 0 and best.pattern in (RING, BALANCED_TREE):
+            if self.may_cross and now.cross == 0 and best.pattern in (PATTERN_RING, PATTERN_BALANCED_TREE):
                 self.now = replace(now, cross=2)
                 continue
             now = replace(now, cross=0)
@@ -172,7 +172,7 @@ class _Schedule:
     def double(self) -> None:
         """Cuts wide channels in two."""
         best = self.best
-        if not best.nchannels or best.pattern == NVLS or best.bw_intra < 25 * GB:
+        if not best.nchannels or best.pattern == PATTERN_NVLS or best.bw_intra < 25 * GB:
             return
         if self.sm > 80 and best.bw_intra < 50 * GB and best.nchannels > 4:
             return
@@ -190,9 +190,9 @@ class _Schedule:
         self.visits = -1
         while self.visits != 0 and index > 0:
             now, best = self.now, self.best
-            if best.pattern == RING:
+            if best.pattern == PATTERN_RING:
                 self.now = replace(now, bw_intra=self.rates[index - 1], bw_inter=self.rates[index - 1])
-            elif best.pattern == NVLS and now.bw_inter == best.bw_inter and now.bw_inter < 2 * now.bw_intra:
+            elif best.pattern == PATTERN_NVLS and now.bw_inter == best.bw_inter and now.bw_inter < 2 * now.bw_intra:
                 count = best.nchannels
                 self.now = replace(now, bw_inter=self.rates[index - 1], least=count, most=count)
             elif now.bw_intra == best.bw_intra and now.bw_intra < 2 * now.bw_inter:
@@ -206,7 +206,7 @@ class _Schedule:
         best, vertices = self.best, self.paths.system.vertices
         gpus = [vertices[gpu].number for gpu in self.paths.gpus]
         ports = [vertices[port].number for port in self.paths.ports]
-        if best.nchannels == 0 and best.pattern == NVLS:
+        if best.nchannels == 0 and best.pattern == PATTERN_NVLS:
             return None
         if best.nchannels == 0:
             nets = ((ports[0], ports[0]),) if ports else ()

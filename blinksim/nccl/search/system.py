@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.search.graphs import C2C, NET, NVL, PIX, SYS
+from blinksim.nccl.families import C2C, NET, NVL, PIX, SYS
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Device, Topology
 
@@ -45,8 +45,7 @@ class Vertex:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A directed link of NCCL's graph; kind is a path type of `blinksim.nccl.search.graphs`, bandwidth counts in
-    `GRAIN`."""
+    """A directed link of NCCL's graph; kind is a path type of `blinksim.nccl.families`, bandwidth counts in `GRAIN`."""
 
     src: int
     dst: int

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from blinksim.errors import InputError
-from blinksim.nccl.search.graphs import BALANCED_TREE, NVLS, RING, ChannelGraph
+from blinksim.nccl.families import FAMILIES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
+from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import MOST_CHANNELS, search
 from blinksim.nccl.search.system import System, system_of
@@ -19,8 +20,6 @@ from blinksim.nccl.tuner import constants as figures
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.constants import Constants
 from blinksim.topology.graph import Topology
-
-FAMILIES = ("ring", "tree", "nvls")
 
 
 @dataclass(frozen=True)
@@ -120,11 +119,11 @@ def predict(
     def found(family: str, pattern: int, least: int, most: int) -> ChannelGraph | None:
         return given[family] if family in given else search(paths, rules, pattern, least, most)
 
-    ring = found("ring", RING, 1, MOST_CHANNELS)
+    ring = found("ring", PATTERN_RING, 1, MOST_CHANNELS)
     assert ring is not None
-    tree = found("tree", BALANCED_TREE, ring.nchannels, ring.nchannels)
+    tree = found("tree", PATTERN_BALANCED_TREE, ring.nchannels, ring.nchannels)
     assert tree is not None
-    nvls = found("nvls", NVLS, 1, MOST_CHANNELS) if job.multicast else None
+    nvls = found("nvls", PATTERN_NVLS, 1, MOST_CHANNELS) if job.multicast else None
     return Prediction(
         machine=topology.name,
         members=tuple(topology.members if members is None else members),

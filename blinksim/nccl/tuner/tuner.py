@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.search.graphs import NVB, PATH_TYPES, PXB, PXN, TREE, ChannelGraph
+from blinksim.nccl.families import NVB, PATH_TYPES, PATTERN_TREE, PXB, PXN
+from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class _Tuner:
         if protocol == _LL128:
             packed = 7 / 9 if job.nnodes == 1 else 120 / 128
             bus = min(packed * bus, channels * row.ll128_tree_channel[self.column])
-        return 0.85 * bus if self.graphs["tree"].pattern == TREE else bus
+        return 0.85 * bus if self.graphs["tree"].pattern == PATTERN_TREE else bus
 
     def multicast_bus(self, collective: str, algorithm: str) -> float:
         job, graph = self.job, self.graphs["nvls"]

@@ -1,0 +1,45 @@
+"""NCCL's numbers and words for channels: families, patterns and path types, and which release spells which.
+
+A family says what channels are for (the ``id`` of a graph in a file), a pattern how they are shaped (its ``pattern``):
+two numberings that share most of their names and none of their meaning (NCCL 2.28.3, include/graph.h).
+"""
+
+from __future__ import annotations
+
+RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
+"""Families."""
+FAMILY_NAMES = {RING: "ring", TREE: "tree", COLLNET: "collnet", NVLS: "nvls", COLLNET_DIRECT: "collnet direct"}
+FAMILIES = {FAMILY_NAMES[family]: family for family in (RING, TREE, NVLS)}
+"""The families that blinksim predicts, by name."""
+
+PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE = 1, 2, 3
+PATTERN_RING, PATTERN_NVLS, PATTERN_COLLNET_DIRECT = 4, 5, 6
+PATTERNS = {
+    PATTERN_BALANCED_TREE: "balanced tree",
+    PATTERN_SPLIT_TREE: "split tree",
+    PATTERN_TREE: "tree",
+    PATTERN_RING: "ring",
+    PATTERN_NVLS: "NVLS",
+    PATTERN_COLLNET_DIRECT: "CollNet direct",
+}
+FAMILY_PATTERNS = {
+    RING: (PATTERN_RING,),
+    TREE: (PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE),
+    NVLS: (PATTERN_NVLS,),
+}
+"""The patterns that make sense for a family."""
+
+PATH_TYPES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+"""Kinds of paths, nearest first: itself, NVLink, NVLink through one GPU, GPU to CPU by a chip link, one PCIe switch,
+several, chip link and then PCIe, NVLink to a GPU beside the port, through a CPU, between CPUs, network, none."""
+LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET, DIS = range(len(PATH_TYPES))
+_SINCE = {"PXN": 12, "P2C": 27}
+FILE_PATH_TYPES = tuple(kind for kind in PATH_TYPES if kind not in ("C2C", "NET", "DIS"))
+"""The path types that a graph file can name; some releases know fewer (`file_path_types`)."""
+PORTABLE_PATH_TYPES = tuple(kind for kind in FILE_PATH_TYPES if kind not in _SINCE)
+"""The path types of graph files that every NCCL since 2.8 knows."""
+
+
+def file_path_types(minor: int) -> tuple[str, ...]:
+    """The path types that NCCL 2.`minor` knows in a graph file, nearest first."""
+    return tuple(kind for kind in FILE_PATH_TYPES if minor >= _SINCE.get(kind, 0))
