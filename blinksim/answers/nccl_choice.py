@@ -15,9 +15,9 @@ from blinksim.answers.project import Projection
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
+from blinksim.nccl.channel_graph import ChannelGraph
 from blinksim.nccl.families import FAMILIES
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing

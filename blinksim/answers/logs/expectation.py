@@ -15,8 +15,8 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from blinksim.nccl.channel_graph import ChannelGraph
 from blinksim.nccl.files.graph_file import GraphFile
-from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.topology.graph import Topology

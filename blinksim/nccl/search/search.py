@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from blinksim.nccl.channel_graph import ChannelGraph
 from blinksim.nccl.families import (
     DIS,
     LOC,
@@ -23,7 +24,6 @@ from blinksim.nccl.families import (
     SYS,
 )
 from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
-from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.reach import GB, Plan
 from blinksim.nccl.search.system import GRAIN

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from blinksim.errors import InputError
+from blinksim.nccl.channel_graph import ChannelGraph
 from blinksim.nccl.families import FAMILIES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
-from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import MOST_CHANNELS, search
 from blinksim.nccl.search.system import System, system_of

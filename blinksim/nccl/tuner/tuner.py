@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
+from blinksim.nccl.channel_graph import ChannelGraph
 from blinksim.nccl.families import NVB, PATH_TYPES, PATTERN_TREE, PXB, PXN
-from blinksim.nccl.search.graphs import ChannelGraph
 from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
 
 if TYPE_CHECKING:
