@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 from blinksim.answers.project import Projection
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
-from blinksim.nccl.channel_graph import ChannelGraph
-from blinksim.nccl.families import FAMILIES
+from blinksim.nccl import channel_graph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
@@ -27,37 +26,15 @@ from blinksim.units import format_rate
 MODEL = "nccl-tuner"
 
 
-def graphs_of(path: str | Path) -> dict[str, ChannelGraph]:
+def graphs_of(path: str | Path) -> dict[str, Graph]:
     """The ring, tree and NVLS channels of a graph file (NCCL_GRAPH_FILE), as far as it has them.
 
     Raises `FileError` if the file cannot be read, `InputError` if it has none of them.
     """
-    file = graph_file.read(path)
-    found = {}
-    for family, number in FAMILIES.items():
-        graph = file.graph(number)
-        if graph is not None:
-            found[family] = _channels(graph)
+    found = channel_graph.graphs_of(graph_file.read(path))
     if not found:
         raise InputError(f"{path}: has no ring, tree or NVLS channels; NCCL would search as if it were not there")
     return found
-
-
-def _channels(graph: graph_file.Graph) -> ChannelGraph:
-    listed = graph.channels[: graph.channel_count]
-    return ChannelGraph(
-        pattern=graph.pattern,
-        nchannels=graph.channel_count,
-        bw_intra=Fraction(repr(graph.speed_intra)) * 10**9,
-        bw_inter=Fraction(repr(graph.speed_inter)) * 10**9,
-        type_intra=graph.type_intra,
-        type_inter=graph.type_inter,
-        same_channels=bool(graph.same_channels),
-        latency_inter=(graph.latency_inter or 0.0) * 1e-6,
-        cross_nic=graph.cross_nic,
-        channels=tuple(channel.gpus for channel in listed),
-        nets=tuple((channel.nets[0], channel.nets[-1]) for channel in listed if channel.nets),
-    )
 
 
 def predict_with(
@@ -73,7 +50,7 @@ def predict_with(
 
     Raises `InputError` if the file lists other GPUs than the members', as NCCL then fails.
     """
-    given: Mapping[str, ChannelGraph] = graphs_of(graph_file) if graph_file is not None else {}
+    given: Mapping[str, Graph] = graphs_of(graph_file) if graph_file is not None else {}
     found = predict(whole, members, nodes=nodes, version=version, multicast=multicast, graphs=given)
     for family, graph in given.items():
         for number, channel in enumerate(graph.channels):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from blinksim import machines
 from blinksim.answers import compare as comparison
 from blinksim.answers import nccl_choice as study
+from blinksim.answers.logs.expectation import Expectation
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.nccl.files import topo_read
+from blinksim.nccl.files import graph_file, topo_read
 
 TESTS = Path(__file__).resolve().parents[1]
 DUMPS = sorted((TESTS / "data" / "nccl_graph_dumps").glob("*.xml"))
@@ -39,6 +42,21 @@ def test_graph_files_give_nccls_table() -> None:
             compared += 1
     assert len(DUMPS) == 23
     assert compared > 300
+
+
+def test_a_log_is_compared_with_the_same_channels_as_a_choice(tmp_path: Path) -> None:
+    """One conversion from file to channels serves both; a speed of many digits shows another in the last bit."""
+    text = (TESTS / "data" / "nccl_graph_dumps" / "dgx1v-4ib.n1.graph.xml").read_text()
+    speed = "20.738570975401945"
+    path = tmp_path / "graph.xml"
+    path.write_text(re.sub('speedintra="[^"]*"', f'speedintra="{speed}"', text))
+    file = graph_file.read(path)
+    size = 2**30
+    found = Expectation(DGX1.select(), DGX1, ALLREDUCE).with_file(file, size, "ring")
+    prediction = study.predict_with(DGX1, graph_file=path)
+    times = prediction.times("allreduce", size)
+    assert found == next(t.time_s for t in times if (t.algorithm, t.protocol) == ("ring", "Simple"))
+    assert prediction.ring.bw_intra == Fraction("20.738570975401945") * 10**9
 
 
 def test_the_search_agrees_with_a_file_from_real_gpus() -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.search.system import System, system_of
 from blinksim.nccl.tuner.constants import load
@@ -46,9 +46,9 @@ def system(case: Mapping[str, Any]) -> System:
     return system_of(machine(case["topo"]), members(case), case["nnodes"])
 
 
-def graph(facts: Mapping[str, Any]) -> ChannelGraph:
+def graph(facts: Mapping[str, Any]) -> Graph:
     """A graph of the reference in our own words."""
-    return ChannelGraph(
+    return Graph(
         pattern=facts["pattern"],
         nchannels=facts["nchannels"],
         bw_intra=Fraction(str(facts["bw_intra"])) * 10**9,

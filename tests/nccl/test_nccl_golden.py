@@ -9,7 +9,7 @@ import pytest
 from nccl_cases import TESTS
 
 from blinksim import machines
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.system import GRAIN, system_of
@@ -65,7 +65,7 @@ def test_channels(title: str) -> None:
             continue
         values = re.findall(r"(?:id|pattern|crossnic|nchannels|bwIntra|bwInter|lat|type|same) (\S+)", line)
         number, pattern, cross, count, intra, inter, _, kinds, same = values
-        graph: ChannelGraph = getattr(predicted(title), FAMILY[int(number)])
+        graph: Graph = getattr(predicted(title), FAMILY[int(number)])
         assert (graph.pattern, graph.cross_nic, graph.nchannels) == (int(pattern), int(cross), int(count))
         assert [float(graph.bw_intra) / 1e9, float(graph.bw_inter) / 1e9] == [float(intra), float(inter)]
         assert f"{graph.type_intra}/{graph.type_inter}" == kinds

@@ -22,7 +22,7 @@ from blinksim.nccl import families
 from blinksim.nccl.export.devices import communicator, path_type
 from blinksim.nccl.export.graph_export import as_run, export, graph_export
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.files.graph_file import Channel, Graph, GraphFile, check, read, read_text, to_text
+from blinksim.nccl.files.graph_file import Channel, GraphElement, GraphFile, check, read, read_text, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import link_loads, rate
@@ -106,7 +106,7 @@ def test_a_dump_for_a_quad_is_the_four_rings_of_a_dgx1() -> None:
 
 
 def test_numbers_are_hexadecimal_since_2_21() -> None:
-    text = to_text(GraphFile((Graph(0, 4, 1, 20, 20, "NVL", "PIX", channels=(Channel((10, 16)),)),)))
+    text = to_text(GraphFile((GraphElement(0, 4, 1, 20, 20, "NVL", "PIX", channels=(Channel((10, 16)),)),)))
     assert 'dev="0xa"' in text
     plain = text.replace("0xa", "10").replace("0x10", "16")
     assert read_text(plain, "x").graphs[0].channels[0].gpus == (16, 22)
@@ -124,7 +124,7 @@ def graph_files(draw: st.DrawFn) -> GraphFile:
         )
         speed = draw(st.sampled_from([0.0, 2.4, 12.5, 20.0, 25 / 3]))
         graphs.append(
-            Graph(number, draw(st.integers(1, 6)), len(channels), round(speed, 9), speed_inter=20.0,
+            GraphElement(number, draw(st.integers(1, 6)), len(channels), round(speed, 9), speed_inter=20.0,
                   type_intra=draw(st.sampled_from(["LOC", "NVL", "SYS"])), type_inter="PIX",
                   same_channels=draw(st.integers(0, 1)), cross_nic=draw(st.integers(0, 2)), channels=channels)
         )  # fmt: skip
@@ -204,9 +204,9 @@ def test_the_log_of_the_four_rings_that_ran_is_foretold() -> None:
     # 4 x H200, graphtest: the file's rings and what NCCL printed with NCCL_MAX_NCHANNELS=4.
     rings = [(0, 2, 1, 3), (0, 3, 1, 2), (0, 1, 3, 2), (0, 2, 3, 1)]
     log = (TESTS / "data" / "captures" / "h200x4" / "graphtest.txt").read_text()
-    heads = [Graph(0, 4, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, rings)))]
+    heads = [GraphElement(0, 4, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, rings)))]
     trees = [(0, 2, 1, 3), (3, 1, 2, 0), (0, 1, 3, 2), (2, 3, 1, 0)]
-    heads.append(Graph(1, 1, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, trees))))
+    heads.append(GraphElement(1, 1, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, trees))))
     lines = graph_file.log_lines(GraphFile(tuple(heads)), range(4))
     assert lines[:4] == [line.strip() for line in log.splitlines() if line.strip().startswith("Channel 0")][:4]
     printed = next(line.strip() for line in log.splitlines() if "Trees [0] 2/" in line)
@@ -345,7 +345,7 @@ def test_path_types_are_nccls_names() -> None:
 )
 def test_the_check_before_writing(file: list[tuple[int, ...]], message: str | None) -> None:
     graphs = GraphFile(tuple(
-        Graph(n, 4, len(file), 20, 20, "NVL", "PIX", channels=tuple(map(Channel, file))) for n in (0, 1)
+        GraphElement(n, 4, len(file), 20, 20, "NVL", "PIX", channels=tuple(map(Channel, file))) for n in (0, 1)
     ))  # fmt: skip
     if message is None:
         check(graphs, (0, 1))

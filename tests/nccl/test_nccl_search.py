@@ -15,7 +15,7 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, 
 
 from blinksim import machines
 from blinksim.nccl import families
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATH_TYPES, PATTERNS
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.search.paths import Paths
@@ -32,7 +32,7 @@ def differences(case: Mapping[str, Any], version: str) -> list[str]:
     mine = predict(machine(case["topo"]), members(case), nodes=case["nnodes"], version=version)
     found = []
     for family in ("ring", "tree", "nvls"):
-        searched: ChannelGraph | None = getattr(mine, family)
+        searched: Graph | None = getattr(mine, family)
         if facts.get(family) is None:
             continue
         if searched is None:
@@ -42,7 +42,7 @@ def differences(case: Mapping[str, Any], version: str) -> list[str]:
         if family == "nvls":
             heads = tuple(channel[:1] for channel in searched.channels)
             assert heads == expected.channels, case["id"]
-            expected = ChannelGraph(**{**fields(expected), "channels": searched.channels})
+            expected = Graph(**{**fields(expected), "channels": searched.channels})
         for name, value in fields(expected).items():
             other = getattr(searched, name)
             same = near(float(other), float(value)) if isinstance(value, Fraction | float) else other == value
@@ -51,7 +51,7 @@ def differences(case: Mapping[str, Any], version: str) -> list[str]:
     return found
 
 
-def fields(of: ChannelGraph) -> dict[str, Any]:
+def fields(of: Graph) -> dict[str, Any]:
     return {name: getattr(of, name) for name in of.__dataclass_fields__}
 
 
@@ -90,7 +90,7 @@ def test_channels_are_nccls_in_all_cases(version: str) -> None:
     assert {case["id"]: found for case in cases() if (found := differences(case, version))} == {}
 
 
-def orders(graph: ChannelGraph) -> str:
+def orders(graph: Graph) -> str:
     return " ".join("-".join(map(str, channel)) for channel in graph.channels)
 
 
@@ -101,7 +101,7 @@ def test_channels_of_dgx1_subsets_are_nccls() -> None:
     for row in rows:
         found = predict(DGX1, [f"gpu{number}" for number in row["gpus"].split("-")])
         for family, listed in (("ring", "ring_rings"), ("tree", "tree_chains")):
-            mine: ChannelGraph = getattr(found, family)
+            mine: Graph = getattr(found, family)
             expected = (row[f"{family}_nch"], row[f"{family}_bw"], row[f"{family}_type"], row[listed])
             assert (
                 str(mine.nchannels),
@@ -134,7 +134,7 @@ ALL_SUBSETS = {
 def test_totals_of_all_dgx1_subsets_are_nccls(count: int) -> None:
     found = [predict(DGX1, [f"gpu{i}" for i in chosen]) for chosen in combinations(range(8), count)]
     for family, expected in zip(("ring", "tree"), ALL_SUBSETS[count], strict=True):
-        graphs: list[ChannelGraph] = [getattr(one, family) for one in found]
+        graphs: list[Graph] = [getattr(one, family) for one in found]
         assert Counter(f"{g.type_intra} {float(g.bandwidth) / 1e9:g}" for g in graphs) == expected
 
 
@@ -199,7 +199,7 @@ def check_channels(topology: Topology, found: Prediction) -> int:
     paths = Paths(system)
     at = {system.vertices[gpu].number: gpu for gpu in system.gpus}
     for family in ("ring", "tree"):
-        graph: ChannelGraph = getattr(found, family)
+        graph: Graph = getattr(found, family)
         assert graph.nchannels == len(graph.channels) >= 1
         assert all(sorted(channel) == sorted(at) for channel in graph.channels)
         if float(graph.bw_intra) == 1e8:

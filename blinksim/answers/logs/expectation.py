@@ -7,7 +7,6 @@ that prediction and the measured times of large allreduces differ by a percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 from blinksim.answers.logs.ring_model import RingModel
@@ -15,7 +14,7 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import graphs_of
 from blinksim.nccl.files.graph_file import GraphFile
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
@@ -80,23 +79,7 @@ class Expectation:
         """
         if self.prediction is None:
             return None
-        given = {}
-        for number, family in enumerate(("ring", "tree")):
-            graph = file.graph(number)
-            if graph is not None:
-                given[family] = ChannelGraph(
-                    pattern=graph.pattern,
-                    nchannels=graph.channel_count,
-                    bw_intra=Fraction(graph.speed_intra) * 10**9,
-                    bw_inter=Fraction(graph.speed_inter) * 10**9,
-                    type_intra=graph.type_intra,
-                    type_inter=graph.type_inter,
-                    same_channels=bool(graph.same_channels),
-                    latency_inter=(graph.latency_inter or 0.0) * 1e-6,
-                    cross_nic=graph.cross_nic,
-                    channels=tuple(channel.gpus for channel in graph.channels),
-                )
-        found = predict(self.machine, self.part.members, multicast=False, graphs=given)
+        found = predict(self.machine, self.part.members, multicast=False, graphs=graphs_of(file))
         times = found.times(self.collective.name, size)
         return next((t.time_s for t in times if (t.algorithm, t.protocol) == (algorithm, "Simple")), None)
 

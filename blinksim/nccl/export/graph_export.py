@@ -27,7 +27,7 @@ from blinksim.nccl.files.graph_file import (
     MOST_CHANNELS,
     PORTABLE_CHANNELS,
     Channel,
-    Graph,
+    GraphElement,
     GraphFile,
     check,
     log_lines,
@@ -210,7 +210,7 @@ def _file(topology: Topology, channels: list[Channel], nodes: int, pattern: int)
         intra = min((topology.links[i].bandwidth / times for i, times in uses.items()), default=Fraction(10**10))
         inter = network_speed(topology, channels) if nodes > 1 else intra
         graphs.append(
-            Graph(
+            GraphElement(
                 number=kind,
                 pattern=PATTERN_RING if kind == RING else pattern,
                 channel_count=len(channels),

@@ -21,7 +21,7 @@ from blinksim.nccl.export.recipe import RECIPE
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import (
     Channel,
-    Graph,
+    GraphElement,
     GraphFile,
     check,
     log_lines,
@@ -160,7 +160,7 @@ def _graph(schedule: Schedule, line: Line, width: int, rate: Fraction) -> GraphF
     speed = float(rate / 10**9)
     gpus = tuple(number(schedule.topology.device(device)) for device in line.devices)
     graphs = tuple(
-        Graph(
+        GraphElement(
             number=graph,
             pattern=pattern,
             channel_count=width,

@@ -32,11 +32,11 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    """One graph of a file.
+class GraphElement:
+    """One ``<graph>`` of a file, as it is written; `blinksim.nccl.channel_graph.Graph` is what it means.
 
     number: its family (`FAMILY_NAMES`). channel_count: ``nchannels``, which need not be the number of channels listed.
-    speed_intra, speed_inter: what NCCL's tuner takes a channel for, in GB/s, inside a node and between nodes;
+    speed_intra, speed_inter: what NCCL's tuner takes a channel for, in GB/s, inside a node and between nodes.
     latency_inter: us, None if the file does not say. type_intra, type_inter: the farthest path (`FILE_PATH_TYPES`).
     """
 
@@ -57,9 +57,9 @@ class Graph:
 class GraphFile:
     """The graphs of a file, in its order."""
 
-    graphs: tuple[Graph, ...] = field(default=())
+    graphs: tuple[GraphElement, ...] = field(default=())
 
-    def graph(self, number: int) -> Graph | None:
+    def graph(self, number: int) -> GraphElement | None:
         """The graph that NCCL takes for `number`: the last with that id, if it has channels."""
         found = [graph for graph in self.graphs if graph.number == number]
         return found[-1] if found and found[-1].channel_count > 0 else None
@@ -82,9 +82,9 @@ def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> Graph
     return GraphFile(tuple(_graph(path, element, hexadecimal) for element in root.named("graph")))
 
 
-def _graph(path: str | Path, element: Element, hexadecimal: bool) -> Graph:
+def _graph(path: str | Path, element: Element, hexadecimal: bool) -> GraphElement:
     latency = number(path, element, "latencyinter", low=0, high=1e6, default=-0.0)
-    return Graph(
+    return GraphElement(
         number=integer(path, element, "id", low=0, high=99),
         pattern=integer(path, element, "pattern", low=0, high=99),
         channel_count=integer(path, element, "nchannels", low=0, high=10_000),
@@ -134,7 +134,7 @@ def to_text(file: GraphFile) -> str:
     return "\n".join([*lines, "</graphs>"]) + "\n"
 
 
-def _graph_lines(graph: Graph) -> Iterable[str]:
+def _graph_lines(graph: GraphElement) -> Iterable[str]:
     for kind in (graph.type_intra, graph.type_inter):
         if kind not in PORTABLE_PATH_TYPES:
             raise InputError(f"path type {kind!r} is not known to every NCCL since 2.8, so it is not written")

@@ -51,12 +51,15 @@ class Communicator:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphInForce:
-    """One graph after loading.
+class LoadedGraph:
+    """What NCCL's memory holds of one graph after loading, mistakes of the file included.
 
-    in_force: whether NCCL takes it instead of searching. elements: channel elements read. channels: GPU numbers of
-    each channel as NCCL has them (-1: a rank that no GPU has). speeds: GB/s a channel, inside and between nodes. types:
-    the path types NCCL understood.
+    That need not make sense, unlike a `blinksim.nccl.channel_graph.Graph`: speeds may be zero, infinite or negative,
+    and GPUs missing, repeated or unknown.
+
+    in_force: True if NCCL takes the graph instead of searching. elements: channel elements read.
+    channels: GPU numbers of each channel (-1: a rank that no GPU has).
+    speeds: GB/s of a channel, inside and between nodes. types: the path types that NCCL understood.
     """
 
     in_force: bool
@@ -79,7 +82,7 @@ class Judgement:
     verdict: str
     reason: str
     log: str = ""
-    graphs: dict[str, GraphInForce] = field(default_factory=dict)
+    graphs: dict[str, LoadedGraph] = field(default_factory=dict)
     channels: int | None = None
     accidents: tuple[str, ...] = ()
 
@@ -95,7 +98,7 @@ def judge(text: str, comm: Communicator, release: Release | None = None, *, cros
     cross_nic: NCCL_CROSS_NIC, 2 unless set; 0 makes NCCL pass over graphs with ``crossnic="1"``.
     """
     release = release or Release.parse(DEFAULT_RELEASE)
-    graphs: dict[str, GraphInForce] = {}
+    graphs: dict[str, LoadedGraph] = {}
     accidents: list[str] = []
     notes: list[str] = []
     wanted = [RING, TREE]
@@ -134,9 +137,9 @@ def _advice(log: str) -> str:
 
 def _load(
     root: Node, number: int, comm: Communicator, release: Release, cross_nic: int, accidents: list[str], log: list[str]
-) -> GraphInForce:
+) -> LoadedGraph:
     """The graph `number` as loading leaves it; the last one with that id wins."""
-    found: GraphInForce | None = None
+    found: LoadedGraph | None = None
     slots: dict[int, int] = {}
     for graph in root.children:
         if graph.integer("id") != number:
@@ -158,10 +161,10 @@ def _load(
             tuple(_gpu(slots.get(local * c + place, 0), comm) for place in range(local))
             for c in range(max(0, min(count, 4 * _DEEPEST_HEAP)))
         )
-        found = GraphInForce(count > 0, len(graph.children), channels, speeds, types, pattern)
+        found = LoadedGraph(count > 0, len(graph.children), channels, speeds, types, pattern)
         if count > 0:
             accidents += _accidents(graph, number, count, comm, release)
-    return found or GraphInForce(False, 0)
+    return found or LoadedGraph(False, 0)
 
 
 def _gpu(rank: int, comm: Communicator) -> int:
@@ -284,7 +287,7 @@ def _is_number(text: str) -> bool:
 
 
 def _build(
-    graphs: dict[str, GraphInForce], comm: Communicator, release: Release, accidents: list[str], log: str
+    graphs: dict[str, LoadedGraph], comm: Communicator, release: Release, accidents: list[str], log: str
 ) -> Judgement:
     ring, tree = graphs["ring"], graphs["tree"]
     counts = [len(graph.channels) for graph in (ring, tree) if graph.in_force]
@@ -321,7 +324,7 @@ def _build(
     return Judgement("used", f"in force: {reason}", log, graphs, channels, tuple(dict.fromkeys(accidents)))
 
 
-def _single_gpu_tree_breaks(tree: GraphInForce, number: int, count: int, comm: Communicator) -> bool:
+def _single_gpu_tree_breaks(tree: LoadedGraph, number: int, count: int, comm: Communicator) -> bool:
     """True if NCCL looks for a second GPU in the last channel of nodes with one GPU each; `PATTERN_TREE` needs none."""
     if len(comm.gpus) > 1 or comm.nodes == 1 or tree.pattern == PATTERN_TREE or number != count - 1:
         return False

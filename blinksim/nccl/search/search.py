@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import (
     DIS,
     LOC,
@@ -202,7 +202,7 @@ class _Schedule:
             index -= 1
             self.attempt()
 
-    def graph(self) -> ChannelGraph | None:
+    def graph(self) -> Graph | None:
         best, vertices = self.best, self.paths.system.vertices
         gpus = [vertices[gpu].number for gpu in self.paths.gpus]
         ports = [vertices[port].number for port in self.paths.ports]
@@ -211,10 +211,10 @@ class _Schedule:
         if best.nchannels == 0:
             nets = ((ports[0], ports[0]),) if ports else ()
             far = PATH_TYPES[SYS]
-            return ChannelGraph(
+            return Graph(
                 best.pattern, 1, NO_SOLUTION, NO_SOLUTION, far, far, best.same, channels=(tuple(gpus),), nets=nets
             )
-        return ChannelGraph(
+        return Graph(
             pattern=best.pattern,
             nchannels=best.nchannels,
             bw_intra=Fraction(best.bw_intra * GRAIN),
@@ -229,7 +229,7 @@ class _Schedule:
         )
 
 
-def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int = MOST_CHANNELS) -> ChannelGraph | None:
+def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int = MOST_CHANNELS) -> Graph | None:
     """The channels that NCCL finds for a pattern: at least `least` and at most `most` of them.
 
     None for NVLS where none is found; for others one channel in listed order at `NO_SOLUTION`.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from blinksim.errors import InputError
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import FAMILIES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import MOST_CHANNELS, search
@@ -35,9 +35,9 @@ class Prediction:
     members: tuple[str, ...]
     version: str
     job: tuner.Job
-    ring: ChannelGraph
-    tree: ChannelGraph
-    nvls: ChannelGraph | None = None
+    ring: Graph
+    tree: Graph
+    nvls: Graph | None = None
     names: Mapping[int, str] = field(default_factory=dict, hash=False)
     assumed: tuple[str, ...] = ()
 
@@ -46,7 +46,7 @@ class Prediction:
         return figures.load(self.version)
 
     @property
-    def graphs(self) -> dict[str, ChannelGraph]:
+    def graphs(self) -> dict[str, Graph]:
         """The graphs by family: ``ring``, ``tree`` and perhaps ``nvls``."""
         found = {"ring": self.ring, "tree": self.tree}
         return found if self.nvls is None else {**found, "nvls": self.nvls}
@@ -91,7 +91,7 @@ def predict(
     nodes: int | None = None,
     version: str = figures.DEFAULT_VERSION,
     multicast: bool = True,
-    graphs: Mapping[str, ChannelGraph] | None = None,
+    graphs: Mapping[str, Graph] | None = None,
 ) -> Prediction:
     """The channels that NCCL finds for `members` (default: the topology's), and its table of times.
 
@@ -116,7 +116,7 @@ def predict(
     job = job_of(system, constants, multicast)
     rules = constants.search_rules
 
-    def found(family: str, pattern: int, least: int, most: int) -> ChannelGraph | None:
+    def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
         return given[family] if family in given else search(paths, rules, pattern, least, most)
 
     ring = found("ring", PATTERN_RING, 1, MOST_CHANNELS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.channel_graph import ChannelGraph
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import NVB, PATH_TYPES, PATTERN_TREE, PXB, PXN
 from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
 
@@ -76,7 +76,7 @@ class Timing:
     algbw: float
 
 
-def table(job: Job, graphs: Mapping[str, ChannelGraph], constants: Constants) -> tuple[Row, ...]:
+def table(job: Job, graphs: Mapping[str, Graph], constants: Constants) -> tuple[Row, ...]:
     """Latency and bandwidth of everything that NCCL may choose for a job.
 
     graphs: ``ring``, ``tree`` and where multicast works ``nvls``. What is not in the table NCCL does not use: CollNet
@@ -129,7 +129,7 @@ def _doublings(size: int) -> int:
 
 
 class _Tuner:
-    def __init__(self, job: Job, graphs: Mapping[str, ChannelGraph], constants: Constants) -> None:
+    def __init__(self, job: Job, graphs: Mapping[str, Graph], constants: Constants) -> None:
         self.job, self.graphs, self.constants = job, graphs, constants
         self.column = min(job.nnodes, 3) - 1
         self.generation = constants.generation(job.sm)
@@ -147,7 +147,7 @@ class _Tuner:
                                 collective, algorithm, protocol, self.latency(collective, algorithm, number), bandwidth
                             )
 
-    def graph(self, algorithm: str) -> ChannelGraph:
+    def graph(self, algorithm: str) -> Graph:
         family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(algorithm, "tree")
         return self.graphs[family]
 
