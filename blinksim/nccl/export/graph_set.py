@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
+from importlib import resources
 from math import gcd
 
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.devices import farthest, has_nvswitch, number, path_type
 from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
 from blinksim.nccl.export.lines import Line, lines
-from blinksim.nccl.export.recipe import RECIPE
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import (
     Channel,
@@ -100,7 +100,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         "communicators": entries,
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
-    files["recipe.py"] = RECIPE
+    files["recipe.py"] = recipe()
     words = [f"{line.words} carries {line.share}" for line, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
     rate = schedule.bound.get("rate_exact")
@@ -119,6 +119,11 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         ),
         caution=CAUTION,
     )
+
+
+def recipe() -> str:
+    """The script that starts the communicators of a set, runs them and checks the result; it needs no blinksim."""
+    return resources.files(__package__).joinpath("recipe_script.py").read_text(encoding="utf-8")
 
 
 def _numbers(value: object) -> list[int]:
