@@ -7,27 +7,20 @@ number of channels, since NCCL uses the smaller of the two, and would search for
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from math import ceil
 
-from blinksim.algorithms import ring as ring_algorithm
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_tree
-from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.devices import communicator, farthest, has_nvswitch, number, path_type
+from blinksim.nccl.export.devices import communicator, has_nvswitch, number
+from blinksim.nccl.export.graph_schedule import as_run
+from blinksim.nccl.export.line_graphs import BLOCK_RATE, graph_file_of, thinned
 from blinksim.nccl.export.lines import lines, repeated
-from blinksim.nccl.export.node_lines import chains_on_nodes, network_speed, network_type, ring_on_nodes
-from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_TREE, RING, TREE
+from blinksim.nccl.export.node_lines import chains_on_nodes, ring_on_nodes
+from blinksim.nccl.families import RING, TREE
 from blinksim.nccl.files.graph_file import (
     MOST_CHANNELS,
     PORTABLE_CHANNELS,
     Channel,
-    GraphElement,
     GraphFile,
     check,
     log_lines,
@@ -38,12 +31,9 @@ from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported, most_channels
-from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps
 
 RELEASES = ("2.28.3", "2.30.7")
-# One channel is one thread block, which moves 24 to 25 GB/s of an allreduce (measured on 4 x H200).
-BLOCK_RATE = 25 * 10**9
 CAUTION = (
     "for experiments: NCCL_GRAPH_FILE binds every communicator of the process, also those that libraries make; one "
     "with other GPUs fails to start, or hangs. Set it for one command; never in a profile or an nccl.conf"
@@ -54,9 +44,9 @@ CAUTION = (
 class GraphExport:
     """A graph file and how to use it.
 
-    rate: algbw in bytes/s that the loads of what NCCL runs allow, None on several nodes. environment: variables by
-    name, NCCL_GRAPH_FILE aside. log: lines of NCCL_DEBUG=INFO on rank 0 that prove the file to be in force. notes: what
-    the reader should know.
+    rate: algbw in bytes/s that the loads of what NCCL runs allow, None on several nodes.
+    environment: variables by name, NCCL_GRAPH_FILE aside. notes: what the user should know.
+    log: lines of NCCL_DEBUG=INFO on rank 0 that prove the file to be in force.
     """
 
     file: GraphFile
@@ -75,28 +65,10 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
     """
     topology = schedule.topology
     comm = communicator(topology)
-    members = set(topology.members)
-    trees = comm.nodes > 1 and schedule.form == "forest" and schedule.collective.name == "allreduce"
-    found = [] if trees else lines(schedule)
-    for line in found:
-        foreign = [device for device in line.devices if device not in members]
-        if foreign:
-            raise InfeasibleError(
-                f"{line.words} passes {', '.join(foreign)}, which is not in the communicator, and NCCL's graph files "
-                "list exactly its GPUs. Take --format nccl-graph-set, which makes such a GPU a helper of its own "
-                "communicator, or build without --relays"
-            )
-    if trees:
-        channels = chains_on_nodes(schedule, most)
-    elif comm.nodes > 1:
-        channels = [ring_on_nodes(topology, line) for line in repeated(found, most)]
-    else:
-        channels = [_numbers(topology, line.devices) for line in repeated(found, most)]
-    pattern = PATTERN_BALANCED_TREE if comm.nodes == 1 else PATTERN_TREE
+    rings, channels = _channels(schedule, comm.nodes, most)
     if comm.nodes == 1:
-        channels = _thinned(topology, channels, most)
-    rings = not trees and (found[0].ring or schedule.collective.rooted)
-    file = _file(topology, channels, comm.nodes, pattern)
+        channels = thinned(topology, channels, most)
+    file = graph_file_of(topology, channels, comm.nodes)
     check(file, comm.gpus, comm.nodes, most=most)
     algorithm = "ring" if rings else "tree"
     used = file.graph(RING if rings else TREE)
@@ -116,44 +88,26 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
     return GraphExport(file, algorithm, allowed, environment, log, notes)
 
 
-def _thinned(topology: Topology, channels: list[Channel], most: int) -> list[Channel]:
-    """Every channel so often that none carries more than a thread block moves, or as often as there is room."""
-    graph = _file(topology, channels, 1, PATTERN_BALANCED_TREE).graph(TREE)
-    assert graph is not None
-    times = min(most // len(channels), ceil(graph.speed_intra * 10**9 / BLOCK_RATE))
-    return [channel for channel in channels for _ in range(max(1, times))]
-
-
-def _numbers(topology: Topology, devices: Sequence[str]) -> Channel:
-    return Channel(tuple(number(topology.device(name)) for name in devices))
-
-
-def as_run(file: GraphFile, topology: Topology, collective: Collective, algorithm: str) -> Schedule:
-    """What NCCL runs under a graph file on the members of one node: chains or rings of the file, with equal shares.
-
-    algorithm: ``tree`` or ``ring``. Raises `InfeasibleError` if the file has no such graph, or lists other GPUs.
-    """
-    graph = file.graph(TREE if algorithm == "tree" else RING)
-    if graph is None:
-        raise InfeasibleError(f"the file has no {algorithm} graph")
-    rank = {number(topology.device(name)): position for position, name in enumerate(topology.members)}
-    orders = []
-    for channel in graph.channels:
-        if sorted(channel.gpus) != sorted(rank):
-            raise InfeasibleError(f"a channel lists the GPUs {channel.gpus}, but the members are {tuple(sorted(rank))}")
-        orders.append(tuple(rank[gpu] for gpu in channel.gpus))
-    if algorithm == "ring" and not collective.rooted:
-        return ring_algorithm.build(topology, collective, orders)
-    plan = Plan(topology, collective, "nccl", "forest")
-    for position, order in enumerate(orders):
-        if collective.rooted:
-            at = order.index(collective.root)
-            order = order[at:] + order[:at]
-            if collective.name == "reduce":
-                order = (order[0], *reversed(order[1:]))
-        parents = {b: a for a, b in pairwise(order)}
-        add_tree(plan, collective, Fraction(1, len(orders)), parents, order[0], position)
-    return plan.finish()
+def _channels(schedule: Schedule, nodes: int, most: int) -> tuple[bool, list[Channel]]:
+    """True if NCCL runs the schedule on rings, else on trees; and the channels of a node."""
+    topology = schedule.topology
+    if nodes > 1 and schedule.form == "forest" and schedule.collective.name == "allreduce":
+        return False, chains_on_nodes(schedule, most)
+    found = lines(schedule)
+    members = set(topology.members)
+    for line in found:
+        foreign = [device for device in line.devices if device not in members]
+        if foreign:
+            raise InfeasibleError(
+                f"{line.words} passes {', '.join(foreign)}, which is not in the communicator, and NCCL's graph files "
+                "list exactly its GPUs. Take --format nccl-graph-set, which makes such a GPU a helper of its own "
+                "communicator, or build without --relays"
+            )
+    rings = found[0].ring or schedule.collective.rooted
+    if nodes > 1:
+        return rings, [ring_on_nodes(topology, line) for line in repeated(found, most)]
+    numbers = {name: number(topology.device(name)) for name in topology.members}
+    return rings, [Channel(tuple(numbers[name] for name in line.devices)) for line in repeated(found, most)]
 
 
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
@@ -179,51 +133,6 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         notes=(*found.notes, *dict.fromkeys(remark for judgement in judged for remark in judgement.accidents)),
         caution=CAUTION,
     )
-
-
-# --- the file -----------------------------------------------------------------------------------------------------
-
-
-def _file(topology: Topology, channels: list[Channel], nodes: int, pattern: int) -> GraphFile:
-    names = {number(topology.device(name)): name for name in reversed(topology.members)}
-    routes = {
-        (a, b): topology.router.route(topology.index[names[a]], topology.index[names[b]])
-        for channel in channels
-        for a, b in (*pairwise(channel.gpus), *((channel.gpus[-1], channel.gpus[0]),))
-        if a != b
-    }
-    same = int(len(set(channels)) == 1)
-    graphs = []
-    for kind in (RING, TREE):
-        # A closing hop is there on one node only; between nodes the ring goes on over the network.
-        pairs = [
-            [*pairwise(c.gpus), *([(c.gpus[-1], c.gpus[0])] if kind == RING and nodes == 1 and len(c.gpus) > 2 else [])]
-            for c in channels
-        ]
-        both = kind == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
-        uses = Counter(
-            link
-            for hops in pairs
-            for a, b in hops
-            for link in (*routes[a, b], *(routes[b, a] if both and (b, a) in routes else ()))
-        )
-        intra = min((topology.links[i].bandwidth / times for i, times in uses.items()), default=Fraction(10**10))
-        inter = network_speed(topology, channels) if nodes > 1 else intra
-        graphs.append(
-            GraphElement(
-                number=kind,
-                pattern=PATTERN_RING if kind == RING else pattern,
-                channel_count=len(channels),
-                speed_intra=float(intra / 10**9),
-                speed_inter=float(min(intra, inter) / 10**9),
-                type_intra=farthest((path_type(topology, routes[hop]) for hops in pairs for hop in hops), "LOC"),
-                type_inter=network_type(topology, channels) if nodes > 1 else "PIX",
-                same_channels=same,
-                cross_nic=int(any(len(set(c.nets)) > 1 for c in channels)),
-                channels=tuple(channels),
-            )
-        )
-    return GraphFile(tuple(graphs))
 
 
 def _notes(file: GraphFile, rings: bool, copies: int) -> list[str]:

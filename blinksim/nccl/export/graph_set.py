@@ -15,13 +15,13 @@ from importlib import resources
 from math import gcd
 
 from blinksim.errors import InfeasibleError
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.export.devices import farthest, has_nvswitch, number, path_type
-from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
+from blinksim.nccl.export.graph_export import CAUTION, RELEASES
+from blinksim.nccl.export.line_graphs import BLOCK_RATE
 from blinksim.nccl.export.lines import Line, lines
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import (
-    Channel,
-    GraphElement,
     GraphFile,
     check,
     log_lines,
@@ -162,20 +162,16 @@ def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
 def _graph(schedule: Schedule, line: Line, width: int, rate: Fraction) -> GraphFile:
     """The graph file of one chain of `width` channels of `rate` bytes/s."""
     kind = farthest((path_type(schedule.topology, route) for route in _routes(schedule, line)), "NVL")
-    speed = float(rate / 10**9)
     gpus = tuple(number(schedule.topology.device(device)) for device in line.devices)
-    graphs = tuple(
-        GraphElement(
-            number=graph,
-            pattern=pattern,
-            channel_count=width,
-            speed_intra=speed,
-            speed_inter=speed,
-            type_intra=kind,
-            type_inter="PIX",
-            same_channels=1,
-            channels=(Channel(gpus),) * width,
-        )
-        for graph, pattern in ((RING, PATTERN_RING), (TREE, PATTERN_BALANCED_TREE))
+    ring = Graph(
+        pattern=PATTERN_RING,
+        nchannels=width,
+        bw_intra=rate,
+        bw_inter=rate,
+        type_intra=kind,
+        type_inter="PIX",
+        same_channels=True,
+        channels=(gpus,) * width,
     )
-    return GraphFile(graphs)
+    tree = replace(ring, pattern=PATTERN_BALANCED_TREE)
+    return GraphFile((ring.to_file(RING), tree.to_file(TREE)))

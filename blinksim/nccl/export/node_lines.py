@@ -8,6 +8,7 @@ takes another way between them, is refused.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.double_binary import two_trees
@@ -118,7 +119,7 @@ def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
     return found.pop()
 
 
-def network_speed(topology: Topology, channels: list[Channel]) -> Fraction:
+def network_speed(topology: Topology, channels: Sequence[Channel]) -> Fraction:
     """Bytes/s of a channel between nodes: what a NIC sends, over the channels that leave by it."""
     leaving = Counter(channel.nets[1] for channel in channels)
     speeds = [
@@ -131,7 +132,7 @@ def network_speed(topology: Topology, channels: list[Channel]) -> Fraction:
     return min(speeds, default=Fraction(10**10))
 
 
-def network_type(topology: Topology, channels: list[Channel]) -> str:
+def network_type(topology: Topology, channels: Sequence[Channel]) -> str:
     first = topology.device(topology.members[0]).node
     here = [device for device in topology.devices if device.node == first]
     gpus = {number(d): d.name for d in here if d.holds}
