@@ -15,7 +15,8 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.nccl.logs.tests_log import Run, read
+from blinksim.nccl.logs.log_records import Run
+from blinksim.nccl.logs.tests_log import read
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
 

@@ -27,7 +27,7 @@ from blinksim.units import format_rate, format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-    from blinksim.nccl.logs.tests_log import Run
+    from blinksim.nccl.logs.log_records import Run
     from blinksim.topology.graph import Topology
 
 # A parameter that no time depends on by more is left as it was.

@@ -21,12 +21,12 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.nccl.logs import tests_log
+from blinksim.nccl.logs.log_records import Row, Run
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from blinksim.nccl.logs.tests_log import Row, Run
     from blinksim.topology.graph import Topology
 
 BEHIND = 0.8
@@ -254,7 +254,7 @@ def diagnose(
     """
     if isinstance(runs, str | os.PathLike):
         runs = tests_log.select(tests_log.read(runs))
-    given = [runs] if isinstance(runs, tests_log.Run) else list(runs)
+    given = [runs] if isinstance(runs, Run) else list(runs)
     for run in given:
         check_members(run, part)
     first = given[0]

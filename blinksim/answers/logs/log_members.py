@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blinksim.errors import InputError
-from blinksim.nccl.logs.tests_log import Run
+from blinksim.nccl.logs.log_records import Run
 from blinksim.topology.graph import Topology
 
 

@@ -1,7 +1,7 @@
 """What a log of nccl-tests is of, and whether its numbers agree with each other.
 
 Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks (nccl-tests,
-doc/PERFORMANCE.md); both tell what a log does not say, and whether it is one log.
+doc/PERFORMANCE.md). Together they show what a log leaves out, and if it is a single log.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import math
 import re
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError
 from blinksim.nccl.logs.log_columns import Number
-
-if TYPE_CHECKING:
-    from blinksim.nccl.logs.tests_log import Row, Run
+from blinksim.nccl.logs.log_records import Row, Run
 
 
 def collective_of(program: str) -> str:
@@ -49,7 +46,7 @@ def inferred(run: Run) -> str:
 
 
 def counted(collective: str, numbers: list[tuple[Number, Number, Number]]) -> int:
-    """The number of ranks that busbw / algbw tells, as far as the digits go; 0 where it does not tell it."""
+    """The number of ranks that busbw / algbw implies, as far as the digits go; 0 where several fit."""
     if collective not in COLLECTIVES or busbw_factor(collective, 2) == busbw_factor(collective, 3):
         return 0
     _, algbw, busbw = max(numbers, key=lambda row: row[1].value)
@@ -84,8 +81,9 @@ def check_rate(path: str, row: Row, numbers: tuple[Number, Number, Number]) -> N
     time, algbw, _ = numbers
     if not row.size:
         return
-    low, high = (row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf
-                 for sign in (1, -1))  # fmt: skip
+    low, high = (
+        row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf for sign in (1, -1)
+    )
     if not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
         raise FileError(
             path,

@@ -75,8 +75,8 @@ class Columns:
             # A date and a time of day.
             words, stamp = words[:-2], words[-2:]
             if len(stamp) < 2 or not re.fullmatch(r"\d{4}-\d\d-\d\d", stamp[0]):
-                raise FileError(path, f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}",
-                                number)  # fmt: skip
+                text = f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}"
+                raise FileError(path, text, number)
         halves = self.halves
         if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
             # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
@@ -124,8 +124,8 @@ def read_heading(path: str, line: str, number: int) -> Columns | None:
     strange = [word for word in head if word not in _HEAD]
     strange += [word for half in halves for word in half if word not in _HALF]
     if strange or len(halves) > 2 or len(set(head)) < len(head) or any(len(set(h)) < len(h) for h in halves):
-        raise FileError(path, f"the heading has columns that nccl-tests does not print: {' '.join(strange) or line}",
-                        number)  # fmt: skip
+        text = f"the heading has columns that nccl-tests does not print: {' '.join(strange) or line}"
+        raise FileError(path, text, number)
     for half in halves:
         for name in ("algbw", "busbw"):
             if name not in half:

@@ -18,6 +18,7 @@ from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.logs.log_checks import check_ranks, check_rate, collective_of, counted, inferred
 from blinksim.nccl.logs.log_columns import Columns, Number, read_heading
+from blinksim.nccl.logs.log_records import RankPlace, Row, Run
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
 
@@ -33,59 +34,6 @@ _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 _MOST_ROWS = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One measurement. size: bytes; time_s: seconds; algbw, busbw: bytes/s as the log states them.
-
-    op, root: ``none`` and -1 where the collective has none. wrong: elements found wrong (or the largest error, in old
-    releases), None if not checked. line: its place in the log (in JSON the number of the result, from 1).
-    """
-
-    size: int
-    count: int
-    dtype: str
-    op: str
-    root: int
-    in_place: bool
-    time_s: float
-    algbw: float
-    busbw: float
-    wrong: float | None
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class RankPlace:
-    """Where a rank ran: host name, CUDA device number, PCI address, name of the device."""
-
-    rank: int
-    host: str
-    device: int
-    busid: str
-    name: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """One test of a log. collective: as blinksim calls it, or empty if the log does not say and it is not clear.
-
-    ranks: 0 where the log neither lists them nor shows their number in busbw / algbw. complete: whether the test's last
-    lines are there.
-    """
-
-    path: str
-    collective: str
-    ranks: int
-    rows: tuple[Row, ...]
-    places: tuple[RankPlace, ...] = ()
-    version: str = ""
-    complete: bool = True
-
-    def __repr__(self) -> str:
-        sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
-        return f"<Run {self.collective or 'unknown collective'} on {self.ranks or '?'} ranks: {sizes} ({self.path})>"
 
 
 @dataclass
@@ -174,7 +122,7 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
 
 
 def _opens(line: str) -> bool:
-    """Whether a comment belongs to a next test (in the same log)."""
+    """True for a comment with which the next test of a log begins."""
     words = line.lstrip("# ")
     return words.startswith(("nccl-tests version", "Collective test starting", "nThread ", "size "))
 
