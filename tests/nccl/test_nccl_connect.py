@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from nccl_cases import VERSIONS, answer, cases, given
 
-from blinksim.nccl.search.connect import connect
+from blinksim.nccl.search.connect import Connected, connect
+
+
+def connected(case: dict[str, Any], version: str) -> Connected:
+    prediction = given(case, version)
+    job = prediction.job
+    return connect(prediction.ring, prediction.tree, job.nnodes, job.sm, case["gpus"])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -14,7 +22,7 @@ def test_rings_and_trees_are_nccls(version: str) -> None:
     ranks = 0
     for case in cases():
         expected = answer(case, version)["connect"]
-        found = connect(given(case, version), tuple(case["gpus"]))
+        found = connected(case, version)
         assert found.nchannels == expected["nchannels"], case["id"]
         half = len(expected["rings"])
         assert [list(ring) for ring in found.rings] == expected["rings"] * (found.nchannels // half), case["id"]
@@ -29,7 +37,7 @@ def test_rings_and_trees_are_nccls(version: str) -> None:
 
 def test_every_tree_reaches_every_rank() -> None:
     for case in cases():
-        found = connect(given(case, VERSIONS[0]), tuple(case["gpus"]))
+        found = connected(case, VERSIONS[0])
         for parents, children in zip(found.parents, found.children, strict=True):
             assert parents.count(-1) == 1
             reached, waiting = 0, [parents.index(-1)]

@@ -10,7 +10,7 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, given, near
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import topo_read
-from blinksim.nccl.tuner import constants, tuner
+from blinksim.nccl.tuner import constants
 from blinksim.nccl.tuner.prediction import predict
 
 
@@ -36,7 +36,7 @@ def test_every_choice_is_nccls(version: str) -> None:
         prediction = given(case, version)
         for collective, by_size in answer(case, version)["best"].items():
             for size, (algorithm, protocol, time) in by_size.items():
-                best = tuner.best(prediction, collective, int(size))
+                best = prediction.best(collective, int(size))
                 where = (case["id"], collective, size)
                 assert (best.algorithm, best.protocol.lower()) == (algorithm, protocol), where
                 assert near(best.time_s * 1e6, time), where
@@ -71,7 +71,7 @@ def test_versions_differ_where_they_say() -> None:
 
 def test_a_collective_without_a_model_is_refused() -> None:
     with pytest.raises(InfeasibleError, match="alltoall"):
-        tuner.times(given(cases()[0], VERSIONS[0]), "alltoall", 1024)
+        given(cases()[0], VERSIONS[0]).times("alltoall", 1024)
 
 
 def test_later_versions_correct_nvls_trees_of_blackwell() -> None:
@@ -81,5 +81,5 @@ def test_later_versions_correct_nvls_trees_of_blackwell() -> None:
         prediction = given(case, version)
         later = replace(prediction, job=replace(prediction.job, sm=100))
         row = next(row for row in later.rows if row.algorithm == "nvls_tree")
-        timing = next(t for t in tuner.times(later, "allreduce", 64) if t.algorithm == "nvls_tree")
+        timing = next(t for t in later.times("allreduce", 64) if t.algorithm == "nvls_tree")
         assert timing.algbw == pytest.approx(row.bandwidth * 1e9 * factor)

@@ -7,11 +7,12 @@ second half of the channels mirrors. Every channel is used twice (NCCL 2.28.3, g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATTERN_SPLIT_TREE, PATTERN_TREE
-from blinksim.nccl.tuner.prediction import Prediction
 
 MORE_CHANNELS_ABOVE = 45 * 10**9
 """Bytes/s of a channel above which Hopper and later use each channel four times on several nodes."""
@@ -34,20 +35,21 @@ class Connected:
         return len(self.rings)
 
 
-def connect(prediction: Prediction, local: tuple[int, ...]) -> Connected:
-    """The rings and trees of a communicator whose nodes all list their ranks alike, node after node.
+def connect(ring: Graph, tree: Graph, nnodes: int, sm: int, local: Sequence[int]) -> Connected:
+    """The rings and trees of a communicator whose nodes all list their ranks in one order, node after node.
 
+    ring, tree: the channels of one of its `nnodes` nodes. sm: lowest compute capability of the GPUs, times ten.
     local: the number (``dev``) of the GPU of each rank of a node, in rank order.
     """
-    job, count = prediction.job, prediction.nchannels
+    count = min(ring.nchannels, tree.nchannels)
     rank_of = {number: rank for rank, number in enumerate(local)}
-    rings = [[rank_of[gpu] for gpu in channel] for channel in prediction.ring.channels[:count]]
-    trees = [[rank_of[gpu] for gpu in channel] for channel in prediction.tree.channels[:count]]
-    wide = job.sm >= 90 and job.nnodes > 1 and prediction.ring.bw_intra > MORE_CHANNELS_ABOVE
+    rings = [[rank_of[gpu] for gpu in channel] for channel in ring.channels[:count]]
+    trees = [[rank_of[gpu] for gpu in channel] for channel in tree.channels[:count]]
+    wide = sm >= 90 and nnodes > 1 and ring.bw_intra > MORE_CHANNELS_ABOVE
     copies = 2 if wide and 2 * count < 16 else 1
-    swapped = prediction.ring.cross_nic == 2
-    joined = tuple(_ring(rings, number, swapped, job.nnodes) for number in range(count))
-    found = [_tree(chain, prediction.tree.pattern, job.nnodes, half) for half in (0, 1) for chain in trees] * copies
+    swapped = ring.cross_nic == 2
+    joined = tuple(_ring(rings, number, swapped, nnodes) for number in range(count))
+    found = [_tree(chain, tree.pattern, nnodes, half) for half in (0, 1) for chain in trees] * copies
     return Connected(
         rings=joined * 2 * copies,
         parents=tuple(parents for parents, _ in found),

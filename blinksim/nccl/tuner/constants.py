@@ -10,7 +10,6 @@ from typing import Any
 
 from blinksim import data_files
 from blinksim.errors import unknown
-from blinksim.nccl.search.search import Rules
 
 DEFAULT_VERSION = "2.28.3"
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -33,7 +32,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class Constants:
-    """One version's figures, as its file explains them; times in us, bandwidths in GB/s."""
+    """One version's figures, as its file explains them; times in us, bandwidths in GB/s.
+
+    channel_bandwidths, any_port_below: what the search tries, in bytes/s; see `blinksim.nccl.search.search.Rules`.
+    """
 
     version: str
     base_latency: Mapping[str, tuple[float, ...]]
@@ -44,7 +46,8 @@ class Constants:
     tree_correction: tuple[tuple[float, ...], ...]
     nvls_tree_correction_from: int
     nvls_least_gpus: int
-    search_rules: Rules
+    channel_bandwidths: tuple[tuple[int, tuple[Fraction, ...], tuple[Fraction, ...]], ...]
+    any_port_below: int
 
     def generation(self, sm: int) -> Generation:
         """The row for GPUs of compute capability `sm` (90 for 9.0) or later."""
@@ -89,13 +92,10 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
         tree_correction=tuple(tuple(map(float, row)) for row in table["tree_correction"]),
         nvls_tree_correction_from=table["nvls_tree_correction_from"],
         nvls_least_gpus=table["nvls_least_gpus"],
-        search_rules=Rules(
-            tuple(
-                (row["sm"], _rates(row["one_node"]), _rates(row["several_nodes"]))
-                for row in table["channel_bandwidths"]
-            ),
-            table["any_port_below"],
+        channel_bandwidths=tuple(
+            (row["sm"], _rates(row["one_node"]), _rates(row["several_nodes"])) for row in table["channel_bandwidths"]
         ),
+        any_port_below=table["any_port_below"],
     )
 
 

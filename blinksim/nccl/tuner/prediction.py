@@ -14,7 +14,7 @@ from blinksim.errors import InputError
 from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import FAMILIES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.search import MOST_CHANNELS, search
+from blinksim.nccl.search.search import MOST_CHANNELS, Rules, search
 from blinksim.nccl.search.system import System, system_of
 from blinksim.nccl.tuner import constants as figures
 from blinksim.nccl.tuner import tuner
@@ -26,9 +26,9 @@ from blinksim.topology.graph import Topology
 class Prediction:
     """NCCL's channels and choices for one communicator.
 
-    members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs. ring, tree, nvls: the
-    channels; nvls is None where NCCL does not use multicast. names: device of the first node by GPU number. assumed:
-    what the machine does not say and was taken for granted.
+    members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs.
+    ring, tree, nvls: the channels; nvls is None where NCCL does not use multicast.
+    names: device of the first node by GPU number. assumed: what the machine leaves out and blinksim assumes.
     """
 
     machine: str
@@ -68,11 +68,11 @@ class Prediction:
 
     def times(self, collective: str, size: int) -> list[tuner.Timing]:
         """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.times`."""
-        return tuner.times(self, collective, size)
+        return tuner.times(self.rows, self.job, self.nchannels, self.constants, collective, size)
 
     def best(self, collective: str, size: int) -> tuner.Timing:
-        """What NCCL chooses for a collective of `size` bytes."""
-        return tuner.best(self, collective, size)
+        """What NCCL chooses for a collective of `size` bytes: the least predicted time, of equal ones the first."""
+        return min(self.times(collective, size), key=lambda timing: timing.time_s)
 
     def __repr__(self) -> str:
         lines = [f"<NCCL {self.version} on {self.machine}, {self.job.ranks} ranks on {self.job.nnodes} nodes"]
@@ -97,9 +97,11 @@ def predict(
 
     The topology is a whole machine, not a selection: NCCL plans over NVLink, PCIe and CPUs, and never through GPUs
     that are not members. Its figures are those of the rates ``nccl``; with other rates the answer is what NCCL would
-    do if it knew those. nodes: how many nodes like this one there are, for a machine of one node with a fabric.
-    multicast: whether NVLS may be used (as NCCL_NVLS_ENABLE). graphs: channels given by a graph file, by family,
-    instead of those of the search.
+    do if it knew those.
+
+    nodes: how many nodes like this one there are, for a machine of one node with a fabric.
+    multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does.
+    graphs: channels given by a graph file, by family, instead of those of the search.
 
     Raises `InputError` for unknown members, versions and families, `InfeasibleError` where NCCL does not run.
     """
@@ -114,7 +116,7 @@ def predict(
         raise InputError(f"{topology.name}: two members have the same number `dev`; NCCL tells GPUs apart by it")
     paths = Paths(system)
     job = job_of(system, constants, multicast)
-    rules = constants.search_rules
+    rules = Rules(constants.channel_bandwidths, constants.any_port_below)
 
     def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
         return given[family] if family in given else search(paths, rules, pattern, least, most)

@@ -8,17 +8,13 @@ constants by version (`blinksim.nccl.tuner.constants`); bandwidths come from the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import NVB, PATH_TYPES, PATTERN_TREE, PXB, PXN
 from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
-
-if TYPE_CHECKING:
-    from blinksim.nccl.tuner.prediction import Prediction
 
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
@@ -37,8 +33,8 @@ _LL, _LL128, _SIMPLE = range(3)
 class Job:
     """What the tuner knows besides the graphs.
 
-    ranks, nnodes: of the communicator. sm: lowest compute capability times ten; alike: whether all GPUs share it.
-    vendor, arch: of the CPUs. multicast: whether NVLS works.
+    ranks, nnodes: of the communicator. vendor, arch: of the CPUs. multicast: True if NVLS works.
+    sm: lowest compute capability times ten. alike: True if all GPUs share it.
     """
 
     ranks: int
@@ -85,16 +81,18 @@ def table(job: Job, graphs: Mapping[str, Graph], constants: Constants) -> tuple[
     return tuple(_Tuner(job, graphs, constants).rows())
 
 
-def times(prediction: Prediction, collective: str, size: int) -> list[Timing]:
+def times(
+    rows: Iterable[Row], job: Job, nchannels: int, constants: Constants, collective: str, size: int
+) -> list[Timing]:
     """The predicted times of one collective of `size` bytes, in the order in which NCCL looks at them.
 
+    rows: the table of the job. nchannels: channels of the communicator before NCCL doubles them.
     Raises `InfeasibleError` for a collective that the tuner does not time.
     """
     if collective not in COLLECTIVES:
         raise InfeasibleError(f"NCCL's tuner does not time {collective}; it times {', '.join(COLLECTIVES)}")
-    job, constants = prediction.job, prediction.constants
     found = []
-    for row in prediction.rows:
+    for row in rows:
         if row.collective != collective:
             continue
         latency, bandwidth = row.latency_us, row.bandwidth
@@ -103,16 +101,11 @@ def times(prediction: Prediction, collective: str, size: int) -> list[Timing]:
             bandwidth *= constants.tree_correction[protocol][step]
         # Large messages of the ring over the network start more slowly than the table says.
         slow = row.algorithm == "ring" and row.protocol == "Simple" and collective == "allreduce" and job.nnodes > 1
-        if slow and size // (prediction.nchannels * job.ranks) >= 64:
+        if slow and size // (nchannels * job.ranks) >= 64:
             latency *= 1.9 if job.sm < 80 else 1.4
         time = latency + size / (1000 * bandwidth)
         found.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
     return found
-
-
-def best(prediction: Prediction, collective: str, size: int) -> Timing:
-    """What NCCL chooses: the least predicted time, of equal ones the first."""
-    return min(times(prediction, collective, size), key=lambda timing: timing.time_s)
 
 
 def _corrected(row: Row, job: Job, constants: Constants) -> bool:
