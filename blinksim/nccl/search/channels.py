@@ -3,48 +3,35 @@
 A channel is a walk over all GPUs of the node that takes its bandwidth from every link on the way; a ring closes, and
 on several nodes a channel enters and leaves by a network port. Channel after channel is laid until nothing is left.
 The search does not look for all solutions: it tries a listed order first, then neighbours by preference, and gives up
-after a number of visits (NCCL 2.28.3, graph/search.cc). What was explored in vain is remembered with the visits that it
-took, so that the budget runs out exactly where NCCL's does, only sooner.
+after a number of visits (NCCL 2.28.3, graph/search.cc). What was explored without finding a channel is remembered with
+the visits that it took, so that the budget runs out at the same point of the search as NCCL's, in less time.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING, PATTERN_SPLIT_TREE, PATTERN_TREE
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.reach import GB, Demand, Plan, Reach
+from blinksim.nccl.search.reach import GB, Demand, Reach
+from blinksim.nccl.search.target import Found, Target
 
 VISITS = 1 << 14
 VISITS_SAME_CHANNELS = 1 << 8
 VISITS_LISTED_ORDER = 1 << 10
 
 
-def better(new: Plan, nchannels: int, hops: int, old: Plan, gpus: int) -> bool:
-    """Whether `nchannels` channels of the plan `new`, over `hops` links, are worth more than what `old` holds."""
-    if nchannels < new.least:
-        return False
-    if new.pattern == PATTERN_NVLS:
-        more = old.nchannels < nchannels <= gpus
-        return more or nchannels * new.bw_inter > old.nchannels * old.bw_inter
-    gain = nchannels * new.bw_intra - old.nchannels * old.bw_intra
-    if gain:
-        return gain > 0
-    return new.pattern == old.pattern and new.cross == old.cross and hops < old.hops
-
-
 class Attempt:
-    """One depth-first search for channels of `plan`; `run` returns what it found if that is better than `best`.
+    """One depth-first search for channels of `target`; `run` returns what it found if that is better than `best`.
 
     visits: what is left of the budget; -1 once as many channels are laid as may be.
     """
 
-    def __init__(self, paths: Paths, plan: Plan, best: Plan, visits: int) -> None:
-        self.plan, self.best, self.visits = plan, best, visits
+    def __init__(self, paths: Paths, target: Target, best: Found, visits: int) -> None:
+        self.target, self.best, self.visits = target, best, visits
         self.paths = paths
-        self.reach = Reach(paths, plan)
+        self.reach = Reach(paths, target)
         self.count = self.reach.count
         self.improved = False
         self.free = [wire.bandwidth for wire in paths.system.wires]
@@ -53,13 +40,13 @@ class Attempt:
         self.channels: list[list[int]] = []
         self.nets: list[list[int]] = []
         self.used = 0
-        self.hops = plan.hops
+        self.hops = target.hops
         self.latency = 0.0
-        self._in_vain: dict[object, int] = {}
+        self._failed: dict[object, int] = {}
 
-    def run(self) -> Plan | None:
+    def run(self) -> Found | None:
         # A frame for every GPU of every channel, and some for the turn from one channel to the next.
-        depth, limit = self.plan.most * (self.count + 12), sys.getrecursionlimit()
+        depth, limit = self.target.most * (self.count + 12), sys.getrecursionlimit()
         sys.setrecursionlimit(limit + depth)
         try:
             self._next_channel()
@@ -82,8 +69,8 @@ class Attempt:
             self.free[i] += amount
 
     def _once(self, key: object, explore: Callable[[], None]) -> None:
-        """Explores, or spends the visits if the same was explored in vain before; better channels only get rarer."""
-        known = self._in_vain.get(key)
+        """Explores, or spends the visits if the same found nothing before; better channels only get rarer."""
+        known = self._failed.get(key)
         if known is not None:
             if self.visits > 0:
                 self.visits = max(0, self.visits - known)
@@ -92,29 +79,31 @@ class Attempt:
         self.improved = False
         explore()
         if not self.improved and self.visits > 0:
-            self._in_vain[key] = before - self.visits
+            self._failed[key] = before - self.visits
         self.improved |= improved
 
     # --- channels -------------------------------------------------------------------------------------------------
 
     def _next_channel(self) -> None:
-        plan, laid = self.plan, len(self.channels)
+        target, laid = self.target, len(self.channels)
         if self.reach.ports:
-            back = self.count - 1 if plan.pattern == PATTERN_RING else 1 if plan.pattern == PATTERN_SPLIT_TREE else 0
-            if not laid or plan.pattern == PATTERN_NVLS:
+            back = (
+                self.count - 1 if target.pattern == PATTERN_RING else 1 if target.pattern == PATTERN_SPLIT_TREE else 0
+            )
+            if not laid or target.pattern == PATTERN_NVLS:
                 self._from_ports(back)
                 return
-            last = tuple(self.channels[-1]) if plan.same else ()
+            last = tuple(self.channels[-1]) if target.same else ()
             key = (laid, self.hops, last, tuple(self.nets[-1]), *self.port_free, *self.free)
             self._once(key, lambda: self._from_ports(back))
             return
-        close = self.count - 1 if plan.pattern == PATTERN_RING else -1
-        if plan.pattern == PATTERN_NVLS:
+        close = self.count - 1 if target.pattern == PATTERN_RING else -1
+        if target.pattern == PATTERN_NVLS:
             self._begin(laid, -1, close, None)
             return
         last = tuple(self.channels[-1]) if laid else tuple(range(self.count))
         self._begin(last[0], -1, close, last)
-        if not (plan.same and laid):
+        if not (target.same and laid):
             self._once((laid, self.hops, *self.free), lambda: self._from_any(close))
 
     def _from_any(self, close: int) -> None:
@@ -132,18 +121,18 @@ class Attempt:
 
     def _complete(self) -> None:
         laid = len(self.channels)
-        if better(self.plan, laid, self.hops, self.best, self.count):
-            self.best = replace(
-                self.plan,
+        if self.best.beaten_by(self.target, laid, self.hops, self.count):
+            self.best = Found(
+                self.target,
                 channels=tuple(map(tuple, self.channels)),
                 nets=tuple((entry, leave) for entry, leave in self.nets),
                 hops=self.hops,
                 latency=self.latency,
             )
             self.improved = True
-            if laid == self.plan.most:
+            if laid == self.target.most:
                 self.visits = -1
-        if laid < self.plan.most:
+        if laid < self.target.most:
             self._next_channel()
 
     def _visit(self, gpu: int, step: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
@@ -160,17 +149,11 @@ class Attempt:
         self.channels[-1][step] = gpu
         if step == back:
             self._leave_by_port(gpu, step, close, order)
-        elif self.plan.pattern == PATTERN_NVLS:
+        elif self.target.pattern == PATTERN_NVLS:
             self._head(gpu)
         elif step < self.count - 1:
-            if order is not None:
-                following: Sequence[int] = order[step + 1 : step + 2]
-            else:
-                # GPUs near the port matter where the channel has yet to leave by one.
-                towards = 0 if back == -1 else 1 if back == step + 1 else -1
-                following = self.reach.following(gpu, self.used, towards, self.nets[-1][0] if towards else -1)
             go, free = self.reach.go[gpu], self.free
-            for there in following:
+            for there in order[step + 1 : step + 2] if order is not None else self._following(gpu, step, back):
                 demand = go[there]
                 if demand is None:
                     continue
@@ -193,6 +176,11 @@ class Attempt:
         else:
             self._visit(gpu, self.count, -1, -1, order)
 
+    def _following(self, gpu: int, step: int, back: int) -> Sequence[int]:
+        """The GPUs to try next, best first; those near the port come first where the channel has yet to leave by it."""
+        towards = 0 if back == -1 else 1 if back == step + 1 else -1
+        return self.reach.following(gpu, self.used, towards, self.nets[-1][0] if towards else -1)
+
     def _close(self, gpu: int, step: int, back: int, order: tuple[int, ...] | None) -> None:
         first = self.channels[-1][0]
         demand = self.reach.go[gpu][first] if first != gpu else ()
@@ -204,15 +192,15 @@ class Attempt:
 
     def _head(self, gpu: int) -> None:
         """Lays an NVLS channel: every GPU sends to the switches and hears from them once, the head twice."""
-        switch, reach, plan = self.paths.switches[0], self.reach, self.plan
+        switch, reach, target = self.paths.switches[0], self.reach, self.target
         taken: list[Demand] = []
         hops = 0
         for number, other in enumerate(reach.gpus):
             times = 2 if number == gpu else 1
             for ends in ((switch, other), (other, switch)):
                 path = self.paths[ends]
-                demand = reach.amounts(ends[0], path, plan.bw_intra * times)
-                allowed = bool(path.wires) and (times == 2 or path.kind <= plan.type_intra)
+                demand = reach.amounts(ends[0], path, target.bw_intra * times)
+                allowed = bool(path.wires) and (times == 2 or path.kind <= target.type_intra)
                 if not allowed or not self._take(demand):
                     for earlier in taken:
                         self._give(earlier)
@@ -230,23 +218,23 @@ class Attempt:
 
     def _from_ports(self, back: int) -> None:
         """Begins a channel at every port that has the bandwidth left, the preferred one first."""
-        plan, reach, laid = self.plan, self.reach, len(self.channels)
+        target, reach, laid = self.target, self.reach, len(self.channels)
         ports = reach.ports_for(None)
-        needed = plan.bw_inter // GB * GB
+        needed = target.bw_inter // GB * GB
         for turn in range(len(ports)):
             port = ports[(laid + turn) % len(ports)]
             if self.port_free[port] < needed:
                 continue
-            if plan.pattern == PATTERN_RING and plan.cross == 2 and laid & 1 and port != self.nets[-1][1]:
+            if target.pattern == PATTERN_RING and target.cross == 2 and laid & 1 and port != self.nets[-1][1]:
                 continue
             self.nets.append([port, port])
             self.latency = reach.latency[port]
             for other in reach.same_card[port]:
                 self.port_free[other] -= needed
             headed = False
-            if plan.pattern == PATTERN_NVLS:
+            if target.pattern == PATTERN_NVLS:
                 headed = self._enter_as_head(port, len(ports), back)
-            elif laid and plan.same:
+            elif laid and target.same:
                 last = tuple(self.channels[-1])
                 self._enter(port, last[0], back, last)
             else:
@@ -277,7 +265,7 @@ class Attempt:
             self._enter(port, gpu, back, None)
 
     def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:
-        demand = self.reach.between(gpu, port, True, self.plan.bw_inter)
+        demand = self.reach.between(gpu, port, True, self.target.bw_inter)
         if demand is None or self.visits <= 0 or not self._take(demand):
             return
         hops = self.reach.port_hops(gpu, port, True)
@@ -287,19 +275,19 @@ class Attempt:
         self._give(demand)
 
     def _leave_by_port(self, gpu: int, step: int, close: int, order: tuple[int, ...] | None) -> None:
-        plan, reach, laid = self.plan, self.reach, len(self.channels)
+        target, reach, laid = self.target, self.reach, len(self.channels)
         entry = self.nets[-1][0]
         for port in reach.ports_for(gpu):
-            if plan.pattern == PATTERN_TREE and port != entry:
+            if target.pattern == PATTERN_TREE and port != entry:
                 continue
-            if plan.pattern == PATTERN_RING and plan.cross == 2:
+            if target.pattern == PATTERN_RING and target.cross == 2:
                 # Of two channels the second leaves where the first entered.
                 if laid % 2 == 0 and port != self.nets[-2][0]:
                     continue
-            elif plan.cross == 0 and port not in reach.same_card[entry]:
+            elif target.cross == 0 and port not in reach.same_card[entry]:
                 continue
-            back, bandwidth = -1, plan.bw_inter
-            if plan.pattern == PATTERN_BALANCED_TREE:
+            back, bandwidth = -1, target.bw_inter
+            if target.pattern == PATTERN_BALANCED_TREE:
                 # Half of the traffic leaves from each of the first two GPUs.
                 if step == 0:
                     back = 1

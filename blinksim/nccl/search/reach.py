@@ -9,58 +9,26 @@ graph/search.cc).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from blinksim.nccl.families import NVL, PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_SPLIT_TREE, PATTERN_TREE, PHB, PIX
+from blinksim.nccl.families import NVL, PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_SPLIT_TREE, PHB, PIX
 from blinksim.nccl.search.paths import Path, Paths
 from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
+from blinksim.nccl.search.target import Target
 
 GB = 10**9 // GRAIN
 Demand = tuple[tuple[int, int], ...]
 """(link, amount in `GRAIN`) of everything that a channel takes on a path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one attempt looks for, or with channels what it found.
-
-    bw_intra, bw_inter: of a channel, in `GRAIN`. type_intra, type_inter: the worst kinds of paths allowed. same: all
-    channels are copies of the first. cross: 2 if two channels may exchange their ports, else 0. least, most: number
-    of channels. channels: GPUs by index; nets: ports by index. hops: links crossed. latency: of the last port, seconds.
-    """
-
-    pattern: int
-    type_intra: int
-    type_inter: int
-    bw_intra: int
-    bw_inter: int
-    same: bool
-    cross: int
-    least: int
-    most: int
-    channels: tuple[tuple[int, ...], ...] = ()
-    nets: tuple[tuple[int, int], ...] = ()
-    hops: int = 0
-    latency: float = 0.0
-
-    @property
-    def nchannels(self) -> int:
-        return len(self.channels)
-
-    @property
-    def is_tree(self) -> bool:
-        return self.pattern in (PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE)
-
-
 class Reach:
-    """The paths of a system that a plan allows; GPUs and ports are counted by index."""
+    """The paths of a system that a target allows; GPUs and ports are counted by index."""
 
-    def __init__(self, paths: Paths, plan: Plan) -> None:
-        self.paths, self.plan = paths, plan
+    def __init__(self, paths: Paths, target: Target) -> None:
+        self.paths, self.target = paths, target
         self.gpus, self.ports = paths.gpus, paths.ports
         self.count = len(self.gpus)
         self.go = [
-            [self._demand(a, b, plan.bw_intra, plan.type_intra) if a != b else None for b in self.gpus]
+            [self._demand(a, b, target.bw_intra, target.type_intra) if a != b else None for b in self.gpus]
             for a in self.gpus
         ]
         vertices = paths.system.vertices
@@ -82,7 +50,7 @@ class Reach:
     def _demand(self, a: int, b: int, bandwidth: int, worst: int) -> Demand | None:
         """What a channel takes on the path between vertices a and b; None if that is of too bad a kind."""
         path = self.paths[a, b]
-        if path.kind > worst or (self.plan.is_tree and self.paths[b, a].kind > worst):
+        if path.kind > worst or (self.target.is_tree and self.paths[b, a].kind > worst):
             return None
         return self.amounts(a, path, bandwidth)
 
@@ -113,7 +81,7 @@ class Reach:
         if key not in self._port_demands:
             a, b = self.gpus[gpu], self.ports[port]
             ends = (b, a) if entering else (a, b)
-            self._port_demands[key] = self._demand(*ends, bandwidth, self.plan.type_inter)
+            self._port_demands[key] = self._demand(*ends, bandwidth, self.target.type_inter)
         return self._port_demands[key]
 
     def port_hops(self, gpu: int, port: int, entering: bool) -> int:
@@ -171,9 +139,9 @@ class Reach:
 
     def _neighbours(self, gpu: int, left: Sequence[int]) -> Sequence[int]:
         after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
-        if self.plan.pattern == PATTERN_RING:
+        if self.target.pattern == PATTERN_RING:
             wanted = [before, after]
-        elif self.plan.pattern in (PATTERN_SPLIT_TREE, PATTERN_BALANCED_TREE):
+        elif self.target.pattern in (PATTERN_SPLIT_TREE, PATTERN_BALANCED_TREE):
             wanted = [after, before]
         else:
             wanted = [after]
@@ -193,7 +161,7 @@ class Reach:
             # The ports that a GPU takes in turn repeat from the first on.
             turns = own[: own.index(own[0], 1)] if own[0] in own[1:] else own
             found |= dict.fromkeys(index[port] for port in turns if port in index)
-        for kind in range(self.plan.type_inter + 1):
+        for kind in range(self.target.type_inter + 1):
             for one in gpus:
                 near = (
                     port for port, vertex in enumerate(self.ports) if self.paths[self.gpus[one], vertex].kind == kind
@@ -208,7 +176,7 @@ class Reach:
             near = [self.paths[self.ports[port], gpu] for gpu in self.gpus]
             widest = max(path.bandwidth for path in near)
             hops = min(path.hops for path in near if path.bandwidth == widest)
-            enough = widest >= self.plan.bw_inter // GB * GB
+            enough = widest >= self.target.bw_inter // GB * GB
             self._starts[port] = [
                 gpu for gpu, path in enumerate(near) if enough and (path.bandwidth, path.hops) == (widest, hops)
             ]

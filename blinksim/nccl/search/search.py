@@ -25,8 +25,9 @@ from blinksim.nccl.families import (
 )
 from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.reach import GB, Plan
+from blinksim.nccl.search.reach import GB
 from blinksim.nccl.search.system import GRAIN
+from blinksim.nccl.search.target import Found, Target
 
 ALL_VISITS = 1 << 19
 MOST_CHANNELS = 32
@@ -51,7 +52,7 @@ class Rules:
         return [round(rate / GRAIN) for rate in (row[1] if inside else row[2])]
 
 
-class _Schedule:
+class _Search:
     """The state of the search for one pattern: the best channels so far, and what is tried now."""
 
     def __init__(self, paths: Paths, rules: Rules, pattern: int, least: int, most: int) -> None:
@@ -78,27 +79,27 @@ class _Schedule:
         self.same = pattern != PATTERN_NVLS
         # Equal channels are pointless to vary where AMD's CPUs are between the GPUs.
         self.amd = system.arch == "x86_64" and system.vendor == "AuthenticAMD"
-        self.now = Plan(pattern, self.first_intra, self.first_inter, 0, 0, self.same, 0, least, most)
-        self.best = self.now
+        self.now = Target(pattern, self.first_intra, self.first_inter, 0, 0, self.same, 0, least, most)
+        self.best = Found(self.now)
         self.visits = 0
         self.left = ALL_VISITS
         self.kinds = set(between)
         self.port_kinds = {paths[ends].kind for a in paths.gpus for b in paths.ports for ends in ((a, b), (b, a))}
-        self._in_vain: dict[object, int] = {}
+        self._failed: dict[object, int] = {}
 
     def attempt(self) -> None:
         """Searches for what is wanted now; `visits` is what is left of its budget, -1 if no more can be found."""
         budget = VISITS_SAME_CHANNELS if self.now.same else VISITS
         self.left -= budget
         key = self._signature()
-        if key in self._in_vain:
-            self.visits = self._in_vain[key]
+        if key in self._failed:
+            self.visits = self._failed[key]
             return
         attempt = Attempt(self.paths, self.now, self.best, budget)
         found = attempt.run()
         self.visits = attempt.visits
         if found is None:
-            self._in_vain[key] = attempt.visits
+            self._failed[key] = attempt.visits
         else:
             self.best = found
 
@@ -106,7 +107,7 @@ class _Schedule:
         """Attempts of the same signature can use the same paths, so one that failed need not be repeated."""
         intra = max((kind for kind in self.kinds if kind <= self.now.type_intra), default=0)
         inter = max((kind for kind in self.port_kinds if kind <= self.now.type_inter), default=0)
-        return replace(self.now, type_intra=intra, type_inter=inter, channels=(), nets=())
+        return replace(self.now, type_intra=intra, type_inter=inter)
 
     # --- first pass -----------------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class _Schedule:
         )
 
     def enough(self) -> bool:
-        return self.visits == -1 or self.best.nchannels * self.best.bw_inter >= self.total
+        return self.visits == -1 or self.best.nchannels * self.best.target.bw_inter >= self.total
 
     def first_pass(self) -> None:
         index = self.start(self.now.least)
@@ -135,20 +136,20 @@ class _Schedule:
             self.attempt()
             if self.enough():
                 return
-            now, best = self.now, self.best
+            now, best, count = self.now, self.best.target, self.best.nchannels
             if now.same and not (self.amd and now.type_intra == SYS):
                 self.now = replace(now, same=False)
                 continue
             now = replace(now, same=self.same)
             self.left = self.left + self.visits if self.visits != -1 else ALL_VISITS
-            if self.left < 0 and best.nchannels:
+            if self.left < 0 and count:
                 return
             if self.sm >= 90 and now.pattern == PATTERN_BALANCED_TREE:
                 self.now = replace(now, pattern=PATTERN_TREE)
                 continue
-            now = replace(now, pattern=best.pattern if best.nchannels else preset.pattern)
+            now = replace(now, pattern=best.pattern if count else preset.pattern)
             last_intra = now.type_inter if self.inter else self.last_intra
-            none = best.nchannels == 0
+            none = count == 0
             if now.type_intra < last_intra and (none or now.type_intra < best.type_intra) and now.type_intra + 1 < DIS:
                 self.now = replace(now, type_intra=now.type_intra + 1)
                 continue
@@ -162,7 +163,7 @@ class _Schedule:
                 self.now = replace(now, cross=2)
                 continue
             now = replace(now, cross=0)
-            if index + 1 == len(self.rates) or (best.nchannels and self.rates[index + 1] * 100 <= best.bw_inter * 49):
+            if index + 1 == len(self.rates) or (count and self.rates[index + 1] * 100 <= best.bw_inter * 49):
                 return
             index += 1
             self.now = replace(now, bw_intra=self.rates[index], bw_inter=self.rates[index])
@@ -171,29 +172,30 @@ class _Schedule:
 
     def double(self) -> None:
         """Cuts wide channels in two."""
-        best = self.best
-        if not best.nchannels or best.pattern == PATTERN_NVLS or best.bw_intra < 25 * GB:
+        best, found = self.best.target, self.best.nchannels
+        if not found or best.pattern == PATTERN_NVLS or best.bw_intra < 25 * GB:
             return
-        if self.sm > 80 and best.bw_intra < 50 * GB and best.nchannels > 4:
+        if self.sm > 80 and best.bw_intra < 50 * GB and found > 4:
             return
-        count = min(2 * best.nchannels, best.most)
-        parts = -(-count // best.nchannels)
-        channels, nets = (best.channels * 2)[:count], (best.nets * 2)[:count]
-        intra, inter = best.bw_intra // parts, best.bw_inter // parts
-        self.best = replace(best, bw_intra=intra, bw_inter=inter, channels=channels, nets=nets)
+        count = min(2 * found, best.most)
+        parts = -(-count // found)
+        channels, nets = (self.best.channels * 2)[:count], (self.best.nets * 2)[:count]
+        halved = replace(best, bw_intra=best.bw_intra // parts, bw_inter=best.bw_inter // parts)
+        self.best = replace(self.best, target=halved, channels=channels, nets=nets)
 
     def second_pass(self) -> None:
-        best = self.best
-        index = next((i for i, rate in enumerate(self.rates) if rate <= best.bw_inter), len(self.rates) - 1)
+        """Raises the bandwidth of the channels found."""
+        found = self.best.target
+        index = next((i for i, rate in enumerate(self.rates) if rate <= found.bw_inter), len(self.rates) - 1)
         rate = self.rates[index]
-        self.now = replace(best, bw_intra=rate, bw_inter=rate, least=best.nchannels, channels=(), nets=())
+        self.now = replace(found, bw_intra=rate, bw_inter=rate, least=self.best.nchannels, hops=self.best.hops)
         self.visits = -1
         while self.visits != 0 and index > 0:
-            now, best = self.now, self.best
+            now, best = self.now, self.best.target
             if best.pattern == PATTERN_RING:
                 self.now = replace(now, bw_intra=self.rates[index - 1], bw_inter=self.rates[index - 1])
             elif best.pattern == PATTERN_NVLS and now.bw_inter == best.bw_inter and now.bw_inter < 2 * now.bw_intra:
-                count = best.nchannels
+                count = self.best.nchannels
                 self.now = replace(now, bw_inter=self.rates[index - 1], least=count, most=count)
             elif now.bw_intra == best.bw_intra and now.bw_intra < 2 * now.bw_inter:
                 self.now = replace(now, bw_intra=self.rates[index - 1])
@@ -203,12 +205,13 @@ class _Schedule:
             self.attempt()
 
     def graph(self) -> Graph | None:
-        best, vertices = self.best, self.paths.system.vertices
+        """The best channels, by the numbers of GPUs and ports."""
+        best, vertices = self.best.target, self.paths.system.vertices
         gpus = [vertices[gpu].number for gpu in self.paths.gpus]
         ports = [vertices[port].number for port in self.paths.ports]
-        if best.nchannels == 0 and best.pattern == PATTERN_NVLS:
+        if not self.best.channels and best.pattern == PATTERN_NVLS:
             return None
-        if best.nchannels == 0:
+        if not self.best.channels:
             nets = ((ports[0], ports[0]),) if ports else ()
             far = PATH_TYPES[SYS]
             return Graph(
@@ -216,16 +219,16 @@ class _Schedule:
             )
         return Graph(
             pattern=best.pattern,
-            nchannels=best.nchannels,
+            nchannels=self.best.nchannels,
             bw_intra=Fraction(best.bw_intra * GRAIN),
             bw_inter=Fraction(best.bw_inter * GRAIN),
             type_intra=PATH_TYPES[best.type_intra],
             type_inter=PATH_TYPES[best.type_inter],
             same_channels=best.same,
-            latency_inter=best.latency,
+            latency_inter=self.best.latency,
             cross_nic=best.cross,
-            channels=tuple(tuple(gpus[gpu] for gpu in channel) for channel in best.channels),
-            nets=tuple((ports[entry], ports[leave]) for entry, leave in best.nets),
+            channels=tuple(tuple(gpus[gpu] for gpu in channel) for channel in self.best.channels),
+            nets=tuple((ports[entry], ports[leave]) for entry, leave in self.best.nets),
         )
 
 
@@ -234,7 +237,7 @@ def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int =
 
     None for NVLS where none is found; for others one channel in listed order at `NO_SOLUTION`.
     """
-    state = _Schedule(paths, rules, pattern, least, most)
+    state = _Search(paths, rules, pattern, least, most)
     state.first_pass()
     state.double()
     state.second_pass()
