@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.files.graph_rules import Communicator
+from blinksim.nccl.files.topo_elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology
 
 _NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")
-COMPUTES = ("gpu", "tile")
 
 
 def number(device: Device) -> int:
@@ -68,7 +68,7 @@ def path_type(topology: Topology, links: Iterable[int]) -> str:
     """NCCL's name for a route (indices into topology.links): by the devices in its middle, the farthest counts."""
     route = [topology.links[i] for i in links]
     kinds = [topology.device(link.src).kind for link in route[1:]]
-    gpus, cpus, pcie = sum(k in COMPUTES for k in kinds), kinds.count("cpu"), kinds.count("pcie")
+    gpus, cpus, pcie = sum(k in GPU_KINDS for k in kinds), kinds.count("cpu"), kinds.count("pcie")
     if cpus or gpus > 1:
         return "PHB" if cpus == 1 and not gpus else "SYS"
     if gpus:
@@ -99,7 +99,7 @@ def communicator(topology: Topology) -> Communicator:
     for link in topology.links:
         if link.src in here and link.dst in here and link.kind == "nvlink":
             src, dst = here[link.src], here[link.dst]
-            if src.kind in COMPUTES and dst.kind in COMPUTES:
+            if src.kind in GPU_KINDS and dst.kind in GPU_KINDS:
                 linked.add((number(src), number(dst)))
     if has_nvswitch(topology):
         linked |= {(a, b) for a in nodes[0] for b in nodes[0] if a != b}

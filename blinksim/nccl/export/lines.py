@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.devices import COMPUTES
 from blinksim.nccl.files.graph_file import MOST_CHANNELS
+from blinksim.nccl.files.topo_elements import GPU_KINDS
 from blinksim.schedule.model import REDUCE, Schedule
 
 Pair = tuple[str, str]
@@ -61,7 +61,7 @@ def steps_between(schedule: Schedule, sends: Iterator[int] | list[int]) -> list[
         for link in schedule.links_of(int(schedule.route[send])):
             at = topology.device(topology.links[link].dst)
             # Between nodes NCCL itself takes GPUs on the way to a NIC (PXN).
-            if at.kind in COMPUTES and (at.name == ends[1].name or ends[0].node == ends[1].node):
+            if at.kind in GPU_KINDS and (at.name == ends[1].name or ends[0].node == ends[1].node):
                 stops.append(at.name)
             elif at.name == ends[1].name:
                 raise InfeasibleError(f"{at.name} computes in the network; NCCL's rings and chains are of GPUs only")
