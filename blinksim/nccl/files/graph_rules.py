@@ -1,4 +1,4 @@
-"""What NCCL does with a graph file: uses it, ignores it, refuses it, or comes to harm; and what it uses by accident.
+"""What NCCL does with a graph file: accepts, ignores, rejects or crashes on it; and what it takes by accident.
 
 NCCL checks little: a chain that misses a GPU passes and hangs later, a list that is too short is filled with rank 0. So
 the file is carried through the same stages here: reading (`nccl_xml`), channel by channel into the arrays of NCCL
@@ -33,9 +33,10 @@ VERDICTS = ("used", "ignored", "corrupt_tree", "ring_error", "error", "crash")
 class Communicator:
     """Who takes part, as NCCL sees it on one node.
 
-    gpus: the numbers (NVML, ``dev``) of a node's GPUs in rank order; every node has the same. sm: compute capability
-    times ten. nvls: whether the node has an NVSwitch with multicast. linked: pairs of GPU numbers with a direct NVLink
-    or one over a switch; None where that is not known. nets: the numbers of the network devices; None if not known.
+    gpus: the numbers (NVML, ``dev``) of a node's GPUs in rank order; every node has the same.
+    sm: compute capability times ten. nvls: True if the node has an NVSwitch with multicast.
+    linked: pairs of GPU numbers with a direct NVLink or one over a switch; None where that is not known.
+    nets: the numbers of the network devices; None if not known.
     """
 
     gpus: tuple[int, ...]
@@ -74,9 +75,10 @@ class LoadedGraph:
 class Judgement:
     """What becomes of a graph file.
 
-    verdict: one of `VERDICTS`. reason: why, in words. log: NCCL's own line, if it prints one. graphs: by name (ring,
-    tree, nvls), as far as loading came. channels: those of the communicator, None if a search has its say or nothing
-    comes of it. accidents: what makes a file that is used not mean what it says.
+    verdict: one of `VERDICTS`. reason: why, in words. log: NCCL's own line, if it prints one.
+    graphs: by name (ring, tree, nvls), as far as loading came.
+    channels: those of the communicator; None if NCCL's search decides or no communicator starts.
+    accidents: where NCCL takes the file for something else than it says.
     """
 
     verdict: str
@@ -88,7 +90,7 @@ class Judgement:
 
     @property
     def ok(self) -> bool:
-        """Whether the file is in force and means what it says."""
+        """True if the file is in force and means what it says."""
         return self.verdict == "used" and not self.accidents
 
 
@@ -253,14 +255,19 @@ def _channel_accidents(channel: Node, number: int, comm: Communicator, release: 
     for net in nets if comm.nodes > 1 and comm.nets is not None else ():
         if net not in (comm.nets or ()):
             found.append(f"{where} lists net {net}, which the machine does not have")
-    if comm.linked is not None and sorted(gpus) == sorted(comm.gpus):
-        pairs = list(pairwise(gpus))
-        if number == RING and comm.nodes == 1 and len(gpus) > 2:
-            pairs.append((gpus[-1], gpus[0]))
-        bare = [f"{a}-{b}" for a, b in pairs if (a, b) not in comm.linked]
-        if bare:
-            found.append(f"{where} goes over {', '.join(bare)} without an NVLink; NCCL takes what path it finds")
+    if sorted(gpus) == sorted(comm.gpus) and (bare := _bare_hops(gpus, number, comm)):
+        found.append(f"{where} goes over {', '.join(bare)} without an NVLink; NCCL takes what path it finds")
     return found
+
+
+def _bare_hops(gpus: Sequence[int], number: int, comm: Communicator) -> list[str]:
+    """The hops of a channel between GPUs that no NVLink joins, as far as that is known."""
+    if comm.linked is None:
+        return []
+    pairs = list(pairwise(gpus))
+    if number == RING and comm.nodes == 1 and len(gpus) > 2:
+        pairs.append((gpus[-1], gpus[0]))
+    return [f"{a}-{b}" for a, b in pairs if (a, b) not in comm.linked]
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -307,7 +314,7 @@ def _build(
             reason = "the file is loaded, but its rings are not rings through all ranks, so no communicator starts"
             return Judgement("ring_error", f"{reason}: {log}", f"ring building fails: {log}", graphs)
     for number, channel in enumerate(tree.channels[:both] if tree.in_force else ()):
-        # NCCL's own channels come after those of the file only where the search has more of them; nobody sees those.
+        # NCCL's own channels come after those of the file only where the search has more of them; those are not judged.
         if sorted(channel) != sorted(comm.gpus) or _single_gpu_tree_breaks(tree, number, both, comm):
             reason = (
                 f"tree channel {number} is {'-'.join(map(str, channel))}, which is no tree over all ranks; NCCL does "

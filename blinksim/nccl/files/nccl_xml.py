@@ -62,12 +62,12 @@ class Release:
 
     @property
     def hexadecimal(self) -> bool:
-        """Whether ``dev="10"`` is GPU 16."""
+        """True if ``dev="10"`` is GPU 16."""
         return self.minor >= 21
 
     @property
     def reads_ranks(self) -> bool:
-        """Whether a GPU may be named by its rank, which then wins over its number."""
+        """True if a GPU may be named by its rank, which then wins over its number."""
         return self.minor >= 30
 
     @property
@@ -236,15 +236,7 @@ class _Reader:
                 stack.pop()
                 continue
             if node.name in known and not ignored:
-                if head is not None:
-                    if len(head.children) == self.release.most_children:
-                        limit = self.release.most_children
-                        raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
-                    head.children.append(node)
-                self.elements += 1
-                if head is None:
-                    loaded.append(node)
-                    check_root(node)
+                self.keep(node, head, loaded)
                 if kind == "open":
                     stack.append((node, self.places[node.name], False))
                 continue
@@ -252,6 +244,19 @@ class _Reader:
                 self.log.append(f"Ignoring element {node.name}")
             if kind == "open":
                 stack.append((node, (), True))
+
+    def keep(self, node: Node, head: Node | None, loaded: list[Node]) -> None:
+        """Puts an element below `head`, or without one among the outermost ones."""
+        if head is None:
+            self.elements += 1
+            loaded.append(node)
+            check_root(node)
+            return
+        if len(head.children) == self.release.most_children:
+            limit = self.release.most_children
+            raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
+        head.children.append(node)
+        self.elements += 1
 
 
 def check_root(node: Node) -> None:
