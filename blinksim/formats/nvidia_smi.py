@@ -1,48 +1,27 @@
 """What `nvidia-smi topo -m` prints, as a machine: NVLinks counted pair by pair, the PCIe tree from path types.
 
-The table names the nearest common point of every two devices (PIX, PXB, PHB, NODE, SYS) or the number of NVLinks
-between two GPUs (NV#). On machines with NVSwitches NV# is what each GPU has to the switch, shared by all its peers; on
-others it is the pair's own. What `nvidia-smi -L` and `nvidia-smi nvlink -s` print may stand in the same text and is
-used: model names and lane rates. Words of the table: NVIDIA System Management Interface, `nvidia-smi topo -h`.
+The table (`smi_table`) names the nearest common point of every two devices or the number of NVLinks between two GPUs;
+if those lead to NVSwitches is a guess (`smi_guess`). What `nvidia-smi -L` and `nvidia-smi nvlink -s` print may stand in
+the same text and is used: model names and lane rates.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 
-from blinksim.errors import FileError
+from blinksim.formats import smi_table
+from blinksim.formats.smi_guess import capability, model_name, switch_lanes
+from blinksim.formats.smi_table import SmiTable, gpu_number
 from blinksim.textio import link_rates
 from blinksim.textio.text_files import MIB
 from blinksim.textio.text_files import read_text as text_of
 from blinksim.topology.graph import Device, Link, Topology
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_HEADER = re.compile(r"^\s*GPU0(?:\s|$)")
-_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
-_GPU = re.compile(r"GPU([0-9]{1,4})")
-_NVLINKS = re.compile(r"NV([0-9]{1,3})")
-_LEGEND = re.compile(r"^\s*(NIC[0-9]{1,4}):\s+(\S{1,60})\s*$")
-_MODEL = re.compile(r"^GPU ([0-9]{1,4}): (.{1,80}?) \(UUID:")
-_LANE = re.compile(r"^\s*Link ([0-9]{1,3}): ([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s")
-_FAR = {"PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "NODE", "SYS": "SYS", "SOC": "SYS", "PSB": "PXB"}
-_PEER = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
-_MOST = 300
-# NVLinks of one GPU, by what its name holds; no GPU has more than 18.
-_MODELS = (
-    *(("P100", 60, 4), ("V100", 70, 6), ("GH200", 90, 18), ("A100", 80, 12), ("A800", 80, 8), ("H800", 90, 8)),
-    *(("H100", 90, 18), ("H200", 90, 18), ("H20", 90, 18), ("B100", 100, 18), ("B200", 100, 18), ("B300", 100, 18)),
-    *(("A6000", 86, 4), ("A5000", 86, 4), ("A40", 86, 4), ("3090", 86, 4)),
-)
-_MOST_NVLINKS = 18
-
-
-def looks_like(text: str) -> bool:
-    """Whether a text holds such a table."""
-    return any(_HEADER.match(_ANSI.sub("", line)) for line in text.splitlines())
+looks_like = smi_table.looks_like
 
 
 def read(path: str | Path, rates: str = "nominal") -> Topology:
@@ -60,146 +39,27 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
-    return _Builder(path, _table(text, path), link_rates.load(rates)).build()
-
-
-@dataclass
-class _Table:
-    """labels: of columns, in order. cells: by pair of labels. affinity: NUMA node (or CPU list) of each GPU."""
-
-    labels: list[str]
-    line: int
-    cells: dict[tuple[str, str], str] = field(default_factory=dict)
-    affinity: dict[str, str] = field(default_factory=dict)
-    grace: bool = False
-    names: dict[str, str] = field(default_factory=dict)
-    models: dict[int, str] = field(default_factory=dict)
-    lane: Fraction | None = None
-
-    @property
-    def gpus(self) -> list[str]:
-        return [label for label in self.labels if _GPU.fullmatch(label)]
-
-
-def _table(text: str, path: str | Path) -> _Table:
-    lines = [_ANSI.sub("", line) for line in text.splitlines()]
-    start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
-    if start is None:
-        raise FileError(path, "holds no table of `nvidia-smi topo -m`: no line begins with GPU0")
-    words = lines[start].split()
-    labels = words[: words.index("CPU")] if "CPU" in words else words
-    table = _Table(labels, start + 1)
-    if len(labels) > _MOST:
-        raise FileError(path, f"has {len(labels)} columns; no machine has more than {_MOST} GPUs and NICs", start + 1)
-    for label in labels:
-        if not _LABEL.fullmatch(label) or labels.count(label) > 1:
-            raise FileError(path, f"column {label[:40]!r} is no device, or is there twice", start + 1)
-    gpu_numa = "GPU NUMA ID" in lines[start]
-    for number, line in enumerate(lines[start + 1 :], start + 2):
-        row = line.split()
-        if not row:
-            if table.cells:
-                break
-            continue
-        _row(table, path, number, row, gpu_numa)
-    _check(table, path)
-    for line in lines:
-        if (legend := _LEGEND.match(line)) and legend[1] in labels:
-            table.names[legend[1]] = legend[2]
-        elif model := _MODEL.match(line):
-            table.models[int(model[1])] = model[2]
-        elif (lane := _LANE.match(line)) and table.lane is None and Fraction(lane[2]) > 0:
-            table.lane = Fraction(lane[2]) * 10**9
-    return table
-
-
-def _row(table: _Table, path: str | Path, number: int, row: list[str], gpu_numa: bool) -> None:
-    label, cells, tail = row[0], row[1 : 1 + len(table.labels)], row[1 + len(table.labels) :]
-    if label not in table.labels:
-        raise FileError(path, f"row {label[:40]!r} is not among the columns {' '.join(table.labels[:8])} …", number)
-    if (label, label) in table.cells:
-        raise FileError(path, f"a second row for {label}", number)
-    if len(cells) < len(table.labels):
-        raise FileError(path, f"row {label} has {len(cells)} cells for {len(table.labels)} columns", number)
-    for column, cell in zip(table.labels, cells, strict=True):
-        if cell in _PEER:
-            raise FileError(path, f"{cell} in row {label}: this is `nvidia-smi topo -p2p`; use `topo -m`", number)
-        right = cell == "X" if column == label else cell in _FAR or _NVLINKS.fullmatch(cell) is not None
-        if not right or cell == "NV0":
-            raise FileError(
-                path, f"row {label}, column {column}: {cell[:20]!r} is no connection (X, NV#, PIX … SYS)", number
-            )
-        table.cells[label, column] = cell
-    if tail and _GPU.fullmatch(label):
-        table.affinity[label] = tail[1] if len(tail) > 1 and tail[1] != "N/A" else tail[0]
-        table.grace |= gpu_numa and len(tail) > 2 and tail[2].isdigit()
-
-
-def _check(table: _Table, path: str | Path) -> None:
-    for label in table.labels:
-        if (label, label) not in table.cells:
-            raise FileError(path, f"there is no row for {label}; the table is cut short", table.line)
-    for (a, b), cell in table.cells.items():
-        if table.cells[b, a] != cell:
-            raise FileError(path, f"{a} is {cell} from {b}, but {b} is {table.cells[b, a]} from {a}", table.line)
-        if _NVLINKS.fullmatch(cell) and not (_GPU.fullmatch(a) and _GPU.fullmatch(b)):
-            raise FileError(path, f"{a} and {b} have NVLinks ({cell}), but only GPUs have", table.line)
+    return _Builder(path, smi_table.parse(text, path), link_rates.load(rates)).build()
 
 
 class _Builder:
     """Devices and links of a table."""
 
-    def __init__(self, path: str | Path, table: _Table, rates: link_rates.LinkRates) -> None:
+    def __init__(self, path: str | Path, table: SmiTable, rates: link_rates.LinkRates) -> None:
         self.path, self.table, self.rates = path, table, rates
         self.name = {label: self._device_name(label, position) for position, label in enumerate(table.labels)}
         self.links: list[Link] = []
         self.devices: list[Device] = []
 
     def _device_name(self, label: str, position: int) -> str:
-        gpu = _GPU.fullmatch(label)
-        return f"gpu{int(gpu[1])}" if gpu else f"nic{position - len(self.table.gpus)}"
-
-    def lanes(self, a: str, b: str) -> int:
-        match = _NVLINKS.fullmatch(self.table.cells[a, b])
-        return int(match[1]) if match else 0
-
-    def switched(self) -> int:
-        """NVLinks of a GPU to the NVSwitches, 0 if NV# counts those of a pair."""
-        gpus = self.table.gpus
-        counts = {self.lanes(a, b) for a in gpus for b in gpus if a != b}
-        if len(counts) != 1 or len(gpus) < 3:
-            return 0
-        (count,) = counts
-        most = min((known[1] for gpu in gpus if (known := self.model(gpu))), default=_MOST_NVLINKS)
-        # Four GPUs with 6 each are a Grace Hopper board, whose links are the pairs' own, or part of a DGX-2.
-        doubtful = count >= 6 and not self.table.models and not self.table.grace
-        return count if (len(gpus) - 1) * count > most or (len(gpus) > 3 and doubtful) else 0
-
-    def model(self, gpu: str) -> tuple[int, int] | None:
-        """(compute capability times ten, NVLinks) of a GPU whose model the text names."""
-        text = self.model_name(gpu)
-        return next(((sm, most) for part, sm, most in _MODELS if part in text), None)
-
-    def model_name(self, gpu: str) -> str:
-        """The model of a GPU; that of the others where all those named are alike; empty if the text names none."""
-        named = self.table.models
-        return named.get(int(gpu[3:]), next(iter(named.values())) if len(set(named.values())) == 1 else "")
-
-    def capability(self, gpu: str) -> int:
-        known = self.model(gpu)
-        if known:
-            return known[0]
-        most = max((self.lanes(gpu, other) for other in self.table.gpus if other != gpu), default=0)
-        if self.table.lane is not None and self.table.lane > 40 * 10**9:
-            return 100
-        # A GPU that is nowhere told shows its generation by its links: 18 Hopper, 12 Ampere, fewer Volta.
-        return 90 if most > 12 or self.table.grace else 80 if most > 6 else 70
+        gpu = gpu_number(label)
+        return f"gpu{gpu}" if gpu is not None else f"nic{position - len(self.table.gpus)}"
 
     def build(self) -> Topology:
         table = self.table
         for gpu in table.gpus:
-            text = self.model_name(gpu)
-            facts = {"dev": int(gpu[3:]), "sm": self.capability(gpu)} | ({"model": text} if text else {})
+            text = model_name(table, gpu)
+            facts = {"dev": int(gpu[3:]), "sm": capability(table, gpu)} | ({"model": text} if text else {})
             self.devices.append(Device(self.name[gpu], "gpu", attributes=facts))
         for nic in (label for label in table.labels if label not in table.gpus):
             name = table.names.get(nic, nic)
@@ -225,19 +85,19 @@ class _Builder:
         self.links.append(Link(src, dst, kind, lane, lanes, latency, overhead))
 
     def _nvlinks(self) -> None:
-        gpus, count = self.table.gpus, self.switched()
+        gpus, count = self.table.gpus, switch_lanes(self.table)
         if count:
             self.devices.append(Device("nvswitch", "switch"))
         for a in gpus:
-            lane = self.rates.nvlink_lane(self.capability(a))
+            lane = self.rates.nvlink_lane(capability(self.table, a))
             assert lane is not None
             if count:
                 self.add(self.name[a], "nvswitch", "nvlink", lane, count, "nvlink_to_switch")
                 self.add("nvswitch", self.name[a], "nvlink", lane, count, "nvlink_from_switch")
                 continue
             for b in gpus:
-                if a != b and self.lanes(a, b):
-                    self.add(self.name[a], self.name[b], "nvlink", lane, self.lanes(a, b))
+                if a != b and self.table.lanes(a, b):
+                    self.add(self.name[a], self.name[b], "nvlink", lane, self.table.lanes(a, b))
 
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
@@ -246,9 +106,11 @@ class _Builder:
         labels, cells = self.table.labels, self.table.cells
         port = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
         affinity = self.table.affinity
-        same_node = lambda a, b: (  # noqa: E731
-            cells[a, b] in ("PIX", "PXB", "PHB", "NODE") or (a in affinity and affinity.get(a) == affinity.get(b))
-        )
+
+        def same_node(a: str, b: str) -> bool:
+            near = cells[a, b] in ("PIX", "PXB", "PHB", "NODE")
+            return near or (a in affinity and affinity.get(a) == affinity.get(b))
+
         cpus = _groups(labels, same_node)
         near = _groups(labels, lambda a, b: cells[a, b] == "PIX")
         wide = _groups(labels, lambda a, b: cells[a, b] in ("PIX", "PXB"))
@@ -264,12 +126,9 @@ class _Builder:
                     place = self._switch(made, top, port) if len(part) > 1 or len(inner) > 1 else top
                     for label in part:
                         self._pair(place, self.name[label], "pcie", *port)
-        for a in range(len(cpus)):
-            for b in range(len(cpus)):
-                if a != b:
-                    self.add(
-                        f"cpu{a}", f"cpu{b}", "cpu", self.rates.cpu_link("x86_64", "GenuineIntel", None, None).rate
-                    )
+        between = self.rates.cpu_link("x86_64", "GenuineIntel", None, None).rate
+        for a, b in permutations(range(len(cpus)), 2):
+            self.add(f"cpu{a}", f"cpu{b}", "cpu", between)
         self.devices += made
 
     def _switch(self, made: list[Device], above: str, port: tuple[Fraction, int]) -> str:

@@ -46,7 +46,7 @@ class Attempt:
 
     def run(self) -> Found | None:
         # A frame for every GPU of every channel, and some for the turn from one channel to the next.
-        depth, limit = self.target.most * (self.count + 12), sys.getrecursionlimit()
+        depth, limit = self.target.most * (self.count + 13), sys.getrecursionlimit()
         sys.setrecursionlimit(limit + depth)
         try:
             self._next_channel()
@@ -171,17 +171,19 @@ class Attempt:
                     self.hops -= hops
                     for i, amount in demand:
                         free[i] += amount
-        elif step == close:
-            self._close(gpu, step, back, order)
         else:
-            self._visit(gpu, self.count, -1, -1, order)
+            self._end(gpu, step, back, close, order)
 
     def _following(self, gpu: int, step: int, back: int) -> Sequence[int]:
         """The GPUs to try next, best first; those near the port come first where the channel has yet to leave by it."""
         towards = 0 if back == -1 else 1 if back == step + 1 else -1
         return self.reach.following(gpu, self.used, towards, self.nets[-1][0] if towards else -1)
 
-    def _close(self, gpu: int, step: int, back: int, order: tuple[int, ...] | None) -> None:
+    def _end(self, gpu: int, step: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
+        """Goes on from the last GPU of a channel: back to the first if it has to close there."""
+        if step != close:
+            self._visit(gpu, self.count, -1, -1, order)
+            return
         first = self.channels[-1][0]
         demand = self.reach.go[gpu][first] if first != gpu else ()
         if demand is not None and self._take(demand):
