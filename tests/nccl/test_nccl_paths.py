@@ -57,7 +57,7 @@ def test_a_cluster_is_seen_as_its_first_node() -> None:
     ("name", "nodes", "chosen", "error", "says"),
     [
         ("aurora", 1, None, InfeasibleError, "NVIDIA"),
-        ("dgx1-v100", 1, ["gpu0"], InfeasibleError, "one rank"),
+        ("dgx1-v100", 1, ["gpu0"], InfeasibleError, "at least two ranks"),
         ("dgx1-v100", 1, ["gpu9"], InputError, "gpu9"),
         ("dgx1-v100", 1, [], InputError, "no members"),
         ("dgx1-v100", 2, ["n0.gpu0", "n1.gpu1"], InfeasibleError, "same GPUs"),

@@ -34,8 +34,8 @@ class Expected:
 class Expectation:
     """A model of one collective on one part of a machine.
 
-    part: the selection. machine: all of it, at the rates that NCCL computes with where the machine has them. multicast:
-    whether NCCL may let the switches add (NVLS).
+    part: the selection. machine: all of it, at the rates that NCCL computes with where the machine has them.
+    multicast: True if NCCL may let the switches add (NVLS).
     """
 
     part: Topology
@@ -50,7 +50,7 @@ class Expectation:
 
     @property
     def runs(self) -> bool:
-        """Whether NCCL runs on these GPUs at all."""
+        """True if NCCL runs on these GPUs."""
         return self._asked[0] is not None
 
     @property
@@ -85,7 +85,7 @@ class Expectation:
 
     @property
     def adds_in_switches(self) -> bool:
-        """Whether NCCL may let switches add (NVLS), so that bounds which assume otherwise do not hold."""
+        """True if NCCL may let switches add (NVLS), so that bounds which assume otherwise do not hold."""
         return self.prediction is not None and "nvls" in self.prediction.graphs
 
     @property

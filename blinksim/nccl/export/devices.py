@@ -86,7 +86,7 @@ def farthest(types: Iterable[str], default: str) -> str:
 
 
 def communicator(topology: Topology) -> Communicator:
-    """The members of `topology` as NCCL sees them, for `nccl_graph_rules.judge`.
+    """The members of `topology` as NCCL sees them, for `graph_rules.judge`.
 
     Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order: a graph file is for one node.
     """
@@ -112,7 +112,7 @@ def communicator(topology: Topology) -> Communicator:
 
 
 def is_port(topology: Topology, device: Device) -> bool:
-    """Whether a device is a network device as NCCL counts them; an adapter with ports of its own is none."""
+    """True for a network device as NCCL counts them; an adapter with ports of its own is none."""
     if device.kind != "nic":
         return False
     ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]

@@ -106,11 +106,10 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     rate = schedule.bound.get("rate_exact")
     if isinstance(rate, str) and schedule.bound.get("gap_exact") == "0":
         facts.append(f"together {exact_GBps(Fraction(rate) * 10**9)} GB/s algbw by their loads")
-    same = len(parts) == len(found)
-    told = f"{len(found)} chains as communicators" if same else f"{len(found)} chains as {len(parts)} communicators"
+    count = "" if len(parts) == len(found) else f"{len(parts)} "
     return Exported(
         files=files,
-        summary=f"{told}, {len(helpers)} helper GPUs, a manifest and a recipe",
+        summary=f"{len(found)} chains as {count}communicators, {len(helpers)} helper GPUs, a manifest and a recipe",
         facts=tuple(facts),
         proof=("python3 {file}/recipe.py  (CuPy with NCCL, and the GPUs: checks the result, prints the bandwidth)",),
         notes=(

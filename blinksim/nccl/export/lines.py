@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -45,7 +46,7 @@ def lines(schedule: Schedule) -> list[Line]:
     if name in ("gather", "scatter", "alltoall"):
         raise InfeasibleError(f"NCCL runs {name} as single sends, which no graph changes; take --format msccl-xml")
     if schedule.topology.ranks < 2:
-        raise InfeasibleError("one rank sends nothing; there is no graph to write")
+        raise InfeasibleError("a collective needs at least two ranks; there is no graph to write")
     if schedule.form == "forest" and name in ("allreduce", "broadcast", "reduce"):
         return [_chain(schedule, chunk) for chunk in range(schedule.chunks) if schedule.share_num[chunk]]
     return list(_rings(schedule))
@@ -136,17 +137,18 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
         yield Line(tuple(order[:-1]), share, ring=True)
 
 
+def _common_divisor(share: Fraction, other: Fraction) -> Fraction:
+    while other:
+        share, other = other, share % other
+    return share
+
+
 def repeated(found: list[Line], most: int) -> list[Line]:
     """The lines with equal shares: each as often as its share needs, since NCCL splits the data evenly over channels.
 
     Raises `InfeasibleError` if that takes more than `most` channels.
     """
-    unit = found[0].share
-    for line in found[1:]:
-        a, b = unit, line.share
-        while b:
-            a, b = b, a % b
-        unit = a
+    unit = reduce(_common_divisor, (line.share for line in found))
     total = int(sum((line.share for line in found), start=Fraction(0)) / unit)
     if total > most:
         more = f"give --channels {total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""

@@ -68,10 +68,10 @@ def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
             shares[channel] = [sum(shares[channel], start=Fraction(0)) / 2] * 2
     if any(a != b for a, b in shares.values()):
         raise InfeasibleError(f"NCCL gives both trees between the nodes the same share. {_BUILD}")
-    found = repeated([Line(tuple(map(str, range(i + 1))), sum(two, start=Fraction(0)))
-                      for i, two in enumerate(shares.values())], most)  # fmt: skip
+    # `repeated` looks at shares only, so the channel's number stands for its devices.
+    numbered = [Line((str(number),), sum(two, start=Fraction(0))) for number, two in enumerate(shares.values())]
     channels = list(shares)
-    return [channels[len(line.devices) - 1] for line in found]
+    return [channels[int(line.devices[0])] for line in repeated(numbered, most)]
 
 
 def _chain_of_nodes(

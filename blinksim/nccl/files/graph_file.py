@@ -1,7 +1,7 @@
 """NCCL's graph files (NCCL_GRAPH_FILE, NCCL_GRAPH_DUMP_FILE): the chains and rings of every channel, GPU by GPU.
 
 A file lists one node's GPUs: by their NVML number, in ring or chain order, between the network devices where traffic
-enters and leaves. Reading is strict XML (`nccl_graph_rules` judges as NCCL does); writing keeps to what NCCL 2.8 to
+enters and leaves. Reading is strict XML (`graph_rules` judges as NCCL does); writing keeps to what NCCL 2.8 to
 2.30 all load as meant: no prolog, blanks, double quotes, numbers in hexadecimal.
 """
 
@@ -18,7 +18,7 @@ from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 
 PORTABLE_CHANNELS, MOST_CHANNELS = 16, 32
-"""NCCL copies every channel of a file, and has 32 in all before 2.25, 64 since."""
+"""NCCL copies every channel of a file, and has room for 32 with the copies before 2.25, for 64 since."""
 _PARENTS = {"graph": ("graphs",), "channel": ("graph",), "gpu": ("channel",), "net": ("channel",)}
 _HEX = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,16}")
 
@@ -73,7 +73,7 @@ def read(path: str | Path) -> GraphFile:
 def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> GraphFile:
     """The graphs of a file: what NCCL dumps (with empty graphs for what a machine does not have), or what people write.
 
-    hexadecimal: whether ``dev="10"`` is GPU 16, as since NCCL 2.21; before it was GPU 10. `path` stands in messages.
+    hexadecimal: if ``dev="10"`` is GPU 16, as since NCCL 2.21; before it was GPU 10. `path` stands in messages.
     Raises `FileError` with the line for anything malformed.
     """
     root = safe_xml.parse(text, path, root="graphs", max_elements=65536)

@@ -299,7 +299,7 @@ def _build(
     ring, tree = graphs["ring"], graphs["tree"]
     counts = [len(graph.channels) for graph in (ring, tree) if graph.in_force]
     if not counts and not (graphs.get("nvls") and graphs["nvls"].in_force):
-        reason = "nothing of the file is in force: it holds no graph with channels, so NCCL searches by itself"
+        reason = "nothing of the file is in force: it holds no graph with channels, so NCCL runs its own search"
         return Judgement("ignored", reason, log, graphs, None, tuple(accidents))
     # What a search finds is at most half of the channels there can be.
     both = min([*counts, release.most_channels // 2]) if len(counts) < 2 else min(counts)

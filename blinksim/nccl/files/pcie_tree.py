@@ -31,20 +31,20 @@ class PcieTree:
         for device in topology.devices:
             # Nothing leads from here to a CPU: it hangs below the first one, with what it leads to.
             if device.kind in _IN_TREE and device.name not in self._seen:
-                self._hang(device.name, cpus[0])
+                self._attach(device.name, cpus[0])
                 self._walk(topology, near)
         for children in self.below.values():
             children.sort(key=topology.index.__getitem__)
 
     def _walk(self, topology: Topology, near: dict[str, list[str]]) -> None:
-        """Breadth first from the devices that were hung last."""
+        """Breadth first from the devices that were attached last."""
         while self._front:
             place = self._front.popleft()
             for name in near.get(place, ()):
                 if name not in self._seen and topology.device(name).kind in _IN_TREE:
-                    self._hang(name, place)
+                    self._attach(name, place)
 
-    def _hang(self, name: str, place: str) -> None:
+    def _attach(self, name: str, place: str) -> None:
         self._seen.add(name)
         self._front.append(name)
         self.parent[name] = place

@@ -82,7 +82,7 @@ def _tree(
         for upper, lower in pairwise(chain):
             parents[node * size + lower] = node * size + upper
             children[node * size + upper].append(node * size + lower)
-    # Both halves hang the nodes alike, one after moving them, so the first tree tells first children from second ones.
+    # Both trees have one shape, the second with its nodes moved, so the first tells first children from second ones.
     first, _ = two_trees(nnodes)[0]
     over, _ = two_trees(nnodes)[half]
     pairs = [(child > parent, moved) for (child, parent), moved in zip(first.items(), over.items(), strict=True)]

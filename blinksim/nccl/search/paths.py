@@ -90,7 +90,7 @@ class Paths:
         return min(reached, key=lambda cpu: self[gpu, cpu].hops, default=None)
 
     def split_by_nvlink(self) -> bool:
-        """Whether NCCL takes the GPUs for exactly two islands of NVLink, of more than one GPU each.
+        """True if NCCL takes the GPUs for exactly two islands of NVLink, of more than one GPU each.
 
         It looks at each GPU once, in order, and puts it on the island of the last earlier one that NVLink joins it to;
         so it also sees two islands where the link between them comes late (found by comparing 124 subsets of a DGX-1).
@@ -140,7 +140,7 @@ class Paths:
                     self._via(gpu, cpu, port)
 
     def _reads_memory(self, gpu: int, port: int) -> bool:
-        """Whether GPUDirect RDMA works and the port is near enough for it."""
+        """True if GPUDirect RDMA works and the port is near enough for it."""
         vertices = self.system.vertices
         if not (vertices[port].direct and vertices[gpu].direct):
             return False

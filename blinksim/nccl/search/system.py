@@ -30,8 +30,8 @@ class Vertex:
     """A device as NCCL's graph has it.
 
     kind: one of the six kinds above. number: ``dev`` of a GPU or port. sm: compute capability times ten, of a GPU.
-    direct: whether GPUDirect RDMA works with it. card: of a port, what tells physical ports apart. latency: seconds,
-    of a port.
+    direct: True if GPUDirect RDMA works with it. card: what distinguishes the physical port of a port.
+    latency: seconds, of a port.
     """
 
     kind: str
@@ -58,8 +58,9 @@ class System:
     """One node, and how many there are.
 
     gpus, ports, cpus, switches: positions in `vertices`. ranks: the number (``dev``) of the GPU of each local rank.
-    out: for each vertex its links in the order in which NCCL looks at them. back: for each link the one that runs the
-    other way. arch, vendor: of the CPUs. assumed: what the machine does not say and NCCL would have found out.
+    out: for each vertex its links in the order in which NCCL looks at them.
+    back: for each link the one that runs the other way. arch, vendor: of the CPUs.
+    assumed: what the machine leaves out and NCCL would have detected.
     """
 
     vertices: tuple[Vertex, ...]
@@ -94,7 +95,7 @@ class System:
 
     @property
     def alike(self) -> bool:
-        """Whether all GPUs have the same compute capability."""
+        """True if all GPUs have the same compute capability."""
         return len({self.vertices[gpu].sm for gpu in self.gpus}) == 1
 
 
@@ -123,7 +124,7 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     if any(place != places[0] for place in places):
         raise InfeasibleError("NCCL's search is predicted for nodes that take part with the same GPUs; these differ")
     if len(chosen) * (count // len(groups)) < 2:
-        raise InfeasibleError("one rank has nobody to talk to; name at least two members")
+        raise InfeasibleError("a collective needs at least two ranks; name at least two members")
     return _Builder(topology, first, local, count).build()
 
 
@@ -198,7 +199,7 @@ class _Builder:
         return found
 
     def is_port(self, device: Device) -> bool:
-        """Whether the device is a port behind an adapter (as imported), not the adapter itself."""
+        """True if the device is a port behind an adapter (as imported), not the adapter itself."""
         return "dev" in device.attributes and device.kind == "nic"
 
     def add(self, device: Device, port: bool) -> None:
