@@ -97,7 +97,7 @@ def test_several_tests_in_one_file(tmp_path: Path) -> None:
     runs = read(path)
     assert [run.collective for run in runs] == ["allreduce", "allgather", "allgather"]
     assert len(select(runs, "allgather")) == 2
-    with pytest.raises(InputError, match="holds allgather, allreduce; choose one with --collective"):
+    with pytest.raises(InputError, match="holds allgather, allreduce; choose one with collective="):
         select(runs)
     with pytest.raises(InputError, match="has no test of broadcast, only of allgather, allreduce"):
         select(runs, "broadcast")

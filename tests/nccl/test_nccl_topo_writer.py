@@ -104,7 +104,11 @@ def test_bus_ids_are_those_given_in_gpu_order() -> None:
 
 @pytest.mark.parametrize(
     ("ids", "message"),
-    [(["x"] * 8, "not a bus id"), (["0000:01:00.0"] * 8, "8 different ones"), (["0000:01:00.0"], "8 different ones")],
+    [
+        (["x"] * 8, "not a bus id"),
+        (["0000:01:00.0"] * 8, "8 different bus ids"),
+        (["0000:01:00.0"], "8 different bus ids"),
+    ],
 )
 def test_wrong_bus_ids_are_refused(ids: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):

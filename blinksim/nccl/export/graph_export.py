@@ -100,8 +100,8 @@ def _channels(schedule: Schedule, nodes: int, most: int) -> tuple[bool, list[Cha
         if foreign:
             raise InfeasibleError(
                 f"{line.words} passes {', '.join(foreign)}, which is not in the communicator, and NCCL's graph files "
-                "list exactly its GPUs. Take --format nccl-graph-set, which makes such a GPU a helper of its own "
-                "communicator, or build without --relays"
+                "list exactly its GPUs. Take the format nccl-graph-set, which makes such a GPU a helper of its own "
+                "communicator, or build without relays"
             )
     rings = found[0].ring or schedule.collective.rooted
     if nodes > 1:

@@ -46,12 +46,12 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     topology = schedule.topology
     name = schedule.collective.name
     if name not in ("allreduce", "broadcast", "reduce"):
-        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take --format nccl-graph")
+        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
     if len({topology.device(member).node for member in topology.members}) > 1:
-        raise InfeasibleError("the chains of a set stay on one node; take --format nccl-graph for several")
+        raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
     found = lines(schedule)
     if any(line.ring for line in found):
-        raise InfeasibleError("this schedule runs on rings; take --format nccl-graph, which needs one communicator")
+        raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
     chains = [(line, *_channels(schedule, line)) for line in found]
     width = gcd(*(wide for _, wide, _ in chains))
     parts = [

@@ -44,7 +44,7 @@ def lines(schedule: Schedule) -> list[Line]:
     """
     name = schedule.collective.name
     if name in ("gather", "scatter", "alltoall"):
-        raise InfeasibleError(f"NCCL runs {name} as single sends, which no graph changes; take --format msccl-xml")
+        raise InfeasibleError(f"NCCL runs {name} as single sends, which no graph changes; take the format msccl-xml")
     if schedule.topology.ranks < 2:
         raise InfeasibleError("a collective needs at least two ranks; there is no graph to write")
     if schedule.form == "forest" and name in ("allreduce", "broadcast", "reduce"):
@@ -87,7 +87,7 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
         if len(others) > 2:
             raise InfeasibleError(
                 f"the tree of chunk {chunk} branches at {device}, which is next to {', '.join(others)}; NCCL runs "
-                "chains only. Build the schedule with --algorithm chains, or take --format msccl-xml, which can branch"
+                "chains only. Build the schedule with algorithm=chains, or take the format msccl-xml, which can branch"
             )
     if len(near) != len(edges) + 1:
         raise InfeasibleError(f"the tree of chunk {chunk} passes a GPU twice; NCCL's chains pass each once")
@@ -97,7 +97,7 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
     if schedule.collective.rooted and start in children:
         raise InfeasibleError(
             f"the chain of chunk {chunk} has its root in the middle; NCCL's {schedule.collective.name} follows a ring "
-            "from one end. Build it with --algorithm chain or rings"
+            "from one end. Build it with algorithm=chain or algorithm=rings"
         )
     order, before = [start], ""
     while len(order) < len(near):
@@ -123,7 +123,7 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
         if len(order) != len(after) + 1 or order[0] != order[-1] or len(set(order)) != len(after):
             raise InfeasibleError(
                 f"channel {channel} of this schedule is no ring: its sends do not lead once around the GPUs. A graph "
-                "file holds rings (--algorithm ring, rings) and chains (--algorithm chains); msccl-xml holds anything"
+                "file holds rings (algorithm=ring, algorithm=rings) and chains (algorithm=chains), msccl-xml anything"
             )
         chunks = np.unique(schedule.chunk[mine])
         share = Fraction(int(schedule.share_num[chunks].sum()), schedule.share_den)
@@ -151,9 +151,9 @@ def repeated(found: list[Line], most: int) -> list[Line]:
     unit = reduce(_common_divisor, (line.share for line in found))
     total = int(sum((line.share for line in found), start=Fraction(0)) / unit)
     if total > most:
-        more = f"give --channels {total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
+        more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         raise InfeasibleError(
             f"the shares of these {len(found)} chains need {total} equal channels, and {most} are allowed; {more}build "
-            "the schedule with --algorithm chains, which keeps to few equal channels, or take --format nccl-graph-set"
+            "the schedule with algorithm=chains, which keeps to few equal channels, or take the format nccl-graph-set"
         )
     return [line for line in found for _ in range(int(line.share / unit))]

@@ -20,7 +20,7 @@ from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-_BUILD = "Build it with --algorithm chain_tree (chains in the nodes, NCCL's trees between them) or ring"
+_BUILD = "Build it with algorithm=chain_tree (chains in the nodes, NCCL's trees between them) or algorithm=ring"
 _ELSEWHERE = f"between nodes NCCL runs double binary trees of the first GPUs, which no file changes. {_BUILD}"
 
 
@@ -44,7 +44,7 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
         raise InfeasibleError(
             f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
-            "NCCL's file describes one node for all. Build it with --algorithm ring --alike"
+            "NCCL's file describes one node for all. Build it with algorithm=ring and alike=True"
         )
     hops = [(parts[i][-1], parts[(i + 1) % len(parts)][0]) for i in range(len(parts))]
     return Channel(next(iter(alike)), _nets(topology, hops))

@@ -53,7 +53,7 @@ def _given(gpus: Sequence[Device], given: Sequence[str]) -> dict[str, str]:
     lowered = [bus.strip().lower() for bus in given]
     for bus in lowered:
         if not BUS_ID.fullmatch(bus):
-            raise InputError(f"--bus-ids: {bus[:40]!r} is not a bus id such as 0000:1b:00.0")
+            raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
     if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
-        raise InputError(f"--bus-ids: {len(gpus)} different ones are needed, one for each GPU, not {len(given)}")
+        raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
     return dict(zip((gpu.name for gpu in gpus), lowered, strict=True))

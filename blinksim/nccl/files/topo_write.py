@@ -67,7 +67,7 @@ class _Writer:
         self.rank = {name: rank for rank, name in enumerate(topology.members)}
         self.bus = BusIds(topology, sorted(gpus, key=lambda gpu: self.number[gpu.name]), bus_ids)
         if self.bus.invents_gpus:
-            self.note("bus ids are made up; give those of the GPUs that the job runs on with --bus-ids")
+            self.note("bus ids are made up; give those of the GPUs that the job runs on")
         self.cpus = [device for device in topology.devices if device.kind == "cpu"]
         if not self.cpus:
             self.note("the machine names no CPU; all GPUs hang below one that is made up")

@@ -87,10 +87,12 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
     if not found:
         raise InputError(f"{named[0].path}: has no test of {collective}, only of {', '.join(have)}")
     if any(not run.collective for run in found):
-        raise InputError(f"{found[0].path}: does not say which collective it is of; add --collective, as in allgather")
+        raise InputError(
+            f"{found[0].path}: does not say which collective it is of; name it, as in collective=allgather"
+        )
     kinds = {run.collective for run in found}
     if len(kinds) > 1:
-        raise InputError(f"{found[0].path}: holds {', '.join(sorted(kinds))}; choose one with --collective")
+        raise InputError(f"{found[0].path}: holds {', '.join(sorted(kinds))}; choose one with collective=")
     if not kinds <= set(COLLECTIVES):
         raise InputError(f"{found[0].path}: is of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
     return found
