@@ -6,19 +6,23 @@ import re
 
 # Python arguments that messages name, and the options that set them; None where the option takes no value.
 OPTIONS = {
+    "algorithm": "--algorithm",
     "channels": "--channels",
     "chunk": "--chunk",
+    "cluster": "--cluster",
+    "collective": "--collective",
     "edits": "--edit",
     "links": "--links",
     "machine": "--machine",
     "members": "--members",
+    "model": "--model",
     "nodes": "--nodes",
     "ranks_per_node": "--ranks-per-node",
     "rates": "--rates",
     "relays": "--relays",
     "root": "--root",
 }
-FLAGS = {"check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}
+FLAGS = {"alike": "--alike", "check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}
 # An argument inside quotes is somebody's text, such as the edit 'degrade gpu0-gpu3 lanes=1'.
 _ARGUMENT = re.compile(r"(?<![\w'\"-])([a-z][a-z_]*)=(True\b)?(?=(\S)?)")
 

@@ -48,12 +48,20 @@ def test_a_file_means_decimal_speeds_and_as_many_channels_as_it_says() -> None:
 def graphs(draw: st.DrawFn) -> Graph:
     count = draw(st.integers(1, 4))
     gpus = draw(st.lists(st.integers(0, 300), min_size=1, max_size=4, unique=True))
-    ports = draw(st.sampled_from([(), ((2, 0),)]))
-    speeds = [Fraction(draw(st.decimals(Decimal("0.1"), 900, places=6))) * 10**9 for _ in range(2)]
+    ports: tuple[tuple[int, int], ...] = draw(st.sampled_from([(), ((2, 0),)]))
+    inside, between = (Fraction(draw(st.decimals(Decimal("0.1"), 900, places=6))) * 10**9 for _ in range(2))
     return Graph(
-        draw(st.integers(1, 6)), count, *speeds, *draw(st.tuples(*(st.sampled_from(PORTABLE_PATH_TYPES),) * 2)),
-        draw(st.booleans()), channels=(tuple(gpus),) * count, nets=ports * count, cross_nic=draw(st.integers(0, 2)),
-    )  # fmt: skip
+        pattern=draw(st.integers(1, 6)),
+        nchannels=count,
+        bw_intra=inside,
+        bw_inter=between,
+        type_intra=draw(st.sampled_from(PORTABLE_PATH_TYPES)),
+        type_inter=draw(st.sampled_from(PORTABLE_PATH_TYPES)),
+        same_channels=draw(st.booleans()),
+        cross_nic=draw(st.integers(0, 2)),
+        channels=(tuple(gpus),) * count,
+        nets=ports * count,
+    )
 
 
 @given(graphs(), graphs())
