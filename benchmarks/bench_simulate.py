@@ -29,7 +29,7 @@ from blinksim.schedule.model import COPY, Builder, Schedule
 from blinksim.simulation.engines import events, rounds
 from blinksim.simulation.engines.choice import outcome
 from blinksim.simulation.stages import Stages, stages
-from blinksim.simulation.work import Options, Work, timed
+from blinksim.simulation.work import Options, Run, Work, timed
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -141,23 +141,23 @@ def main() -> None:
         turns = schedule.form == "forest"
         if engine == "events":
 
-            def run() -> events.Run:
+            def run() -> Run:
                 return events.fifo(work, pieces, turns=turns, record=False)
         elif engine == "rounds":
 
-            def run() -> events.Run:
+            def run() -> Run:
                 return rounds.in_rounds(work, pieces)[0]
         elif engine == "steps":
 
-            def run() -> events.Run:
+            def run() -> Run:
                 return rounds.in_steps(work, pieces, check=False)[0]
         else:
 
-            def run() -> events.Run:
+            def run() -> Run:
                 service = "static" if engine == "tail" else "fifo"
                 fresh = timed(graph, 1 << 28, pieces, Options())
                 found = outcome(graph, fresh, pieces, service=service)
-                return events.Run(found.finish)
+                return Run(found.finish)
 
         before = memory()
         run()

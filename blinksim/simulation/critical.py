@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.simulation.engines.events import Run
 from blinksim.simulation.stages import Stages
-from blinksim.simulation.work import Ticks, Work
+from blinksim.simulation.work import Run, Ticks, Work
 from blinksim.units import format_time
 
 

@@ -14,9 +14,11 @@ overhead once, and has arrived when all of it has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +34,25 @@ Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+Given = TypeVar("Given")
+Found = TypeVar("Found")
+
 SWITCHING = ("cut-through", "store-and-forward")
 # Fewer arrivals or readers than this are joined pairwise; from here on a joint saves edges.
 _JOINT_FROM = 3
+
+
+class Derived:
+    """What functions compute from a graph alone, kept by function: works of all sizes of the graph share it."""
+
+    def __init__(self) -> None:
+        self._found: dict[Callable[..., object], object] = {}
+
+    def once(self, function: Callable[[Given], Found], given: Given) -> Found:
+        """``function(given)``, computed by the first call; every `given` must have the same graph."""
+        if function not in self._found:
+            self._found[function] = function(given)
+        return cast("Found", self._found[function])
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +64,7 @@ class Stages:
     of the size, over schedule.share_den; 0 for joints. latency, overhead (E): seconds. crossing (E): -1 if no link is
     crossed, else its index. cut (E): whether the next stage of the send may begin before this one has passed the whole
     piece. follows (E): whether the next stage belongs to the same send. before, after: stage after[i] waits for
-    before[i]. level (E): most stages in a row before this one. cache: what engines derive from the graph alone.
+    before[i]. level (E): most stages in a row before this one. derived: what engines compute from the graph alone.
     """
 
     schedule: Schedule
@@ -61,7 +79,7 @@ class Stages:
     follows: Flags
     before: Indices
     after: Indices
-    cache: dict[str, object] = field(default_factory=dict)
+    derived: Derived = field(default_factory=Derived)
 
     @cached_property
     def transfers(self) -> tuple[list[Fraction | None], list[int], Indices]:

@@ -6,20 +6,21 @@ differ in the last digit, one engine would serve the first and another the secon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.simulation.stages import Stages
+from blinksim.simulation.stages import Derived, Stages
 
 Ticks = npt.NDArray[np.int64]
+Found = TypeVar("Found")
 # Times stay below this, so that sums of two fit in 63 bits.
 _MOST_TICKS = 2**60
 
@@ -32,7 +33,7 @@ class Work:
     waits for it may start (the next stage, or whoever needs the delivered piece). before, after, level: see `Stages`.
     timeless (E): joints, which occupy nothing. stream (E): pieces of one stream are served in order by sharing servers.
     weight (E): the share of a stream. release (E): when the stages without a predecessor may start. ticks_per_second:
-    the unit, exact. cache: what engines derive from the graph alone.
+    the unit, exact. derived: what engines compute from the graph alone (all fields but hold, lag, weight, release).
     """
 
     resource: Ticks
@@ -46,18 +47,20 @@ class Work:
     weight: Ticks
     release: Ticks
     ticks_per_second: Fraction
-    cache: dict[str, object] = field(default_factory=dict)
+    derived: Derived = field(default_factory=Derived)
 
     @property
     def count(self) -> int:
         return len(self.resource)
 
+    def once(self, function: Callable[[Work], Found]) -> Found:
+        """``function(self)``, computed once for the graph; it must not look at times."""
+        return self.derived.once(function, self)
+
     @property
     def fan_in(self) -> Ticks:
         """How many waits lead to each stage."""
-        if "fan_in" not in self.cache:
-            self.cache["fan_in"] = np.bincount(self.after, minlength=self.count)
-        return self.cache["fan_in"]  # type: ignore[return-value]
+        return self.once(_fan_in)
 
     @cached_property
     def load(self) -> Ticks:
@@ -69,14 +72,7 @@ class Work:
     @property
     def by_level(self) -> tuple[Ticks, Ticks]:
         """The waits in the order of the level of `after`, and where each level's begin."""
-        if "by_level" not in self.cache:
-            self.cache["by_level"] = self._by_level()
-        return self.cache["by_level"]  # type: ignore[return-value]
-
-    def _by_level(self) -> tuple[Ticks, Ticks]:
-        target = self.level[self.after]
-        order = np.argsort(target, kind="stable")
-        return order, np.searchsorted(target[order], np.arange(int(self.level.max(initial=0)) + 2))
+        return self.once(_by_level)
 
     @cached_property
     def head(self) -> Ticks:
@@ -110,6 +106,31 @@ class Work:
 
     def seconds(self, ticks: int) -> float:
         return float(ticks / self.ticks_per_second)
+
+
+def _fan_in(work: Work) -> Ticks:
+    return np.bincount(work.after, minlength=work.count)
+
+
+def _by_level(work: Work) -> tuple[Ticks, Ticks]:
+    target = work.level[work.after]
+    order = np.argsort(target, kind="stable")
+    return order, np.searchsorted(target[order], np.arange(int(work.level.max(initial=0)) + 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What an engine found; everything in ticks.
+
+    finish: when the last piece is delivered. start (pieces, E): when each stage began, if recorded, -1 for joints. end
+    (pieces, E): when each was over, where that is not start + hold. settled: True if more pieces certainly add no more
+    than the busiest server's load each.
+    """
+
+    finish: int
+    start: Ticks | None = None
+    end: Ticks | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +264,8 @@ def _assembled(
     names = ("resource", "hold", "lag", "before", "after", "level", "timeless", "stream", "weight", "release")
     arrays: dict[str, Any] = {name: np.concatenate(column) for name, column in zip(names, columns, strict=True)}
     # Works of one graph differ only in their times, and share what follows from the graph.
-    cache = parts[0][0].cache if len(parts) == 1 else {}
-    return Work(**arrays, ticks_per_second=unit, cache=cache)
+    derived = parts[0][0].derived if len(parts) == 1 else Derived()
+    return Work(**arrays, ticks_per_second=unit, derived=derived)
 
 
 def _round(distinct: npt.NDArray[np.float64], where: Ticks, unit: Fraction) -> Ticks:

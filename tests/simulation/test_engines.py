@@ -19,7 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.engines import events, formulas, rounds
+from blinksim.simulation.engines import events, formulas, given_order, rounds
 from blinksim.simulation.engines.choice import outcome, static_order
 from blinksim.simulation.stages import Stages, stages
 from blinksim.simulation.work import Options, Work, timed
@@ -65,7 +65,7 @@ def test_arrays_and_events_agree_on_every_start(
     graph, work = work_of(retimed(schedule, *times), pieces, gamma=1e-11 if reduction else 0.0)
     by_waves = (rounds.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
                 else rounds.in_rounds(work, pieces, record=True)[0])  # fmt: skip
-    by_events = events.in_order(work, static_order(graph, work, pieces), pieces)
+    by_events = given_order.in_order(work, static_order(graph, work, pieces), pieces)
     assert by_waves.finish == by_events.finish
     assert by_waves.start is not None
     assert by_events.start is not None

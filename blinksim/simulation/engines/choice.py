@@ -16,10 +16,10 @@ import numpy as np
 
 from blinksim.errors import InputError, unknown
 from blinksim.schedule.waits import connections
-from blinksim.simulation.engines import events, formulas, rounds, sharing
-from blinksim.simulation.engines.events import Flags, Run
-from blinksim.simulation.stages import Stages
-from blinksim.simulation.work import Ticks, Work
+from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing
+from blinksim.simulation.engines.slots import bounded
+from blinksim.simulation.stages import Flags, Stages
+from blinksim.simulation.work import Run, Ticks, Work
 
 SERVICES = ("fifo", "static", "weighted", "equal")
 ENGINES = ("auto", "closed-form", "waves", "heap")
@@ -67,13 +67,13 @@ def outcome(
     turns = offered == "turns"
     if slots is not None:
         owner, first, last = _connections(graph)
-        return _full(lambda n: events.bounded(work, n, owner, first, last, slots), work, pieces, "heap")
+        return _full(lambda n: bounded(work, n, owner, first, last, slots), work, pieces, "heap")
     if service in ("weighted", "equal"):
         weighted = service == "weighted"
         return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "heap")
     if service == "static":
         if engine == "heap":
-            return _full(lambda n: events.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
+            return _full(lambda n: given_order.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
         if steps:
             return _full(lambda n: rounds.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
         return _in_rounds(work, pieces, tail, record)

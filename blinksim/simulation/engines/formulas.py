@@ -24,7 +24,7 @@ def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     """
     if not work.count:
         return 0
-    pattern = _pattern(work)
+    pattern = work.once(_pattern)
     if pattern == "private":
         return int((work.head + work.tail + (pieces - 1) * work.hold).max())
     real = ~work.timeless
@@ -44,18 +44,15 @@ def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
 
 def _pattern(work: Work) -> str:
     """``private``: every server has one stage; ``lock step``: one in each level; or ``other``."""
-    if "pattern" not in work.cache:
-        rounds = int(work.level.max()) + 1
-        at_server = np.bincount(work.resource)
-        found = "other"
-        if int(at_server.max()) == 1:
-            found = "private"
-        elif int(np.count_nonzero(at_server)) * rounds == work.count:
-            slots = np.zeros(len(at_server) * rounds, dtype=np.bool_)
-            slots[work.resource * rounds + work.level] = True
-            found = "lock step" if int(slots.sum()) == work.count else "other"
-        work.cache["pattern"] = found
-    return str(work.cache["pattern"])
+    rounds = int(work.level.max()) + 1
+    at_server = np.bincount(work.resource)
+    if int(at_server.max()) == 1:
+        return "private"
+    if int(np.count_nonzero(at_server)) * rounds != work.count:
+        return "other"
+    slots = np.zeros(len(at_server) * rounds, dtype=np.bool_)
+    slots[work.resource * rounds + work.level] = True
+    return "lock step" if int(slots.sum()) == work.count else "other"
 
 
 def _unlinked(work: Work, pieces: int, start: int) -> int | None:

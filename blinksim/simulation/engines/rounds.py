@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.simulation.engines.events import Run
-from blinksim.simulation.work import Ticks, Work
+from blinksim.simulation.work import Run, Ticks, Work
 
 # Below this, index tables for every phase of the history are kept.
 _KEPT = 4_000_000
@@ -46,9 +45,6 @@ class _Table:
 
 
 def _table(work: Work) -> _Table:
-    if "table" in work.cache:
-        found: _Table = work.cache["table"]  # type: ignore[assignment]
-        return found
     order = np.argsort(work.resource, kind="stable")
     _, first, counts = np.unique(work.resource[order], return_index=True, return_counts=True)
     slot = np.arange(work.count) - np.repeat(first, counts)
@@ -74,9 +70,7 @@ def _table(work: Work) -> _Table:
     gaps = np.ones((depth, width), dtype=np.int64)
     sources[turn, place[target]] = place[source]
     gaps[turn, place[target]] = work.level[target] - work.level[source]
-    table = _Table(place, groups, width, sources, gaps)
-    work.cache["table"] = table
-    return table
+    return _Table(place, groups, width, sources, gaps)
 
 
 def in_rounds(works: Work | Sequence[Work], pieces: int, *, record: bool = False, watch: bool = False) -> list[Run]:
@@ -90,7 +84,7 @@ def in_rounds(works: Work | Sequence[Work], pieces: int, *, record: bool = False
     first = batch[0]
     if not first.count:
         return [Run(0, np.zeros((pieces, 0), dtype=np.int64)) for _ in batch]
-    table = _table(first)
+    table = first.once(_table)
     place, width, rows = table.place, table.width, len(batch)
 
     def spread(values: Sequence[Ticks]) -> Ticks:
@@ -217,7 +211,7 @@ def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = Tru
     """
     if not work.count:
         return Run(0, np.zeros((pieces, 0), dtype=np.int64)), True
-    plans = _plans(work)
+    plans = work.once(_plans)
     free = np.zeros(len(work.load), dtype=np.int64)
     arrived = np.full(len(work.load), -1, dtype=np.int64)
     start = np.full((pieces, work.count), -1, dtype=np.int64) if record else None
@@ -291,9 +285,6 @@ class _Plan:
 
 
 def _plans(work: Work) -> list[_Plan]:
-    if "plans" in work.cache:
-        kept: list[_Plan] = work.cache["plans"]  # type: ignore[assignment]
-        return kept
     order = np.lexsort((work.resource, work.level))
     where = np.empty(work.count, dtype=np.int64)
     tall = int(work.level.max()) + 1
@@ -330,7 +321,6 @@ def _plans(work: Work) -> list[_Plan]:
             needed=bool(last_use[number]),
         )
         plans.append(plan)
-    work.cache["plans"] = plans
     return plans
 
 

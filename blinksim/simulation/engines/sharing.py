@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from blinksim.simulation.engines.events import Run, _collected, successors
-from blinksim.simulation.work import Work
+from blinksim.simulation.engines.arrivals import Arrivals
+from blinksim.simulation.work import Run, Work
 
 
 class _Server:
@@ -43,14 +43,12 @@ def shared(work: Work, pieces: int, *, weighted: bool) -> Run:
     stages = work.count
     resource, hold = work.resource.tolist(), work.hold.astype(np.float64).tolist()
     after = (work.lag - work.hold).tolist()
-    follow, need, timeless = successors(work), work.fan_in.tolist(), work.timeless.tolist()
+    arrivals = Arrivals(work)
     stream = work.stream.tolist()
     weight = np.maximum(work.weight, 1).astype(np.float64) if weighted else np.ones(stages)
     weights = (weight / weight.max(initial=1.0)).tolist()
     servers = [_Server() for _ in range(int(work.resource.max(initial=-1)) + 1)]
     start, end_of = (np.full((pieces, stages), -1, dtype=np.int64) for _ in range(2))
-    waiting: dict[int, int] = {}
-    left: dict[int, int] = {}
     roots = np.flatnonzero(work.fan_in == 0).tolist()
     # (time, 1 for an arrival or 0 for the end of a service, item or server, version)
     heap = [(float(work.release[s]), 1, p * stages + s, 0) for s in roots for p in range(pieces)]
@@ -103,9 +101,8 @@ def shared(work: Work, pieces: int, *, weighted: bool) -> Run:
         end_of[piece, stage] = -int(-now // 1)
         done = int(end_of[piece, stage]) + after[stage]
         finish = max(finish, done)
-        for target in follow[stage]:
-            for ready, then in _collected(target, done, piece * stages, need, timeless, follow, waiting, left):
-                heappush(heap, (float(ready), 1, then, 0))
+        for ready, then in arrivals.after(stage, piece * stages, done):
+            heappush(heap, (float(ready), 1, then, 0))
     # Rounding must not take the time below what no run can beat.
     least = max(work.critical, work.busiest * pieces)
     assert finish >= least * (1 - 1e-9), "shared servers cannot beat the loads or the longest path"
