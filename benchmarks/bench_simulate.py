@@ -28,8 +28,9 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
 from blinksim.simulation.engines import events, rounds
 from blinksim.simulation.engines.choice import outcome
+from blinksim.simulation.simulation_options import Sending, Service
 from blinksim.simulation.stages import Stages, stages
-from blinksim.simulation.work import Options, Run, Work, timed
+from blinksim.simulation.work import Run, Work, timed
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -136,7 +137,7 @@ def main() -> None:
 
     def row(name: str, schedule: Schedule, pieces: int, engine: str, held: Stages | None = None) -> None:
         graph = held or stages(schedule)
-        work = timed(graph, 1 << 28, pieces, Options())
+        work = timed(graph, 1 << 28, pieces, Sending())
         count = int((graph.send >= 0).sum()) * pieces
         turns = schedule.form == "forest"
         if engine == "events":
@@ -154,9 +155,9 @@ def main() -> None:
         else:
 
             def run() -> Run:
-                service = "static" if engine == "tail" else "fifo"
-                fresh = timed(graph, 1 << 28, pieces, Options())
-                found = outcome(graph, fresh, pieces, service=service)
+                service = Service("static" if engine == "tail" else "fifo")
+                fresh = timed(graph, 1 << 28, pieces, Sending())
+                found = outcome(graph, fresh, pieces, service)
                 return Run(found.finish)
 
         before = memory()
@@ -187,7 +188,7 @@ def main() -> None:
     row("double tree 1024 x 16", tree, 16, "events")
     row("double tree 1024 x 64", tree, 64, "rounds")
     graph = stages(gather)
-    works = [timed(graph, (1 + k) << 24, 1000, Options()) for k in range(32)]
+    works = [timed(graph, (1 + k) << 24, 1000, Sending()) for k in range(32)]
     spent = best(options.runs, lambda: rounds.in_rounds(works, 1000))
     print(f"{'DGX-1V allgather x 1000, 32 sizes':38} {32000 * graph.count:11,} rounds   {spent * 1e3:9.2f} "
           f"{32000 * graph.count / spent:9.2g}")  # fmt: skip

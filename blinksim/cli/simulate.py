@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from blinksim.cli.output import note, print_json, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blinksim.simulation.critical import Leg
     from blinksim.simulation.timeline import Timeline
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _MOST_LEGS, _MOST_LINKS = 12, 8
+
+
+def _choice(option: str, names: list[str], text: str, *, optional: bool = False) -> Callable[[Command], Command]:
+    """An option with these values; the first is the default, unless it is optional."""
+    default = None if optional else names[0]
+    return click.option(option, type=click.Choice(names), default=default, show_default=not optional, help=text)
 
 
 @click.command(
@@ -25,32 +36,23 @@ Examples:
 @click.argument("schedule")
 @click.argument("size")
 @click.option("--chunk", metavar="SIZE", help="Bytes of a piece at most.  [default: what takes the least time]")
-@click.option(
+@_choice(
     "--service",
-    type=click.Choice(["fifo", "static", "weighted", "equal"]),
-    default="fifo",
-    show_default=True,
-    help="How a link serves: in order of arrival; in rounds; shared in proportion to the trees' shares, or equally.",
+    ["fifo", "static", "weighted", "equal"],
+    "How a link serves: in order of arrival; in rounds; shared in proportion to the trees' shares, or equally.",
 )
-@click.option(
+@_choice(
     "--offer",
-    type=click.Choice(["turns", "burst"]),
-    help="How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for trees]",
+    ["turns", "burst"],
+    "How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for trees]",
+    optional=True,
 )
 @click.option("--slots", type=click.IntRange(1), help="Pieces that a connection has room for.  [default: no limit]")
-@click.option(
-    "--protocol",
-    type=click.Choice(["simple", "ll", "ll128"]),
-    default="simple",
-    show_default=True,
-    help="What share of the traffic is data: all, 1/2, 15/16.",
-)
-@click.option(
+@_choice("--protocol", ["simple", "ll", "ll128"], "What share of the traffic is data: all, 1/2, 15/16.")
+@_choice(
     "--switching",
-    type=click.Choice(["cut-through", "store-and-forward"]),
-    default="cut-through",
-    show_default=True,
-    help="Whether switches and hosts pass a piece on while it arrives.",
+    ["cut-through", "store-and-forward"],
+    "Whether switches and hosts pass a piece on while it arrives.",
 )
 @click.option("--launch", metavar="TIME", default="0us", show_default=True, help="Time before anything starts.")
 @click.option(
@@ -75,32 +77,34 @@ def command(schedule: str, size: str, **options: Any) -> None:
     from blinksim.textio.text_files import check_target
     from blinksim.units import parse_rate, parse_size, parse_time
 
-    chunk = None if options["chunk"] is None else parse_size(options["chunk"])
     amount, launch = parse_size(size), parse_time(options["launch"])
-    for key in ("trace", "plot"):
-        if options[key]:
-            # Before the work, not after it.
-            check_target(options[key], options["force"])
-    given = {key: options[key] for key in ("service", "offer", "slots", "protocol", "switching")}
+    files = [options[key] for key in ("trace", "plot") if options[key]]
+    for file in files:
+        # Before the work, not after it.
+        check_target(file, options["force"])
+    given = {key: options[key] for key in ("chunk", "service", "offer", "slots", "protocol", "switching")}
     cap = None if options["channels_together"] is None else parse_rate(options["channels_together"])
-    timeline = simulate(with_cap(read_schedule(schedule), cap), amount, chunk=chunk, launch=launch, **given)
-    if options["trace"]:
-        from blinksim.formats.chrome_trace import write_trace
-
-        cut = write_trace(timeline, options["trace"], options["force"])
-        if cut:
-            note(cut, quiet=options["quiet"])
-    if options["plot"]:
-        from blinksim import plots
-
-        plots.save(plots.gantt(timeline), options["plot"], force=options["force"])
+    timeline = simulate(with_cap(read_schedule(schedule), cap), amount, launch=launch, **given)
+    _write(timeline, options["trace"], options["plot"], force=options["force"], quiet=options["quiet"])
     if options["as_json"]:
         print_json({"command": "simulate", "schedule": schedule, **timeline.to_dict()})
     else:
         _show(timeline)
-        for key in ("trace", "plot"):
-            if options[key]:
-                click.echo(f"written: {options[key]}")
+        for file in files:
+            click.echo(f"written: {file}")
+
+
+def _write(timeline: Timeline, trace: str | None, plot: str | None, *, force: bool, quiet: bool) -> None:
+    if trace:
+        from blinksim.formats.chrome_trace import write_trace
+
+        cut = write_trace(timeline, trace, force)
+        if cut:
+            note(cut, quiet=quiet)
+    if plot:
+        from blinksim import plots
+
+        plots.save(plots.gantt(timeline), plot, force=force)
 
 
 def _show(timeline: Timeline) -> None:
@@ -116,13 +120,8 @@ def _show(timeline: Timeline) -> None:
     )
     click.echo(f"  {over:.3g} % more than the loads of its links need ({format_time(timeline.bound_s)})")
     click.echo("\nwhat the time consists of:")
-    legs = timeline.critical_path
-    shown = legs if len(legs) <= _MOST_LEGS else (*legs[: _MOST_LEGS // 2], *legs[-_MOST_LEGS // 2 :])
-    for place, leg in enumerate(shown):
-        if place == _MOST_LEGS // 2 and len(legs) > _MOST_LEGS:
-            hidden = legs[_MOST_LEGS // 2 : -_MOST_LEGS // 2]
-            click.echo(f"  … {len(hidden)} more: {format_time(sum(leg.time_s for leg in hidden))}")
-        click.echo(f"  {leg.words()}")
+    for line in _path(timeline.critical_path):
+        click.echo(f"  {line}")
     click.echo("\nthe busiest links:")
     rows = [
         (use.resource, use.kind, f"{100 * use.busy:.1f} %", format_size(float(f"{use.load_bytes:.4g}")))
@@ -131,3 +130,15 @@ def _show(timeline: Timeline) -> None:
     click.echo(table(("link", "class", "busy", "passed"), rows, left=(0, 1)))
     if len(timeline.uses) > _MOST_LINKS:
         click.echo(f"  and {len(timeline.uses) - _MOST_LINKS} more")
+
+
+def _path(legs: tuple[Leg, ...]) -> Iterator[str]:
+    """A line for each leg; of many legs the first and the last ones, and a line for those between."""
+    from blinksim.units import format_time
+
+    half = _MOST_LEGS // 2
+    hidden = legs[half:-half] if len(legs) > _MOST_LEGS else ()
+    yield from (leg.words() for leg in legs[: half if hidden else None])
+    if hidden:
+        yield f"… {len(hidden)} more: {format_time(sum(leg.time_s for leg in hidden))}"
+        yield from (leg.words() for leg in legs[-half:])

@@ -3,116 +3,148 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from typing import Unpack
 
 from blinksim.cost.alpha_beta import cost
-from blinksim.cost.protocols import efficiency
-from blinksim.errors import InputError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.engines.choice import MOST_EVENTS, Outcome, outcome
-from blinksim.simulation.stages import stages
+from blinksim.simulation.engines.choice import Outcome, outcome
+from blinksim.simulation.simulation_options import (
+    MOST_EVENTS,
+    MOST_PIECES,
+    Chunks,
+    ProtocolName,
+    RareOptions,
+    Sending,
+    Service,
+    ServiceName,
+    check_rare,
+    pieces_of_share,
+    whole_bytes,
+)
+from blinksim.simulation.stages import Stages, stages
 from blinksim.simulation.timeline import Timeline, exact_time
-from blinksim.simulation.work import Options, Work, timed
+from blinksim.simulation.work import Work, timed
 
-MOST_PIECES = 65_536
 # Events that one trial in the search for the piece size may take before rounds stand in for it.
 _MOST_TRIAL = 400_000
 
 
 def simulate(
     schedule: Schedule,
-    size: int,
+    size: int | str,
     *,
-    chunk: int | None = None,
+    chunk: int | str | None = None,
     pieces: int | None = None,
-    service: str = "fifo",
-    offer: str | None = None,
-    slots: int | None = None,
-    protocol: str = "simple",
-    switching: str = "cut-through",
+    service: ServiceName = "fifo",
+    protocol: ProtocolName = "simple",
     gamma: float = 0.0,
     launch: float = 0.0,
-    engine: str = "auto",
-    most_events: int = MOST_EVENTS,
+    **rare: Unpack[RareOptions],
 ) -> Timeline:
     """The time that `schedule` takes for `size` bytes on the links, buses and capacities of its machine.
 
     A link is busy with a piece for its bytes over the bandwidth, and the first link of a route for the sender's
-    overhead too; the latency passes afterwards, while the next piece is sent. chunk: bytes of a piece at most, or
-    pieces: into how many every chunk is cut (default: as many as give the least time). service: ``fifo``, ``static``,
-    ``weighted``, ``equal``; offer: ``turns`` or ``burst``; slots: pieces that a connection has room for
-    (`blinksim.simulation.engines.choice.outcome`). protocol: ``simple``, ``ll`` or ``ll128``. switching:
-    ``cut-through`` or ``store-and-forward`` at the devices inside a route. gamma: seconds per byte that a rank reduces.
-    launch: seconds before anything starts. engine: ``auto``, ``closed-form``, ``waves`` or ``heap``. most_events:
-    pieces times stages that the search for the piece size may spend on a run.
+    overhead too; the latency passes afterwards, while the next piece is sent. size: bytes, or text such as ``256MiB``.
+    chunk: bytes of a piece at most, or pieces: the number that every chunk is cut into (default: the one with the least
+    time). service: how links serve: ``fifo``, ``static``, ``weighted``, ``equal``. protocol: ``simple``, ``ll`` or
+    ``ll128``. gamma: seconds per byte that a rank reduces. launch: seconds before anything starts.
+
+    Rarely needed: offer, slots and engine (`blinksim.simulation.simulation_options.Service`), switching (`Sending`
+    there), most_events (`Chunks` there).
 
     Raises `InputError` for bad or contradicting arguments, and for a schedule that beats its own bound.
     """
+    given = check_rare(rare)
+    return simulated(
+        schedule,
+        whole_bytes(size),
+        Chunks(chunk, pieces, given.get("most_events", MOST_EVENTS)),
+        Service(service, given.get("offer"), given.get("slots"), given.get("engine", "auto")),
+        Sending(protocol, gamma, launch, given.get("switching", "cut-through")),
+    )
+
+
+def simulated(
+    schedule: Schedule,
+    size: int,
+    chunks: Chunks = Chunks(),  # noqa: B008 - frozen
+    service: Service = Service(),  # noqa: B008 - frozen
+    sending: Sending = Sending(),  # noqa: B008 - frozen
+) -> Timeline:
+    """As `simulate`, with its arguments in groups."""
     if size < 1:
         raise InputError(f"a size of {size} bytes moves nothing; give at least 1 byte")
-    if chunk is not None and pieces is not None:
-        raise InputError("chunk and pieces both say how chunks are cut; give one of them")
-    if not (0 <= gamma < 1 and 0 <= launch <= 3600):
-        raise InputError("gamma must lie between 0 and 1 s per byte, launch between 0 and 3600 s")
-    if service in ("weighted", "equal"):
+    if service.shares:
         # A share of a link has no fixed rate that the next link could follow.
-        switching = "store-and-forward"
-    options = Options(efficiency(protocol), gamma, launch, switching)
-    graph = stages(schedule, switching=switching, reduction=gamma > 0)
-
-    def run(count: int, how: str = service) -> tuple[Work, Outcome]:
-        work = timed(graph, size, count, options)
-        if how != service:
-            return work, outcome(graph, work, count, service=how)
-        return work, outcome(graph, work, count, service=service, engine=engine, offer=offer, slots=slots)
-
-    def trial(count: int) -> float:
-        # Where trials would be slow, rounds show well enough what more pieces bring.
-        many = service == "fifo" and slots is None and count * graph.count > _MOST_TRIAL
-        work, found = run(count, "static" if many else service)
-        return work.seconds(found.finish)
-
+        sending = replace(sending, switching="store-and-forward")
+    graph = stages(schedule, switching=sending.switching, reduction=sending.gamma > 0)
     tried: dict[int, float] = {}
-    if chunk is not None:
-        count = pieces_of(schedule, size, chunk)
-    elif pieces is not None:
-        count = pieces
-    else:
-        limit = {"static": 100 * most_events, "fifo": most_events}.get(service, _MOST_TRIAL)
-        limit = limit if slots is None else _MOST_TRIAL
-        count = _best(schedule, size, max(1, limit // max(1, graph.count)), trial, tried)
-    if not 1 <= count <= MOST_PIECES:
-        raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller --chunk")
-    work, found = run(count)
-    bound = _bound(schedule, size, options)
-    offered = offer or ("burst" if schedule.form == "steps" else "turns")
+    count = chunks.given(size, _largest_share(schedule))
+    if count is None:
+        count = _searched(graph, size, chunks.most_events, service, sending, tried)
+    work, found = _run(graph, size, count, service, sending)
+    bound = _bound(schedule, size, sending)
+    offered = service.offered(schedule.form)
     timeline = Timeline(
-        schedule, size, count, service, offered, slots, protocol, options, graph, work, found, float(bound), tried
-    )
+        schedule, size, count, service.name, offered, service.slots, sending.protocol, sending, graph, work, found,
+        float(bound), tried,
+    )  # fmt: skip
     _check(timeline, bound)
     return timeline
 
 
 def pieces_of(schedule: Schedule, size: int, chunk: int) -> int:
-    """Into how many pieces every chunk is cut so that none has more than `chunk` bytes."""
-    if chunk < 1:
-        raise InputError(f"a chunk of {chunk} bytes: give at least 1")
-    largest = Fraction(size * int(schedule.share_num.max(initial=0)), schedule.share_den)
-    return max(1, -(-largest // chunk).__floor__()) if largest else 1
+    """The fewest pieces of every chunk such that none has more than `chunk` bytes."""
+    return pieces_of_share(size, _largest_share(schedule), chunk)
 
 
-def _bound(schedule: Schedule, size: int, options: Options) -> Fraction:
+def _largest_share(schedule: Schedule) -> Fraction:
+    return Fraction(int(schedule.share_num.max(initial=0)), schedule.share_den)
+
+
+def _run(graph: Stages, size: int, count: int, service: Service, sending: Sending) -> tuple[Work, Outcome]:
+    work = timed(graph, size, count, sending)
+    return work, outcome(graph, work, count, service)
+
+
+def _searched(
+    graph: Stages, size: int, most_events: int, service: Service, sending: Sending, tried: dict[int, float]
+) -> int:
+    """The number of pieces with the least time; `tried` gets the seconds of every number that was tried."""
+    exact = service.name == "fifo" and service.slots is None
+
+    def trial(count: int) -> float:
+        # Where trials would be slow, rounds show well enough what more pieces bring.
+        many = exact and count * graph.count > _MOST_TRIAL
+        work, found = _run(graph, size, count, Service("static") if many else service, sending)
+        return work.seconds(found.finish)
+
+    if service.name == "static":
+        limit = 100 * most_events
+    else:
+        limit = most_events if exact else _MOST_TRIAL
+    return _best(graph.schedule, size, max(1, limit // max(1, graph.count)), trial, tried)
+
+
+def _bound(schedule: Schedule, size: int, sending: Sending) -> Fraction:
     """Seconds that the loads of the schedule need on their own links, exact."""
     best = rate(schedule)
-    return Fraction(0) if best is None else size / best / options.efficiency
+    return Fraction(0) if best is None else size / best / sending.efficiency
 
 
 def _check(timeline: Timeline, loads: Fraction) -> None:
     """No run beats the loads of its links, its own longest path, or the bound that the schedule carries."""
     time = exact_time(timeline)
-    assert time >= loads, f"simulated {float(time)} s, but the loads need {float(loads)} s"
-    assert timeline.found.finish >= timeline.work.critical, "simulated less than the longest path"
+    if time < loads:
+        raise BlinksimError(
+            f"simulated {float(time)} s, but the loads need {float(loads)} s; this is a fault of blinksim"
+        )
+    if timeline.found.finish < timeline.work.critical:
+        raise BlinksimError("simulated less than the longest path takes; this is a fault of blinksim")
     claimed = timeline.schedule.bound.get("rate_exact")
     if claimed is not None:
         best = Fraction(claimed) * 10**9

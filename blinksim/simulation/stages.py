@@ -23,12 +23,13 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError
 from blinksim.graphs.compressed_rows import expand
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.waits import connections
+from blinksim.simulation.simulation_options import SwitchingName
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -37,7 +38,6 @@ Flags = npt.NDArray[np.bool_]
 Given = TypeVar("Given")
 Found = TypeVar("Found")
 
-SWITCHING = ("cut-through", "store-and-forward")
 # Fewer arrivals or readers than this are joined pairwise; from here on a joint saves edges.
 _JOINT_FROM = 3
 
@@ -125,16 +125,14 @@ class Stages:
         return "a joint"
 
 
-def stages(schedule: Schedule, *, switching: str = "cut-through", reduction: bool = False) -> Stages:
+def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", reduction: bool = False) -> Stages:
     """The stages of a schedule.
 
     switching: ``cut-through``, where devices inside a route pass a piece on while it arrives, or ``store-and-forward``,
-    where they wait for all of it. reduction: whether reductions are stages. Raises `InputError` for another kind of
-    switching, and for sends without a route.
+    where they wait for all of it. reduction: True to make a stage of every reduction. Raises `InputError` for sends
+    without a route.
     """
     topology = schedule.topology
-    if switching not in SWITCHING:
-        raise unknown("kind of switching", switching, SWITCHING)
     if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
         raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify says which")
     shared = resources(topology)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.simulator import simulate
+from blinksim.simulation.simulation_options import Chunks, Sending
+from blinksim.simulation.simulator import simulated
 from blinksim.simulation.timeline import Timeline
 
 # Sends, and events of one run, up to which a simulation is an answer within seconds.
@@ -32,7 +33,7 @@ def projected(schedule: Schedule, size: int, gamma: float = 0.0) -> Timeline:
 
     size: bytes. gamma: seconds per byte reduced. Raises as `check_sends` and `blinksim.simulation.simulate` do.
     """
-    return simulate(check_sends(schedule), size, gamma=gamma, most_events=MOST_EVENTS)
+    return simulated(check_sends(schedule), size, Chunks(most_events=MOST_EVENTS), sending=Sending(gamma=gamma))
 
 
 def terms(timeline: Timeline) -> tuple[Term, ...]:

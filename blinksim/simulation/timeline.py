@@ -15,8 +15,9 @@ from blinksim.schedule.model import Schedule
 from blinksim.simulation import critical
 from blinksim.simulation.critical import Leg
 from blinksim.simulation.engines.choice import Outcome, connection_of, outcome
+from blinksim.simulation.simulation_options import OfferName, ProtocolName, Sending, Service, ServiceName
 from blinksim.simulation.stages import Stages
-from blinksim.simulation.work import Options, Ticks, Work
+from blinksim.simulation.work import Ticks, Work
 from blinksim.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Transfer:
 class Timeline:
     """The simulated run of a schedule for one size.
 
-    size: bytes. pieces: into which every chunk was cut. service, offer, slots: the discipline (see `outcome`).
+    size: bytes. pieces: into which every chunk was cut. service, offer, slots: the discipline (see `Service`).
     protocol: what share of the traffic is data. found: ticks and the engine. bound_s: seconds that no schedule with
     these loads, and none of this collective as far as its bound says, can beat.
     """
@@ -76,11 +77,11 @@ class Timeline:
     schedule: Schedule
     size: int
     pieces: int
-    service: str
-    offer: str
+    service: ServiceName
+    offer: OfferName
     slots: int | None
-    protocol: str
-    options: Options
+    protocol: ProtocolName
+    options: Sending
     graph: Stages
     work: Work
     found: Outcome
@@ -166,10 +167,8 @@ class Timeline:
         run = self.found.run
         if run is not None and run.start is not None and len(run.start) == shown:
             return shown, self.found
-        return shown, outcome(
-            self.graph, self.work, shown, service=self.service, offer=self.offer, slots=self.slots, tail=False,
-            record=True,
-        )  # fmt: skip
+        service = Service(self.service, self.offer, self.slots)
+        return shown, outcome(self.graph, self.work, shown, service, tail=False, record=True)
 
     @cached_property
     def critical_path(self) -> tuple[Leg, ...]:

@@ -15,13 +15,13 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.cost.alpha_beta import cost
-from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.engines import events
+from blinksim.simulation.simulation_options import ProtocolName, Sending
 from blinksim.simulation.stages import Stages, stages
-from blinksim.simulation.work import Options, merged
+from blinksim.simulation.work import merged
 from blinksim.units import format_time
 
 
@@ -65,7 +65,9 @@ class Together:
         return f"<Together: {len(self.finish_s)} collectives in {format_time(self.time_s)}; {self.busiest} is busiest>"
 
 
-def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.0, alone: bool = True) -> Together:
+def together(
+    jobs: Sequence[Job], *, protocol: ProtocolName = "simple", gamma: float = 0.0, alone: bool = True
+) -> Together:
     """Runs all jobs on the links that they share by name.
 
     alone: whether to run each by itself too; otherwise alone_s repeats finish_s. Raises `InputError` without jobs,
@@ -73,7 +75,7 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
     """
     if not jobs:
         raise InputError("no collectives to simulate; give at least one")
-    options = Options(efficiency(protocol), gamma)
+    sending = Sending(protocol, gamma)
     graphs: dict[int, Stages] = {}
     parts, turns = [], list[bool]()
     for job in jobs:
@@ -84,7 +86,7 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
         graph = graphs[id(job.schedule)]
         parts.append((graph, job.size, job.pieces or cost(job.schedule, job.size).pieces, job.start_s))
         turns += [job.schedule.form == "forest"] * graph.count
-    work = merged(parts, options)
+    work = merged(parts, sending)
     pieces = [count for graph, _, count, _ in parts for _ in range(graph.count)]
     amounts = np.array(pieces, dtype=np.int64)
     if int(amounts.sum()) > 50_000_000:
@@ -105,7 +107,7 @@ def together(jobs: Sequence[Job], *, protocol: str = "simple", gamma: float = 0.
     for job, end in zip(jobs, finish, strict=True):
         shared = resources(job.schedule.topology)
         loads = zip(shared.rate, resource_loads(job.schedule, shared), strict=True)
-        least = max((job.size * part / rate for rate, part in loads), default=Fraction(0)) / options.efficiency
+        least = max((job.size * part / rate for rate, part in loads), default=Fraction(0)) / sending.efficiency
         assert end >= (job.start_s + float(least)) * (1 - 1e-12), "a collective beats the loads of its links"
     by_itself = [
         together([Job(job.schedule, job.size, part[2])], protocol=protocol, gamma=gamma, alone=False).finish_s[0]

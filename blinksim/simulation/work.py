@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
+from blinksim.simulation.simulation_options import Sending
 from blinksim.simulation.stages import Derived, Stages
 
 Ticks = npt.NDArray[np.int64]
@@ -133,26 +134,12 @@ class Run:
     settled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How sends behave, beyond what the links say.
-
-    efficiency: the share of what is sent that is data. gamma: seconds per byte that a rank reduces. launch: seconds
-    before anything starts. switching: see `stages`.
-    """
-
-    efficiency: Fraction = Fraction(1)
-    gamma: float = 0.0
-    launch: float = 0.0
-    switching: str = "cut-through"
-
-
-def timed(graph: Stages, size: int, pieces: int, options: Options) -> Work:
+def timed(graph: Stages, size: int, pieces: int, sending: Sending) -> Work:
     """The work of one piece when every chunk of a collective of `size` bytes is cut into `pieces`."""
-    return merged([(graph, size, pieces, 0.0)], options)
+    return merged([(graph, size, pieces, 0.0)], sending)
 
 
-def merged(parts: Sequence[tuple[Stages, int, int, float]], options: Options) -> Work:
+def merged(parts: Sequence[tuple[Stages, int, int, float]], sending: Sending) -> Work:
     """The work of several collectives at once; stages of all parts follow each other.
 
     parts: (stages, bytes, pieces, start in seconds). Resources of the same name, and reducers of devices of the same
@@ -160,20 +147,20 @@ def merged(parts: Sequence[tuple[Stages, int, int, float]], options: Options) ->
     """
     times: list[list[Fraction]] = []
     inverse: list[npt.NDArray[np.intp]] = []
-    per_second = 1 / Fraction(options.gamma).limit_denominator(10**30) if options.gamma else Fraction(1)
+    per_second = 1 / Fraction(sending.gamma).limit_denominator(10**30) if sending.gamma else Fraction(1)
     for graph, size, pieces, _ in parts:
         rates, shares, where = graph.transfers
         factor = Fraction(size, graph.schedule.share_den * pieces)
         times.append(
             [
-                share * factor / (per_second if rate is None else rate * options.efficiency)
+                share * factor / (per_second if rate is None else rate * sending.efficiency)
                 for rate, share in zip(rates, shares, strict=True)
             ]
         )
         inverse.append(where)
     resource, servers = _servers(parts)
-    unit = _unit(parts, times, inverse, options)
-    return _assembled(parts, times, inverse, resource, unit, servers, options)
+    unit = _unit(parts, times, inverse, sending)
+    return _assembled(parts, times, inverse, resource, unit, servers, sending)
 
 
 def _servers(parts: Sequence[tuple[Stages, int, int, float]]) -> tuple[list[Ticks], int]:
@@ -205,10 +192,10 @@ def _unit(
     parts: Sequence[tuple[Stages, int, int, float]],
     times: Sequence[Sequence[Fraction]],
     inverse: Sequence[npt.NDArray[np.intp]],
-    options: Options,
+    sending: Sending,
 ) -> Fraction:
     """Ticks per second: a multiple of all denominators if there is room, as fine as 60 bits allow."""
-    longest = options.launch
+    longest = sending.launch
     for (graph, _, pieces, start), column, where in zip(parts, times, inverse, strict=True):
         hold = np.array([float(x) for x in column])[where] if len(where) else np.zeros(0)
         real = graph.send >= 0
@@ -236,7 +223,7 @@ def _assembled(
     resource: Sequence[Ticks],
     unit: Fraction,
     resources: int,
-    options: Options,
+    sending: Sending,
 ) -> Work:
     columns: list[list[npt.NDArray[np.generic]]] = [[] for _ in range(10)]
     stages, streams = 0, 0
@@ -249,7 +236,7 @@ def _assembled(
         latency, overhead = _round(*graph.latencies, unit), _round(*graph.overheads, unit)
         following = np.append(transfer[1:], 0)
         passed = np.where(graph.cut, np.maximum(transfer - following, 0), transfer)
-        release = np.full(graph.count, int((Fraction(start) + Fraction(options.launch)) * unit), dtype=np.int64)
+        release = np.full(graph.count, int((Fraction(start) + Fraction(sending.launch)) * unit), dtype=np.int64)
         joints = int((~real).sum())
         mine[~real] = resources + np.arange(joints)
         resources += joints

@@ -21,8 +21,9 @@ from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.engines import events, formulas, given_order, rounds
 from blinksim.simulation.engines.choice import outcome, static_order
+from blinksim.simulation.simulation_options import Sending, Service
 from blinksim.simulation.stages import Stages, stages
-from blinksim.simulation.work import Options, Work, timed
+from blinksim.simulation.work import Work, timed
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -51,7 +52,7 @@ def retimed(schedule: Schedule, latency: float, overhead: float, ratio: int) -> 
 
 def work_of(schedule: Schedule, pieces: int, size: int = 10**6, gamma: float = 0.0) -> tuple[Stages, Work]:
     graph = stages(schedule, reduction=gamma > 0)
-    return graph, timed(graph, size, pieces, Options(gamma=gamma))
+    return graph, timed(graph, size, pieces, Sending(gamma=gamma))
 
 
 TIMES = st.tuples(st.sampled_from([0.0, 1e-6, 3e-5]), st.sampled_from([0.0, 2e-6]), st.integers(1, 3))
@@ -112,7 +113,7 @@ def test_nothing_beats_the_loads_or_the_longest_path(
         [{}] if service != "fifo" else [{"offer": "turns"}, {"offer": "burst"}, {"slots": 1}, {"slots": 2}]
     )
     for extra in options:
-        found = outcome(graph, work, pieces, service=service, **extra)
+        found = outcome(graph, work, pieces, Service(service, **extra))
         assert found.finish >= work.critical
         assert found.finish / work.ticks_per_second >= needed
 
@@ -124,7 +125,7 @@ def test_servers_pass_one_piece_at_a_time_and_everything_once(
 ) -> None:
     graph, work = work_of(retimed(schedule, *times), pieces)
     extra = {"slots": 2} if offer == "slots" else {"offer": offer}
-    found = outcome(graph, work, pieces, record=True, engine="heap", **extra)
+    found = outcome(graph, work, pieces, Service(engine="heap", **extra), record=True)
     assert found.run is not None
     start = found.run.start
     assert start is not None
@@ -149,8 +150,8 @@ def packed(latency: float, collective: str = "allgather", overhead: float = 0.0)
 @pytest.mark.parametrize("collective", ["allgather", "allreduce"])
 def test_the_tail_of_rounds_is_exact(latency: float, collective: str) -> None:
     graph, work = work_of(packed(latency, collective, 1e-6), 300, 10**8)
-    short = outcome(graph, work, 300, service="static")
-    assert short.finish == outcome(graph, work, 300, service="static", tail=False).finish
+    short = outcome(graph, work, 300, Service("static"))
+    assert short.finish == outcome(graph, work, 300, Service("static"), tail=False).finish
     assert short.pieces < 150 or latency > 1e-5
 
 
@@ -167,13 +168,13 @@ def test_rounds_are_settled_only_where_they_grow_by_the_busiest_server() -> None
 @given(forests(), TIMES)
 def test_the_tail_of_random_forests_is_exact(schedule: Schedule, times: tuple[float, float, int]) -> None:
     graph, work = work_of(retimed(schedule, *times), 60)
-    short = outcome(graph, work, 60, service="static")
-    assert short.finish == outcome(graph, work, 60, service="static", tail=False).finish
+    short = outcome(graph, work, 60, Service("static"))
+    assert short.finish == outcome(graph, work, 60, Service("static"), tail=False).finish
 
 
 def test_many_sizes_in_one_batch_are_what_each_is_alone() -> None:
     graph = stages(packed(1.9e-6))
-    works = [timed(graph, size, 12, Options()) for size in (10**5, 10**6, 33333333)]
+    works = [timed(graph, size, 12, Sending()) for size in (10**5, 10**6, 33333333)]
     batch = [run.finish for run in rounds.in_rounds(works, 12)]
     assert batch == [rounds.in_rounds(work, 12)[0].finish for work in works]
 
@@ -181,8 +182,11 @@ def test_many_sizes_in_one_batch_are_what_each_is_alone() -> None:
 def test_steps_of_a_ring_are_first_come_first_served_in_arrays() -> None:
     ring = algorithm("ring").build(one_ring(6, 3), Collective("allreduce"))
     graph, work = work_of(ring, 5)
-    assert outcome(graph, work, 5, engine="waves").finish == outcome(graph, work, 5, engine="heap").finish
-    assert outcome(graph, work, 5).engine == "closed-form"
+    assert (
+        outcome(graph, work, 5, Service(engine="waves")).finish
+        == outcome(graph, work, 5, Service(engine="heap")).finish
+    )
+    assert outcome(graph, work, 5, Service()).engine == "closed-form"
 
 
 def test_odd_shares_that_no_unit_divides_are_rounded_up() -> None:
@@ -208,9 +212,28 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         ({"chunk": 0}, "at least 1"),
         ({"pieces": 0}, "give 1 to"),
         ({"gamma": -1.0}, "gamma"),
+        ({"launch": 7200.0}, "launch"),
+        ({"offers": "turns"}, "unknown argument of simulate 'offers': did you mean 'offer'"),
+        ({"chunk": 0.5}, "0.5 is not a chunk"),
     )
     for options, text in refused:
         with pytest.raises(InputError, match=text):
             bs.simulate(schedule, 10**6, **options)
     with pytest.raises(InputError, match="at least 1 byte"):
         bs.simulate(schedule, 0)
+
+
+@pytest.mark.parametrize("size", ["1MB", 10**6, 1e6, np.int64(10**6), np.float64(1e6), Fraction(10**6)])
+def test_sizes_are_whole_bytes_or_text(size: int | str) -> None:
+    schedule = algorithm("double_binary").build(full(5), Collective("allreduce"))
+    found = bs.simulate(schedule, size, chunk="100kB")
+    assert type(found.size) is int
+    assert found.time_s == bs.simulate(schedule, 1_000_000, chunk=100_000).time_s
+
+
+@pytest.mark.parametrize("size", ["1MiBs", "half", 1.5, float("nan"), float("inf"), None, True, [10**6], -3, "0"])
+def test_other_sizes_are_refused_in_one_line(size: object) -> None:
+    schedule = algorithm("double_binary").build(full(5), Collective("allreduce"))
+    with pytest.raises(InputError) as refused:
+        bs.simulate(schedule, size)  # type: ignore[arg-type]
+    assert len(str(refused.value).splitlines()) == 1

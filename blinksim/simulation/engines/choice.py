@@ -14,17 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError
 from blinksim.schedule.waits import connections
 from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing
 from blinksim.simulation.engines.slots import bounded
+from blinksim.simulation.simulation_options import MOST_EVENTS, Service
 from blinksim.simulation.stages import Flags, Stages
 from blinksim.simulation.work import Run, Ticks, Work
-
-SERVICES = ("fifo", "static", "weighted", "equal")
-ENGINES = ("auto", "closed-form", "waves", "heap")
-OFFERS = ("turns", "burst")
-MOST_EVENTS = 50_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,42 +37,35 @@ class Outcome:
 
 
 def outcome(
-    graph: Stages,
-    work: Work,
-    pieces: int,
-    *,
-    service: str = "fifo",
-    engine: str = "auto",
-    offer: str | None = None,
-    slots: int | None = None,
-    tail: bool = True,
-    record: bool = False,
+    graph: Stages, work: Work, pieces: int, service: Service, *, tail: bool = True, record: bool = False
 ) -> Outcome:
     """The makespan of `pieces` of everything.
 
-    service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for steps),
-    ``weighted`` or ``equal`` sharing. engine: ``auto`` or the one to use. offer: how pieces stand in line under
-    ``fifo``: in ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst`` (default
-    for steps), everything that is there. slots: pieces that a connection holds, in place of turns; None for no limit
-    (``fifo`` only). tail: whether ``static`` rounds may stop where the growth is certain. record: whether to keep the
-    starts. Raises `InputError` for options that do not go together.
+    tail: True if ``static`` rounds may stop where the growth is certain. record: True to keep the starts. Raises
+    `InputError` for an engine that cannot answer.
     """
-    steps = graph.schedule.form == "steps"
-    offered = offer or ("burst" if steps else "turns")
-    _check(service, engine, offered, slots)
-    turns = offered == "turns"
-    if slots is not None:
+    if service.slots is not None:
         owner, first, last = _connections(graph)
+        slots = service.slots
         return _full(lambda n: bounded(work, n, owner, first, last, slots), work, pieces, "heap")
-    if service in ("weighted", "equal"):
-        weighted = service == "weighted"
+    if service.shares:
+        weighted = service.name == "weighted"
         return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "heap")
-    if service == "static":
-        if engine == "heap":
-            return _full(lambda n: given_order.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
-        if steps:
-            return _full(lambda n: rounds.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
-        return _in_rounds(work, pieces, tail, record)
+    if service.name == "static":
+        return _static(graph, work, pieces, service.engine, tail=tail, record=record)
+    return _first_come(graph, work, pieces, service, record=record)
+
+
+def _static(graph: Stages, work: Work, pieces: int, engine: str, *, tail: bool, record: bool) -> Outcome:
+    if engine == "heap":
+        return _full(lambda n: given_order.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
+    if graph.schedule.form == "steps":
+        return _full(lambda n: rounds.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
+    return _in_rounds(work, pieces, tail, record)
+
+
+def _first_come(graph: Stages, work: Work, pieces: int, service: Service, *, record: bool) -> Outcome:
+    engine, turns = service.engine, service.offered(graph.schedule.form) == "turns"
     if engine in ("auto", "closed-form") and not record:
         known = formulas.makespan(work, pieces, turns=turns)
         if known is not None:
@@ -90,23 +79,6 @@ def outcome(
         if engine == "waves":
             raise InputError("first come, first served is no static order here; take the heap, or service static")
     return _full(lambda n: events.fifo(work, n, turns=turns, record=record), work, pieces, "heap")
-
-
-def _check(service: str, engine: str, offer: str, slots: int | None) -> None:
-    if service not in SERVICES:
-        raise unknown("service", service, SERVICES)
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    if offer not in OFFERS:
-        raise unknown("offer", offer, OFFERS)
-    if slots is not None and (service != "fifo" or engine not in ("auto", "heap")):
-        raise InputError("slots need service fifo and the heap engine")
-    if slots is not None and slots < 1:
-        raise InputError(f"{slots} slots: a connection needs at least 1")
-    if service in ("weighted", "equal") and engine not in ("auto", "heap"):
-        raise InputError(f"service {service} is simulated by events only; leave the engine out")
-    if service == "static" and engine == "closed-form":
-        raise InputError("the formulas hold for service fifo; take waves or heap for static")
 
 
 def _full(run: Callable[[int], Run], work: Work, pieces: int, engine: str) -> Outcome:
