@@ -27,9 +27,10 @@ from blinksim.errors import InputError
 from blinksim.graphs.compressed_rows import expand
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.loads import Resources, resources
-from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.waits import connections
 from blinksim.simulation.simulation_options import SwitchingName
+from blinksim.simulation.stage_waits import waits
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -37,9 +38,6 @@ Flags = npt.NDArray[np.bool_]
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
-
-# Fewer arrivals or readers than this are joined pairwise; from here on a joint saves edges.
-_JOINT_FROM = 3
 
 
 class Derived:
@@ -174,7 +172,7 @@ def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", redu
     tail[send[~follows]] = np.flatnonzero(~follows)
     message, later = _messages(schedule, order)
     overhead[head[later]] = 0.0
-    before, after, joints = _waits(schedule, head, tail, message, count)
+    before, after, joints = waits(schedule, head, tail, message, count)
     inside = np.flatnonzero(follows)
     extra = np.zeros(joints)
     free = len(shared.names) + len(topology.devices)
@@ -240,74 +238,6 @@ def _messages(schedule: Schedule, order: Indices) -> tuple[Indices, Indices]:
     ordered = order[message[order] >= 0]
     _, first = np.unique(message[ordered], return_index=True)
     return message, np.delete(ordered, first)
-
-
-def _waits(
-    schedule: Schedule, head: Indices, tail: Indices, message: Indices, stage_count: int
-) -> tuple[Indices, Indices, int]:
-    """(before, after) of all waits between sends, by their first and last stages, and how many joints they need.
-
-    message: see `_messages`; each is collected by a joint behind it, and if it waits for anything one before it.
-    The events at a place (a chunk at a device) in the order of steps, where reads come before writes, form runs; a run
-    of reads waits for the run of writes before it, and for what that adds to unless it replaces it with a copy.
-    """
-    nothing = np.zeros(0, dtype=np.int64)
-    if not schedule.sends:
-        return nothing, nothing, 0
-    devices, steps = len(schedule.topology.devices), schedule.steps
-    chunk, step = schedule.chunk.astype(np.int64) * devices, schedule.step.astype(np.int64)
-    reads, writes = (chunk + schedule.src) * steps + step, (chunk + schedule.dst) * steps + step
-    event = np.concatenate((2 * reads, 2 * writes + 1))
-    order = np.argsort(event, kind="stable")
-    write, place, send = event[order] % 2 == 1, event[order] // (2 * steps), order % schedule.sends
-    new_place = _first(place)
-    run = np.cumsum(new_place | (np.append(False, write[1:] != write[:-1]))) - 1
-    start = np.flatnonzero(_first(run))
-    run_place, run_write = place[start], write[start]
-    length = np.diff(np.append(start, len(run)))
-    # Versions: runs of writes that are read afterwards.
-    read_next = np.append((run_place[1:] == run_place[:-1]) & ~run_write[1:], False) & run_write
-    version_run = np.flatnonzero(read_next)
-    if not len(version_run):
-        return nothing, nothing, 0
-    copies = np.bincount(run[write & (schedule.op[send] == COPY)], minlength=len(start))
-    adds = np.zeros(len(version_run), dtype=np.bool_)
-    adds[1:] = (run_place[version_run[1:]] == run_place[version_run[:-1]]) & (copies[version_run[1:]] == 0)
-    fan_in, fan_out = length[version_run] + adds, length[version_run + 1]
-    joint = (fan_in >= _JOINT_FROM) & (fan_out >= _JOINT_FROM)
-    joint[:-1] |= adds[1:]
-    which = np.full(len(start), -1, dtype=np.int64)
-    which[version_run] = np.arange(len(version_run))
-    which[version_run + 1] = np.arange(len(version_run))
-    version = which[run]
-    written, read = write & (version >= 0), ~write & (version >= 0)
-    messages = int(message.max()) + 1
-    parts = np.flatnonzero(np.isin(message, np.unique(message[send[written]])) & (message >= 0))
-    arrival = np.where(message >= 0, stage_count + message, tail)
-    entry = stage_count + messages + message
-    number = stage_count + 2 * messages + np.cumsum(joint) - 1
-    w_send, w_version = arrival[send[written]], version[written]
-    r_send, r_version = np.where(message >= 0, entry, head)[send[read]], version[read]
-    waiting = np.flatnonzero(np.isin(message, np.unique(message[send[read]])) & (message >= 0))
-    w_starts = np.searchsorted(w_version, np.arange(len(version_run) + 1)).astype(np.int32)
-    loose = np.flatnonzero(~joint[r_version])
-    reader, source = expand(w_starts, w_send.astype(np.int32), r_version[loose].astype(np.int32))
-    into, out = joint[w_version], joint[r_version]
-    added = np.flatnonzero(adds)
-    to_readers = adds[r_version] & ~joint[r_version]
-    chained = added[joint[added]]
-    before = (tail[parts], entry[waiting], source, w_send[into], number[r_version[out]], number[chained - 1],
-              number[r_version[to_readers] - 1])  # fmt: skip
-    after = (stage_count + message[parts], head[waiting], r_send[loose][reader], number[w_version[into]], r_send[out],
-             number[chained], r_send[to_readers])  # fmt: skip
-    # A message that waits for nothing, or that nothing waits for, needs no joint there: close the gaps in the numbers.
-    sources, targets = np.concatenate(before).astype(np.int64), np.concatenate(after).astype(np.int64)
-    joints = 2 * messages + int(joint.sum())
-    used = np.zeros(stage_count + joints, dtype=np.bool_)
-    used[:stage_count] = True
-    used[sources] = used[targets] = True
-    renumber = np.cumsum(used) - 1
-    return renumber[sources], renumber[targets], int(used.sum()) - stage_count
 
 
 def levels(before: Indices, after: Indices, count: int) -> Indices:
