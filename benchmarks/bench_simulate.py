@@ -26,7 +26,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.simulation.engines import events, rounds
+from blinksim.simulation.engines import events, rounds, steps
 from blinksim.simulation.engines.choice import outcome
 from blinksim.simulation.simulation_options import Sending, Service
 from blinksim.simulation.stages import Stages, stages
@@ -151,7 +151,7 @@ def main() -> None:
         elif engine == "steps":
 
             def run() -> Run:
-                return rounds.in_steps(work, pieces, check=False)[0]
+                return steps.in_steps(work, pieces, check=False)[0]
         else:
 
             def run() -> Run:

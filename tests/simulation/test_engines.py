@@ -19,7 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.engines import events, formulas, given_order, rounds
+from blinksim.simulation.engines import events, formulas, given_order, rounds, steps
 from blinksim.simulation.engines.choice import outcome, static_order
 from blinksim.simulation.simulation_options import Sending, Service
 from blinksim.simulation.stages import Stages, stages
@@ -64,7 +64,7 @@ def test_arrays_and_events_agree_on_every_start(
     schedule: Schedule, pieces: int, times: tuple[float, float, int], reduction: bool
 ) -> None:
     graph, work = work_of(retimed(schedule, *times), pieces, gamma=1e-11 if reduction else 0.0)
-    by_waves = (rounds.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
+    by_waves = (steps.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
                 else rounds.in_rounds(work, pieces, record=True)[0])  # fmt: skip
     by_events = given_order.in_order(work, static_order(graph, work, pieces), pieces)
     assert by_waves.finish == by_events.finish
@@ -79,7 +79,7 @@ def test_levels_served_in_order_of_arrival_are_first_come_first_served(
     schedule: Schedule, pieces: int, times: tuple[float, float, int]
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
-    by_waves, in_order = rounds.in_steps(work, pieces, record=True)
+    by_waves, in_order = steps.in_steps(work, pieces, record=True)
     assume(in_order)
     by_events = events.fifo(work, pieces)
     assert by_waves.start is not None

@@ -16,7 +16,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.schedule.waits import connections
-from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing
+from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing, steps
 from blinksim.simulation.engines.slots import bounded
 from blinksim.simulation.simulation_options import MOST_EVENTS, Service
 from blinksim.simulation.stages import Flags, Stages
@@ -60,7 +60,7 @@ def _static(graph: Stages, work: Work, pieces: int, engine: str, *, tail: bool, 
     if engine == "heap":
         return _full(lambda n: given_order.in_order(work, static_order(graph, work, n), n), work, pieces, "heap")
     if graph.schedule.form == "steps":
-        return _full(lambda n: rounds.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
+        return _full(lambda n: steps.in_steps(work, n, record=record, check=False)[0], work, pieces, "waves")
     return _in_rounds(work, pieces, tail, record)
 
 
@@ -105,9 +105,9 @@ def _in_rounds(work: Work, pieces: int, tail: bool, record: bool) -> Outcome:
 
 def _first_come_waves(work: Work, pieces: int, record: bool) -> Outcome | None:
     # Two pieces cost little and mostly tell.
-    if not rounds.in_steps(work, min(pieces, 2))[1]:
+    if not steps.in_steps(work, min(pieces, 2))[1]:
         return None
-    run, agrees = rounds.in_steps(work, pieces, record=record)
+    run, agrees = steps.in_steps(work, pieces, record=record)
     return Outcome(run.finish, "waves", pieces, run) if agrees else None
 
 

@@ -1,10 +1,9 @@
 """A static order of service, many stages at a time: max-plus arithmetic on arrays, no event at all.
 
 With the order at every server known, x_j = max(r_j, x_{j-1} + hold_{j-1}) is a running maximum once the prefix sums of
-the holds are taken off. Two orders make rounds whose arrivals are all known from earlier rounds:
-
-- `in_rounds` (forests): round k serves piece k - level of every stage, so all trees advance together;
-- `in_steps` (steps that run one after another): all stages of one level with all their pieces, piece by piece.
+the holds are taken off. Two orders make rounds whose arrivals are all known from earlier rounds: here round k serves
+piece k - level of every stage, so that all trees of a forest advance together; `blinksim.simulation.engines.steps` has
+the other.
 
 Inside a round a server goes by piece, then stage. (Recurrence: Baccelli et al., "Synchronization and linearity", 1992,
 section 2.5; running maximum as a scan: Hillis and Steele, "Data parallel algorithms", 1986.)
@@ -23,9 +22,6 @@ from blinksim.simulation.work import Run, Ticks, Work
 _KEPT = 4_000_000
 # Below this, a table is one class of servers whatever the padding.
 _PADDED = 4096
-
-
-# --- rounds: piece k - level of everything ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,73 +80,124 @@ def in_rounds(works: Work | Sequence[Work], pieces: int, *, record: bool = False
     first = batch[0]
     if not first.count:
         return [Run(0, np.zeros((pieces, 0), dtype=np.int64)) for _ in batch]
-    table = first.once(_table)
-    place, width, rows = table.place, table.width, len(batch)
+    lanes = _Lanes(batch, pieces)
+    starts = [np.full((pieces, first.count), -1, dtype=np.int64) for _ in batch] if record else []
+    finish = np.zeros(len(batch), dtype=np.int64)
+    watcher = _Watcher(lanes, [work.busiest for work in batch]) if watch else None
+    for number in range(pieces + lanes.tall):
+        delivered = lanes.round(number)
+        if starts:
+            lanes.record(number, starts)
+        if watcher is not None and lanes.whole(number):
+            watcher.look(delivered)
+        if number >= pieces - 1:
+            ended = delivered[:, lanes.at_level[number - pieces + 1]]
+            np.maximum(finish, ended.max(axis=1), out=finish)
+    settled = [False] * len(batch) if watcher is None else watcher.settled
+    return [Run(int(finish[row]), starts[row] if record else None, settled=settled[row]) for row in range(len(batch))]
 
-    def spread(values: Sequence[Ticks]) -> Ticks:
-        result = np.zeros((rows, width), dtype=np.int64)
+
+class _Lanes:
+    """A row of the table for each work, advanced round by round.
+
+    prefix: what the stages before each one at the same server hold it for. free: when each server is free, by class.
+    history: deliveries of the last rounds, with a zero behind each row. ready, other: arrivals, and room for a second
+    array of them. begun: when each stage started in the last round.
+    """
+
+    def __init__(self, works: Sequence[Work], pieces: int) -> None:
+        first = works[0]
+        self.pieces, self.tall = pieces, int(first.level.max())
+        self.table = table = first.once(_table)
+        place, width, rows = table.place, table.width, len(works)
+        self.hold, self.lag = self._spread([w.hold for w in works]), self._spread([w.lag for w in works])
+        self.release = None
+        if first.release.any():
+            self.release = self._spread([np.where(w.fan_in == 0, w.release, 0) for w in works])
+        self.level = np.zeros(width, dtype=np.int64)
+        self.level[place] = first.level
+        self.real = np.zeros(width, dtype=np.bool_)
+        self.real[place] = True
+        self.at_level = [place[first.level == k] for k in range(self.tall + 1)]
+        self.stage_at = [np.flatnonzero(first.level == k) for k in range(self.tall + 1)]
+        self.prefix = self.now_prefix = _prefix(self.hold, table.groups)
+        self.behind = self.prefix + self.lag
+        self.free = [np.zeros((rows, servers), dtype=np.int64) for _, servers, _ in table.groups]
+        self.history = np.zeros((int(table.gaps.max(initial=1)), rows, width + 1), dtype=np.int64)
+        self.lookup = _Lookup(table, self.history)
+        self.ready = np.empty((rows, width), dtype=np.int64)
+        self.other = np.empty((rows, width), dtype=np.int64) if len(table.sources) > 1 else self.ready
+
+    def _spread(self, values: Sequence[Ticks]) -> Ticks:
+        result = np.zeros((len(values), self.table.width), dtype=np.int64)
         for row, value in enumerate(values):
-            result[row, place] = value
+            result[row, self.table.place] = value
         return result
 
-    hold, lag = spread([w.hold for w in batch]), spread([w.lag for w in batch])
-    level = np.zeros(width, dtype=np.int64)
-    level[place] = first.level
-    real = np.zeros(width, dtype=np.bool_)
-    real[place] = True
-    release = spread([np.where(w.fan_in == 0, w.release, 0) for w in batch]) if first.release.any() else None
-    tall = int(first.level.max())
-    prefix = _prefix(hold, table.groups)
-    behind, free = prefix + lag, [np.zeros((rows, n), dtype=np.int64) for _, n, _ in table.groups]
-    history = np.zeros((int(table.gaps.max(initial=1)), rows, width + 1), dtype=np.int64)
-    lookup = _Lookup(table, history)
-    ready = np.empty((rows, width), dtype=np.int64)
-    other = np.empty((rows, width), dtype=np.int64) if len(table.sources) > 1 else ready
-    starts = [np.full((pieces, first.count), -1, dtype=np.int64) for _ in batch] if record else []
-    finish = np.zeros(rows, dtype=np.int64)
-    at_level = [place[first.level == k] for k in range(tall + 1)]
-    stage_at = [np.flatnonzero(first.level == k) for k in range(tall + 1)]
-    most = np.array([[w.busiest] for w in batch])
-    calm = np.zeros(rows, dtype=np.int64)
-    earlier = np.zeros((rows, width), dtype=np.int64)
-    for k in range(pieces + tall):
-        whole = tall <= k < pieces
-        lookup.arrivals(k, ready, other)
-        if release is not None:
-            np.maximum(ready, release, out=ready)
-        if whole:
-            now_prefix, now_behind, now_hold = prefix, behind, hold
+    def whole(self, number: int) -> bool:
+        """True if every stage has a piece in this round."""
+        return self.tall <= number < self.pieces
+
+    def round(self, number: int) -> Ticks:
+        """Serves piece number - level of every stage; returns the deliveries."""
+        ready, width = self.ready, self.table.width
+        self.lookup.arrivals(number, ready, self.other)
+        if self.release is not None:
+            np.maximum(ready, self.release, out=ready)
+        if self.whole(number):
+            self.now_prefix, behind, hold = self.prefix, self.behind, self.hold
         else:
-            active = real & (level <= k) & (level > k - pieces)
+            active = self.real & (self.level <= number) & (self.level > number - self.pieces)
             ready *= active
-            now_hold = hold * active
-            now_prefix = _prefix(now_hold, table.groups)
-            now_behind = now_prefix + lag
-        ready -= now_prefix
-        for (start, servers, size), gone in zip(table.groups, free, strict=True):
-            block = ready[:, start : start + servers * size].reshape(rows, servers, size)
-            np.maximum(block[:, :, 0], gone, out=block[:, :, 0])
-            if size > 1:
-                np.maximum.accumulate(block, axis=2, out=block)
-            end = slice(start + size - 1, start + servers * size, size)
-            np.add(ready[:, end], now_prefix[:, end], out=gone)
-            gone += now_hold[:, end]
-        if record:
-            begun = ready + now_prefix
-            for j in range(max(0, k - pieces + 1), min(tall, k) + 1):
-                for row in range(rows):
-                    starts[row][k - j, stage_at[j]] = begun[row, at_level[j]]
-        delivered = history[k % len(history)]
-        np.add(ready, now_behind, out=delivered[:, :width])
-        if watch and whole:
-            grown = ((delivered[:, :width] - earlier <= most) | ~real).all(axis=1)
-            calm = np.where(grown, calm + 1, 0)
-            earlier[:] = delivered[:, :width]
-        if k >= pieces - 1:
-            ended = delivered[:, at_level[k - pieces + 1]]
-            np.maximum(finish, ended.max(axis=1), out=finish)
-    settled = (calm >= len(history)).tolist()
-    return [Run(int(finish[row]), starts[row] if record else None, settled=settled[row]) for row in range(rows)]
+            hold = self.hold * active
+            self.now_prefix = _prefix(hold, self.table.groups)
+            behind = self.now_prefix + self.lag
+        ready -= self.now_prefix
+        _scan(self.table.groups, ready, self.now_prefix, hold, self.free)
+        delivered: Ticks = self.history[number % len(self.history)][:, :width]
+        np.add(ready, behind, out=delivered)
+        return delivered
+
+    def record(self, number: int, starts: Sequence[Ticks]) -> None:
+        """Writes when the stages began in the last round, `number`."""
+        begun = self.ready + self.now_prefix
+        for level in range(max(0, number - self.pieces + 1), min(self.tall, number) + 1):
+            for row, start in enumerate(starts):
+                start[number - level, self.stage_at[level]] = begun[row, self.at_level[level]]
+
+
+def _scan(
+    groups: Sequence[tuple[int, int, int]], ready: Ticks, prefix: Ticks, hold: Ticks, free: Sequence[Ticks]
+) -> None:
+    """The running maximum along every server, from when it is free; `ready` and `free` become the new ones."""
+    for (start, servers, size), gone in zip(groups, free, strict=True):
+        block = ready[:, start : start + servers * size].reshape(len(ready), servers, size)
+        np.maximum(block[:, :, 0], gone, out=block[:, :, 0])
+        if size > 1:
+            np.maximum.accumulate(block, axis=2, out=block)
+        end = slice(start + size - 1, start + servers * size, size)
+        np.add(ready[:, end], prefix[:, end], out=gone)
+        gone += hold[:, end]
+
+
+class _Watcher:
+    """Counts, for each row, the last rounds in which no delivery grew by more than the busiest server's load."""
+
+    def __init__(self, lanes: _Lanes, busiest: Sequence[int]) -> None:
+        self.most, self.real, self.needed = np.array(busiest)[:, None], lanes.real, len(lanes.history)
+        self.calm = np.zeros(len(busiest), dtype=np.int64)
+        self.earlier = np.zeros((len(busiest), lanes.table.width), dtype=np.int64)
+
+    def look(self, delivered: Ticks) -> None:
+        grown = ((delivered - self.earlier <= self.most) | ~self.real).all(axis=1)
+        self.calm = np.where(grown, self.calm + 1, 0)
+        self.earlier[:] = delivered
+
+    @property
+    def settled(self) -> list[bool]:
+        """True where the calm has lasted as long as the history that a round looks back on."""
+        found: list[bool] = (self.calm >= self.needed).tolist()
+        return found
 
 
 def _prefix(hold: Ticks, groups: Sequence[tuple[int, int, int]]) -> Ticks:
@@ -198,151 +245,3 @@ class _Lookup:
             self.kept[phase, i] = index
             return index
         return self.kept[phase, i]
-
-
-# --- steps: one level after another ---------------------------------------------------------------------------------
-
-
-def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
-    """Runs `pieces` of everything level by level, and says whether every server was then served first come first.
-
-    If it was, this is what FIFO service gives, start by start: the order of service and of arrival are the same.
-    record: whether to return when each stage began. check: whether to look; without, the answer is no.
-    """
-    if not work.count:
-        return Run(0, np.zeros((pieces, 0), dtype=np.int64)), True
-    plans = work.once(_plans)
-    free = np.zeros(len(work.load), dtype=np.int64)
-    arrived = np.full(len(work.load), -1, dtype=np.int64)
-    start = np.full((pieces, work.count), -1, dtype=np.int64) if record else None
-    delivered: dict[int, Ticks] = {}
-    finish, came_in_order, released = 0, check, bool(work.release.any())
-    turn = np.arange(pieces, dtype=np.int64)
-    spare = nothing = np.zeros((0, pieces), dtype=np.int64)
-    for number, plan in enumerate(plans):
-        stages = len(plan.stages)
-        if plan.straight is not None:
-            # Each row from one row of the level before; the level before that leaves its room.
-            ready = spare if spare.shape == (stages, pieces) else np.empty((stages, pieces), dtype=np.int64)
-            spare = nothing
-            np.take(delivered[number - 1], plan.straight, axis=0, out=ready, mode="clip")
-        else:
-            ready = np.zeros((stages, pieces), dtype=np.int64)
-            for level, into, source in plan.waits:
-                if plan.unique:
-                    ready[into] = np.maximum(ready[into], delivered[level][source])
-                else:
-                    np.maximum.at(ready, into, delivered[level][source])
-        holds, lags = work.hold[plan.stages], work.lag[plan.stages]
-        if released and number == 0:
-            np.maximum(ready, work.release[plan.stages][:, None], out=ready)
-        for gone in plan.forget:
-            spare = delivered.pop(gone)
-        if plan.slots == 1:
-            if came_in_order:
-                came_in_order = bool((ready[:, 0] > arrived[plan.servers]).all()) and bool(
-                    (ready[:, 1:] >= ready[:, :-1]).all()
-                )
-                arrived[plan.servers] = ready[:, -1]
-            ramp = turn * (holds[0] if (holds == holds[0]).all() else holds[:, None])
-            np.maximum(ready[:, 0], free[plan.servers], out=ready[:, 0])
-            ready -= ramp
-            np.maximum.accumulate(ready, axis=1, out=ready)
-            free[plan.servers] = ready[:, -1] + holds + ramp[..., -1]
-            later = lags[0] if (lags == lags[0]).all() else lags[:, None]
-            if start is not None:
-                start[:, plan.stages] = (ready + ramp).T
-            # One pass over the table instead of two.
-            ready += ramp + later
-        else:
-            came_in_order = _shared_servers(plan, holds, ready, turn, free, arrived) and came_in_order
-            if start is not None:
-                start[:, plan.stages] = ready.T
-            ready += lags[:, None]
-        finish = max(finish, int(ready[:, -1].max()))
-        if plan.needed:
-            delivered[number] = ready
-    return Run(finish, start), came_in_order
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """One level: stages in the order of servers, where their arrivals come from, which levels nobody needs any more.
-
-    servers (rows): one per row; row and slot (stages): where each stage stands at its server.
-    """
-
-    stages: Ticks
-    servers: Ticks
-    row: Ticks
-    slot: Ticks
-    slots: int
-    waits: list[tuple[int, Ticks, Ticks]]
-    unique: bool
-    straight: Ticks | None
-    forget: list[int]
-    needed: bool
-
-
-def _plans(work: Work) -> list[_Plan]:
-    order = np.lexsort((work.resource, work.level))
-    where = np.empty(work.count, dtype=np.int64)
-    tall = int(work.level.max()) + 1
-    limits = np.searchsorted(work.level[order], np.arange(tall + 1)).tolist()
-    where[order] = np.arange(work.count) - np.repeat(limits[:-1], np.diff(limits))
-    waits, wait_limits = work.by_level
-    last_use = np.zeros(tall, dtype=np.int64)
-    np.maximum.at(last_use, work.level[work.before], work.level[work.after])
-    plans = []
-    for number in range(tall):
-        stages = order[limits[number] : limits[number + 1]]
-        server = work.resource[stages]
-        servers, row, counts = np.unique(server, return_inverse=True, return_counts=True)
-        slot = np.arange(len(stages)) - np.repeat(np.cumsum(counts) - counts, counts)
-        edges = waits[wait_limits[number] : wait_limits[number + 1]]
-        into, source = where[work.after[edges]], where[work.before[edges]]
-        level = work.level[work.before[edges]]
-        groups = [(int(k), into[level == k], source[level == k]) for k in np.unique(level)]
-        unique = all(len(np.unique(g[1])) == len(g[1]) for g in groups)
-        straight = None
-        if len(groups) == 1 and groups[0][0] == number - 1 and unique and len(into) == len(stages):
-            straight = np.empty(len(stages), dtype=np.int64)
-            straight[into] = source
-        plan = _Plan(
-            stages=stages,
-            servers=servers,
-            row=row,
-            slot=slot,
-            slots=int(counts.max()),
-            waits=groups,
-            unique=unique,
-            straight=straight,
-            forget=np.flatnonzero(last_use == number).tolist() if number else [],
-            needed=bool(last_use[number]),
-        )
-        plans.append(plan)
-    return plans
-
-
-def _shared_servers(plan: _Plan, holds: Ticks, ready: Ticks, turn: Ticks, free: Ticks, arrived: Ticks) -> bool:
-    """The scan where servers have several stages in one level; `ready` becomes the starts. Whether arrival agrees."""
-    rows, slots, pieces = len(plan.servers), plan.slots, len(turn)
-    table = np.zeros((rows, pieces, slots), dtype=np.int64)
-    hold = np.zeros((rows, slots), dtype=np.int64)
-    hold[plan.row, plan.slot] = holds
-    real = np.zeros((rows, 1, slots), dtype=np.bool_)
-    real[plan.row, 0, plan.slot] = True
-    table[plan.row, :, plan.slot] = ready
-    flat = table.reshape(rows, pieces * slots)
-    latest = np.maximum.accumulate(flat, axis=1).reshape(table.shape)
-    ordered = bool(((latest == table) | ~real).all()) and bool((table[:, 0, 0] > arrived[plan.servers]).all())
-    arrived[plan.servers] = latest[:, -1, -1]
-    before = np.cumsum(hold, axis=1) - hold
-    ramp = turn[None, :, None] * hold.sum(axis=1)[:, None, None] + before[:, None, :]
-    np.maximum(table[:, 0, 0], free[plan.servers], out=table[:, 0, 0])
-    table -= ramp
-    np.maximum.accumulate(flat, axis=1, out=flat)
-    table += ramp
-    free[plan.servers] = table[:, -1, -1] + hold[:, -1]
-    ready[:] = table[plan.row, :, plan.slot]
-    return ordered
