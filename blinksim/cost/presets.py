@@ -1,4 +1,4 @@
-"""Projections as data: the presets of `models/*projection.yaml` with their constants, and the published cells.
+"""Projections as data: the presets of `models/*projection.yaml` with their constants.
 
 A preset says which reading of the equations runs, which bandwidths it uses, which link class of a machine stands for
 each of them, and which table of rates it pins.
@@ -6,7 +6,6 @@ each of them, and which table of rates it pins.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -17,7 +16,7 @@ from typing import Any
 from blinksim import data_files
 from blinksim.cost.aurora import BANDWIDTHS, Constants
 from blinksim.errors import FileError, InputError, unknown
-from blinksim.units import parse_rate, parse_size
+from blinksim.units import parse_rate
 
 READINGS = ("exact", "as-written", "chain", "derived")
 FABRIC = "fabric"
@@ -54,31 +53,6 @@ class Preset:
     pcie: bool = False
     hide_mdfi: bool = True
     source: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A cell of a published table: times in milliseconds and the efficiency in percent as printed.
-
-    size: bytes. flags: what is wrong with the cell (`model-slip`, `efficiency-inconsistent`, `efficiency-rounding`).
-    """
-
-    table: str
-    equation: str
-    preset: str
-    nodes: int
-    ranks_per_node: int
-    size: int
-    model_ms: float
-    measured_ms: float
-    efficiency_pct: str
-    flags: tuple[str, ...]
-    note: str
-
-    @property
-    def efficiency_recomputed_pct(self) -> float:
-        """100 times the published model time over the measured one."""
-        return 100 * self.model_ms / self.measured_ms
 
 
 def preset_names() -> tuple[str, ...]:
@@ -231,36 +205,3 @@ def _what_if(path: Path, entry: Any, known: Mapping[str, Fraction]) -> WhatIf:
 def changed(constants: Constants, changes: Mapping[str, Fraction]) -> Constants:
     """`constants` with other values for some of its bandwidths (bytes/s) or its NIC efficiency."""
     return replace(constants, **changes)  # type: ignore[arg-type]
-
-
-def published(path: Path | None = None) -> tuple[Published, ...]:
-    """The published cells of the Aurora projection (`models/aurora-measured.csv`), in the order of the tables.
-
-    Raises `FileError` with the line of a row that cannot be used.
-    """
-    path = path or data_files.folder("models") / "aurora-measured.csv"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    start = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    rows = []
-    for number, row in enumerate(csv.DictReader(lines[start:]), start=start + 2):
-        try:
-            rows.append(
-                Published(
-                    table=row["table"],
-                    equation=row["equation"],
-                    preset=row["preset"],
-                    nodes=int(row["nodes"]),
-                    ranks_per_node=int(row["ranks_per_node"]),
-                    size=parse_size(row["size"]),
-                    model_ms=float(row["model_ms"]),
-                    measured_ms=float(row["measured_ms"]),
-                    efficiency_pct=row["efficiency_pct"],
-                    flags=tuple(row["flags"].split()),
-                    note=row["note"],
-                )
-            )
-        except KeyError as error:
-            raise FileError(path, f"the column {error} is missing", start + 1) from None
-        except (ValueError, AttributeError, TypeError, InputError) as error:
-            raise FileError(path, f"the row cannot be read: {error}", number) from None
-    return tuple(rows)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from blinksim.cost import aurora, hierarchy
-from blinksim.cost.presets import FABRIC, Preset, Published, changed, load_preset, published
+from blinksim.cost.presets import FABRIC, Preset, changed, load_preset
 from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.cluster import nodes_of, place
@@ -173,25 +173,3 @@ def bottlenecks(
 
 def _text(name: str, value: Fraction) -> str:
     return f"{float(value / 10**9):g} GB/s" if name in aurora.BANDWIDTHS else f"{float(value):g}"
-
-
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """A published cell beside our own time for it (milliseconds) and what is odd about the cell."""
-
-    cell: Published
-    time_ms: float
-
-    @property
-    def delta_ms(self) -> float:
-        """Ours less the published one."""
-        return self.time_ms - self.cell.model_ms
-
-
-def reproduce(cells: Sequence[Published] | None = None) -> tuple[Reproduction, ...]:
-    """Every published cell (default: all of them) with the time that its preset gives for it."""
-    cells = published() if cells is None else cells
-    return tuple(
-        Reproduction(cell, 1e3 * total(equations(load_preset(cell.preset), cell.size, cell.nodes, cell.ranks_per_node)))
-        for cell in cells
-    )

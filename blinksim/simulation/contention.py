@@ -8,10 +8,8 @@ no data sheet has: without it links alone count, which is the theory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from math import exp, fsum, log
 
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
@@ -47,14 +45,3 @@ def with_cap(schedule: Schedule, cap: Fraction | None = BLINKPLUS_CAP) -> Schedu
         for d in schedule.topology.devices
     )
     return replace(schedule, topology=replace(schedule.topology, devices=devices), bound={})
-
-
-def fitted_cap(rates: Iterable[float]) -> Fraction:
-    """The cap, in whole bytes/s, that fits what several channels reached together (bytes/s): their geometric mean.
-
-    So that too much and too little, as ratios, weigh the same. Raises `InputError` without a positive rate.
-    """
-    logs = [log(rate) for rate in rates if rate > 0]
-    if not logs:
-        raise InputError("a cap is fitted to the rates of runs with several channels; give one at least")
-    return Fraction(round(exp(fsum(logs) / len(logs))))

@@ -1,1 +1,1 @@
-"""Models that reproduce what one source document says; no command asks them."""
+"""Models that reproduce what one source document says; no command uses them."""

@@ -16,8 +16,8 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.together import push_pulls
 from blinksim.sources.host_constants import host_constants
+from blinksim.sources.push_pulls import push_pulls
 from blinksim.topology.graph import Topology
 
 WAYS = ("single_tree", "multi_tree", "parameter_server", "ring")

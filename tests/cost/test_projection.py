@@ -15,6 +15,7 @@ from blinksim import machines
 from blinksim.cost import aurora, hierarchy, presets, projection
 from blinksim.cost.terms import Term, total
 from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.sources import published_tables
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import parse_rate
@@ -92,7 +93,7 @@ def test_published_cell(row: dict[str, str]) -> None:
 
 
 def test_there_are_29_cells() -> None:
-    assert len(CELLS) == len(projection.reproduce()) == 29
+    assert len(CELLS) == len(published_tables.reproduce()) == 29
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_cells_that_are_not_printed(size: int, nodes: int, ranks: int, expected:
 
 
 def test_model_file_has_the_golden_cells() -> None:
-    for ours, golden in zip(presets.published(), CELLS, strict=True):
+    for ours, golden in zip(published_tables.published(), CELLS, strict=True):
         assert (ours.nodes, ours.ranks_per_node) == (int(golden["nodes"]), int(golden["ranks_per_node"]))
         assert ours.size == float(golden["message_GB"]) * GB
         assert ours.preset == PRESET[golden["equation"]]
@@ -114,7 +115,7 @@ def test_model_file_has_the_golden_cells() -> None:
 
 
 def test_flags_are_what_the_numbers_say() -> None:
-    for row in projection.reproduce():
+    for row in published_tables.reproduce():
         cell = row.cell
         digits = len(cell.efficiency_pct.partition(".")[2])
         off = abs(cell.efficiency_recomputed_pct - float(cell.efficiency_pct))
@@ -125,12 +126,12 @@ def test_flags_are_what_the_numbers_say() -> None:
             expected.add("efficiency-inconsistent" if off > 1 else "efficiency-rounding")
         assert set(cell.flags) == expected, cell
         assert bool(cell.note) == bool(cell.flags)
-    flagged = [row.cell.equation for row in projection.reproduce() if "efficiency-inconsistent" in row.cell.flags]
+    flagged = [row.cell.equation for row in published_tables.reproduce() if "efficiency-inconsistent" in row.cell.flags]
     assert flagged == ["10"] * 3
 
 
 def test_measurements_are_slower_than_every_model() -> None:
-    assert all(row.time_ms < row.cell.measured_ms for row in projection.reproduce())
+    assert all(row.time_ms < row.cell.measured_ms for row in published_tables.reproduce())
 
 
 def test_model_is_monotone_in_ranks_only_with_pcie() -> None:
@@ -140,7 +141,7 @@ def test_model_is_monotone_in_ranks_only_with_pcie() -> None:
     assert plain[2:] == sorted(plain[2:], reverse=True)
     copied = [run(2, r, 2, "aurora-projection-pcie") for r in ranks]
     assert copied == sorted(copied, reverse=True)
-    measured = [c.measured_ms for c in presets.published() if c.table.endswith("16 nodes") and c.nodes == 2]
+    measured = [c.measured_ms for c in published_tables.published() if c.table.endswith("16 nodes") and c.nodes == 2]
     assert measured != sorted(measured, reverse=True)
 
 
@@ -470,10 +471,10 @@ def test_a_broken_row_of_measurements_is_named(tmp_path: Path) -> None:
     header = "table,equation,preset,nodes,ranks_per_node,size,model_ms,measured_ms,efficiency_pct,flags,note\n"
     path.write_text("# a comment\n" + header + "t,4,p,2,1,2GB,1,2,50,,\nt,4,p,two,1,2GB,1,2,50,,\n")
     with pytest.raises(FileError, match=r"measured.csv:4: .*two"):
-        presets.published(path)
+        published_tables.published(path)
     path.write_text(header.replace("size,", "") + "t,4,p,2,1,1,2,50,,\n")
     with pytest.raises(FileError, match="'size'"):
-        presets.published(path)
+        published_tables.published(path)
 
 
 def test_every_number_of_the_models_has_a_source() -> None:

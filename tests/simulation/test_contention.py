@@ -16,7 +16,8 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.contention import ATTRIBUTE, fitted_cap, machine_cap, with_cap
+from blinksim.simulation.contention import ATTRIBUTE, machine_cap, with_cap
+from blinksim.sources.fitted_cap import fitted_cap
 from blinksim.topology.graph import Topology
 
 LOGS = Path(__file__).resolve().parents[1] / "golden" / "blinkplus_measured.csv"

@@ -15,7 +15,8 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.together import Job, push_pulls, together
+from blinksim.simulation.together import Job, together
+from blinksim.sources.push_pulls import push_pulls
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
