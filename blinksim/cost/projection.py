@@ -30,8 +30,8 @@ def project(
     """The terms that a collective's time is the sum of.
 
     topology: the machine with the rates that the preset pins (`Preset.rates`) and all of its link classes, either as a
-    cluster of `nodes` nodes or as one node whose `fabric` joins them. ranks_per_node: the first so many members of
-    every node; None for all. size: bytes, as `blinksim.collective` defines it.
+    cluster of `nodes` nodes or as one node whose `fabric` joins them. ranks_per_node: how many members of every node
+    take part, the first ones; None for all. size: bytes, as `blinksim.collective` defines it.
 
     Raises `InputError` for counts that the machine does not have and `InfeasibleError` for a collective, a number of
     ranks or a machine that the preset does not cover.

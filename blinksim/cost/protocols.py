@@ -51,7 +51,7 @@ def protocol(name: str) -> Protocol:
 def choose(size: int, bandwidth: float, latencies: Mapping[str, float], *, in_order: bool = True) -> Protocol:
     """The quickest protocol for a message of `size` bytes.
 
-    bandwidth: bytes/s of the link. latencies: seconds of each protocol that is offered. in_order: whether the link
+    bandwidth: bytes/s of the link. latencies: seconds of each protocol that is offered. in_order: True if the link
     keeps stores in order; LL128 is not offered otherwise. Raises `InputError` if none is left.
     """
     offered = [protocol(name) for name in latencies if in_order or not protocol(name).ordered]

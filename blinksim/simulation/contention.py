@@ -1,4 +1,4 @@
-"""What a GPU's kernels can drive in all, whatever its links could carry.
+"""What the kernels of a GPU can drive together, whatever its links could carry.
 
 Blink+ launches one collective per tree on a stream of its own; with a fourth channel the total stays at about 60 GB/s
 although the links would give 80 (Blink+ report, section 4.4: scheduling of CUDA kernels; its logs have 66.6 GB/s with

@@ -60,8 +60,8 @@ class Stages:
     resource (E): what is occupied: first those of `shared`, then one reducer per device, then one per joint. send (E):
     index of the send, -1 for joints (which only collect arrivals and take no time). share (E): numerator of the share
     of the size, over schedule.share_den; 0 for joints. latency, overhead (E): seconds. crossing (E): -1 if no link is
-    crossed, else its index. cut (E): whether the next stage of the send may begin before this one has passed the whole
-    piece. follows (E): whether the next stage belongs to the same send. before, after: stage after[i] waits for
+    crossed, else its index. cut (E): True if the next stage of the send may begin before this one has passed the whole
+    piece. follows (E): True if the next stage belongs to the same send. before, after: stage after[i] waits for
     before[i]. level (E): most stages in a row before this one. derived: what engines compute from the graph alone.
     """
 
@@ -193,7 +193,7 @@ def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", redu
 
 
 def _first(group: Indices) -> Flags:
-    """Whether each entry of sorted group numbers is the first of its group."""
+    """True where an entry of sorted group numbers is the first of its group."""
     result = np.ones(len(group), dtype=np.bool_)
     result[1:] = group[1:] != group[:-1]
     return result
@@ -226,7 +226,7 @@ _PASSED = {"out": 0, "into": 2}
 
 
 def _messages(schedule: Schedule, order: Indices) -> tuple[Indices, Indices]:
-    """The number of the message of each send, -1 where it is one by itself; and the sends behind their first."""
+    """The number of the message of each send, -1 where it is a message of its own; and the sends behind their first."""
     message = np.full(schedule.sends, -1, dtype=np.int64)
     if schedule.form != "steps" or not schedule.sends:
         return message, np.zeros(0, dtype=np.int64)

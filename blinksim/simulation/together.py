@@ -68,7 +68,7 @@ def together(
 ) -> Together:
     """Runs all jobs on the links that they share by name.
 
-    alone: whether to run each by itself too; otherwise alone_s repeats finish_s. Raises `InputError` without jobs,
+    alone: True to run each on its own too; otherwise alone_s repeats finish_s. Raises `InputError` without jobs,
     for sizes and pieces below 1, and where two machines give the same link different rates.
     """
     if not jobs:

@@ -1,4 +1,4 @@
-"""The constants of host paths as data, `models/host-path.yaml`: each with its source, and whether it is assumed."""
+"""The constants of host paths as data, `models/host-path.yaml`: each with its source, and a mark if it is assumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = ("rate", "time", "count")
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """value: bytes/s, seconds or a count, exact. assumed: whether no document prints it."""
+    """value: bytes/s, seconds or a count, exact. assumed: True if no document prints it."""
 
     name: str
     value: Fraction

@@ -75,7 +75,7 @@ def crossover(low: Mover, high: Mover) -> float | None:
 def start_for_crossover(low: Mover, bandwidth: float, size: float) -> float:
     """Seconds of start with which a mover of `bandwidth` bytes/s draws level with `low` at `size` bytes.
 
-    So a published crossover gives the start that nobody published. Raises `InputError` if `bandwidth` is not higher.
+    So a published crossover gives the start that was not published. Raises `InputError` if `bandwidth` is not higher.
     """
     if bandwidth <= low.bandwidth:
         raise InputError(f"{bandwidth} B/s is not more than the {low.bandwidth} B/s of {low.name}; they never cross so")

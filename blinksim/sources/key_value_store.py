@@ -1,7 +1,7 @@
 """MXNet's key-value store: which way to add up the gradients of a network is best for keys of which size and number.
 
 A host thread issues the copies of a key one after another, and trees and servers move an array whole, level by level.
-So many small keys want few copies, and few large ones want all links busy (MXNet multi-tree wiki page, figures 2, 6
+Many small keys want few copies, and few large ones want all links busy (MXNet multi-tree wiki page, figures 2, 6
 and 7; its trees: `blinksim.algorithms.mxnet`). What issuing one operation takes is an assumption, `operation` in
 models/host-path.yaml.
 """
@@ -58,7 +58,7 @@ class KeyValueStore:
         return self.topology.ranks if way == "ring" else self.schedules[way][0].sends
 
     def time(self, way: str, elements: Sequence[int], before_wait: int = 1) -> float:
-        """Seconds to push and pull keys of so many float32 each, so many before the program waits for them.
+        """Seconds to push and pull keys of these numbers of float32, `before_wait` of them before the program waits.
 
         Raises `InputError` for another way, no keys, or keys without an element.
         """
@@ -80,7 +80,7 @@ class KeyValueStore:
     def crossover(
         self, low: str = "single_tree", high: str = "multi_tree", *, keys: int = 1, before_wait: int = 1
     ) -> int:
-        """Elements of a key from which `high` is quicker for so many equal keys, to within 1 %.
+        """Elements of a key from which `high` is quicker for `keys` equal keys, to within 1 %.
 
         Raises `InputError` if it is quicker for 1 element already, or never up to 2^30.
         """

@@ -120,7 +120,7 @@ def connection_of(graph: Stages) -> Ticks:
 
 
 def _connections(graph: Stages) -> tuple[Ticks, Flags, Flags]:
-    """For each stage its connection, and whether a send begins or ends there."""
+    """(the connection of each stage, True where a send begins, True where one ends)."""
     real = graph.send >= 0
     owner = connection_of(graph)
     begins = real.copy()

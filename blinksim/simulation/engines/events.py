@@ -183,7 +183,7 @@ def _in_turns(state: _State, takes_turns: list[bool]) -> int:
 
 
 def _first_in_turns(state: _State, takes_turns: list[bool]) -> tuple[list[int], list[bool]]:
-    """The first events, and by stage whether it is a source that takes turns."""
+    """The first events, and by stage True for a source that takes turns."""
     heap, is_source = list[int](), [False] * len(takes_turns)
     for stage in state.sources:
         is_source[stage] = takes_turns[stage]

@@ -20,7 +20,7 @@ from blinksim.simulation.work import Work
 def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     """Ticks of `pieces` of everything under first-come-first-served, None if it is none of the patterns.
 
-    turns: whether a stage puts its next piece in line when the one before has left; levels then mix.
+    turns: True if a stage puts its next piece in line when the one before has left; levels then mix.
     """
     if not work.count:
         return 0

@@ -72,7 +72,7 @@ def _table(work: Work) -> _Table:
 def in_rounds(works: Work | Sequence[Work], pieces: int, *, record: bool = False, watch: bool = False) -> list[Run]:
     """Runs `pieces` of everything in rounds, for one work or several that differ only in their times (sizes).
 
-    record: whether to return when each stage began. watch: whether to find out if the runs are settled: in the last
+    record: True to return when each stage began. watch: True to find out if the runs are settled: in the last
     whole rounds nothing has grown by more than the load of a round on the busiest server. As the rounds are one
     monotone map that commutes with adding a constant, nothing ever will again (Baccelli et al., section 3.7).
     """

@@ -14,10 +14,10 @@ from blinksim.simulation.work import Run, Ticks, Work
 
 
 def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
-    """Runs `pieces` of everything level by level, and says whether every server was then served first come first.
+    """Runs `pieces` of everything level by level, and says if every server then served first come first.
 
     If it was, this is what FIFO service gives, start by start: the order of service and of arrival are the same.
-    record: whether to return when each stage began. check: whether to look; without, the answer is no.
+    record: True to return when each stage began. check: False to save the look; the answer is then False.
     """
     if not work.count:
         return Run(0, np.zeros((pieces, 0), dtype=np.int64)), True
@@ -52,7 +52,7 @@ def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = Tru
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """One level: stages in the order of servers, where their arrivals come from, which levels nobody needs any more.
+    """One level: stages in the order of servers, where their arrivals come from, which levels no later one needs.
 
     servers (rows): one per row; row and slot (stages): where each stage stands at its server.
     """
@@ -150,7 +150,10 @@ def _private_servers(
 
 
 def _shared_servers(plan: _Plan, holds: Ticks, ready: Ticks, turn: Ticks, free: Ticks, arrived: Ticks) -> bool:
-    """The scan where servers have several stages in one level; `ready` becomes the starts. Whether arrival agrees."""
+    """The scan where servers have several stages in one level; `ready` becomes the starts.
+
+    Returns True if all arrive in the order of service.
+    """
     rows, slots, pieces = len(plan.servers), plan.slots, len(turn)
     table = np.zeros((rows, pieces, slots), dtype=np.int64)
     hold = np.zeros((rows, slots), dtype=np.int64)
