@@ -234,7 +234,7 @@ class Timeline:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys that ``--json`` prints."""
+        """The keys of the answer as JSON."""
         topology = self.schedule.topology
         collective = self.schedule.collective
         return {

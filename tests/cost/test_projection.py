@@ -395,8 +395,8 @@ def test_every_machine_of_the_catalogue_has_a_projection() -> None:
     [
         (2, 3, "aurora-projection", InfeasibleError, "take 2 or 4"),
         (2, 3, "projection", InfeasibleError, "unequal size"),
-        (1, 1, "aurora-projection", InputError, "one rank alone"),
-        (1, 1, "projection", InputError, "one rank alone"),
+        (1, 1, "aurora-projection", InputError, "at least two ranks"),
+        (1, 1, "projection", InputError, "at least two ranks"),
         (1, 4, "aurora-projection-pcie", InfeasibleError, "2 nodes or more"),
         (2, 14, "aurora-projection", InputError, "has 12"),
         (0, 2, "aurora-projection", InputError, "at least 1"),
