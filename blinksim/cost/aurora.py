@@ -123,7 +123,7 @@ def check_ranks(nodes: int, ranks_per_node: int) -> None:
     if nodes < 1 or ranks_per_node < 1:
         raise InputError(f"{nodes} nodes with {ranks_per_node} ranks each; give at least 1 of both")
     if nodes * ranks_per_node == 1:
-        raise InputError("a collective needs at least two ranks; give --nodes 2 or --ranks-per-node 2")
+        raise InputError("a collective needs at least two ranks; give nodes=2 or ranks_per_node=2")
 
 
 def chain(size: int, nodes: int, ranks_per_node: int, constants: Constants) -> tuple[Term, ...]:

@@ -61,7 +61,7 @@ class Chunks:
         if self.chunk is not None:
             count = pieces_of_share(size, largest_share, whole_bytes(self.chunk, "chunk"))
         if count is not None and not 1 <= count <= MOST_PIECES:
-            raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller --chunk")
+            raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller chunk=")
         return count
 
 

@@ -21,9 +21,9 @@ def check_sends(schedule: Schedule) -> Schedule:
     """The schedule, if a projection by simulation is a matter of seconds; raises `InfeasibleError` otherwise."""
     if schedule.sends > MOST_SENDS:
         raise InfeasibleError(
-            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {schedule.sends:,} sends, and --model "
-            f"simulate takes at most {MOST_SENDS:,}; take double_binary, fewer ranks or --model alpha-beta, or write "
-            "the schedule with blinksim synth -o FILE and give it to blinksim simulate with a --chunk"
+            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {schedule.sends:,} sends, and "
+            f"model='simulate' takes at most {MOST_SENDS:,}; take double_binary, fewer ranks or model='alpha-beta', or "
+            "synthesize the schedule and simulate it with chunk="
         )
     return schedule
 

@@ -59,7 +59,7 @@ def test_the_best_is_the_quickest_simulated() -> None:
 
 def test_too_large_a_schedule_is_refused_with_what_to_do() -> None:
     pod = bs.load("hgx-h100", nodes=32)
-    with pytest.raises(InfeasibleError, match=r"sends.*--model alpha-beta.*--chunk"):
+    with pytest.raises(InfeasibleError, match=r"sends.*model='alpha-beta'.*chunk="):
         bs.project(pod, "allreduce", 2**30, algorithm="halving_doubling", model="simulate")
     with pytest.raises(InputError, match="model of schedules"):
         contest(QUAD, Collective("allreduce"), model="simulated")

@@ -85,8 +85,8 @@ def _full(run: Callable[[int], Run], work: Work, pieces: int, engine: str) -> Ou
     events = pieces * work.count
     if engine == "heap" and events > MOST_EVENTS:
         raise InputError(
-            f"{pieces} pieces in {work.count:,} stages are {events:,} events; take larger pieces (--chunk), or "
-            f"--service static"
+            f"{pieces} pieces in {work.count:,} stages are {events:,} events; take larger pieces (chunk=), or "
+            "service='static'"
         )
     full = run(pieces)
     return Outcome(full.finish, engine, pieces, full)
