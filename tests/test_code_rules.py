@@ -25,8 +25,6 @@ MANY_PARAMETERS = {
     "blinksim/algorithms/few_steps.py: _phase": "the state of one search, passed between its functions",
     "blinksim/answers/sweeps/sweep.py: sweep": "one keyword for each option of the command",
     "blinksim/schedule/contents.py: _follow": "the arrays of the interpreter, one by one",
-    "blinksim/simulation/engines/choice.py: outcome": "one parameter for each option of a simulation",
-    "blinksim/simulation/simulator.py: simulate": "one keyword for each option of the command",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
 }
 COMPLEX = {
@@ -38,9 +36,6 @@ COMPLEX = {
     "blinksim/execution/layout.py: lay_out": "one branch for each collective",
     "blinksim/formats/msccl/moves.py: moves": "one branch for each kind of send",
     "blinksim/formats/msccl/mscclpp_check.py: run": "an interpreter: one branch for each operation",
-    "blinksim/simulation/engines/events.py: fifo": "the inner loop of the simulator, written for speed",
-    "blinksim/simulation/engines/rounds.py: in_rounds": "the inner loop of the simulator, written for speed",
-    "blinksim/simulation/engines/rounds.py: in_steps": "the inner loop of the simulator, written for speed",
     "blinksim/topology/graph.py: __post_init__": "one branch for each mistake in a machine",
     "tests/bounds/test_certificate.py: corruptions": "one branch for each kind of damage",
 }
@@ -59,15 +54,11 @@ OPTIONS_IN_TEXT = (
     "blinksim/answers/project.py",
     "blinksim/answers/sweeps/pool.py",
     "blinksim/answers/verify_file.py",
-    "blinksim/cost/aurora.py",
     "blinksim/exports.py",
     "blinksim/formats/chrome_trace.py",
     "blinksim/formats/msccl/moves.py",
     "blinksim/formats/msccl/msccl_xml.py",
     "blinksim/formats/msccl/mscclpp_json.py",
-    "blinksim/simulation/engines/choice.py",
-    "blinksim/simulation/simulator.py",
-    "blinksim/simulation/time_terms.py",
     "blinksim/topology/cluster.py",
 )
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")

@@ -17,6 +17,7 @@ from blinksim.collective import Collective
 from blinksim.cost import aurora
 from blinksim.cost.presets import load_preset
 from blinksim.errors import InfeasibleError
+from blinksim.simulation.simulation_options import EngineName
 from blinksim.topology.graph import Topology
 
 SIZE = 2 * 10**9
@@ -40,7 +41,7 @@ def equation_4(ranks: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("engine", ["auto", "heap"])
-def test_a_plane_takes_the_xe_terms_of_equation_4(ranks: int, engine: str) -> None:
+def test_a_plane_takes_the_xe_terms_of_equation_4(ranks: int, engine: EngineName) -> None:
     cards = ranks // 2
     plane = without_alpha(cards, (0,))
     schedule = algorithm("two_shot").build(plane, Collective("allreduce"))

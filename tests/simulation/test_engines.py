@@ -21,7 +21,7 @@ from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.engines import events, formulas, given_order, rounds, steps
 from blinksim.simulation.engines.choice import outcome, static_order
-from blinksim.simulation.simulation_options import Sending, Service
+from blinksim.simulation.simulation_options import Sending, Service, ServiceName
 from blinksim.simulation.stages import Stages, stages
 from blinksim.simulation.work import Work, timed
 from blinksim.topology.graph import Topology
@@ -102,7 +102,7 @@ def test_formulas_agree_with_events(
 @SMALL
 @given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["fifo", "static", "weighted", "equal"]))
 def test_nothing_beats_the_loads_or_the_longest_path(
-    schedule: Schedule, pieces: int, times: tuple[float, float, int], service: str
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], service: ServiceName
 ) -> None:
     schedule = retimed(schedule, *times)
     graph, work = work_of(schedule, pieces)

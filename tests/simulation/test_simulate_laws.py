@@ -26,6 +26,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
+from blinksim.simulation.simulation_options import ServiceName
 from blinksim.topology.graph import Device, Topology
 
 ENGINES = ("auto", "heap")
@@ -207,7 +208,7 @@ def two_streams(shares: tuple[int, int]) -> Schedule:
 @pytest.mark.parametrize(
     ("service", "ends"), [("weighted", {0: 400, 1: 400}), ("equal", {0: 400, 1: 200}), ("fifo", {0: 300, 1: 400})]
 )
-def test_shared_links_divide_their_rate_by_weight(service: str, ends: dict[int, int]) -> None:
+def test_shared_links_divide_their_rate_by_weight(service: ServiceName, ends: dict[int, int]) -> None:
     timeline = bs.simulate(two_streams((3, 1)), 400 * BYTES, pieces=1, service=service)
     found = {t.chunk: (t.start_s + t.time_s) / TICK for t in timeline.transfers()}
     assert found == pytest.approx(ends)

@@ -26,6 +26,7 @@ from blinksim.formats.chrome_trace import events, write_trace
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.rebase import rebase
+from blinksim.simulation.simulation_options import ServiceName
 from blinksim.simulation.timeline import exact_time
 from blinksim.topology.graph import Topology
 
@@ -202,7 +203,7 @@ def test_runs_are_repeatable() -> None:
 
 
 @pytest.mark.parametrize("service", ["fifo", "static", "weighted"])
-def test_a_trace_holds_every_transfer_and_nothing_overlaps(tmp_path: Path, service: str) -> None:
+def test_a_trace_holds_every_transfer_and_nothing_overlaps(tmp_path: Path, service: ServiceName) -> None:
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=3, service=service)
     assert write_trace(timeline, tmp_path / "run.json") is None
     document = json.loads((tmp_path / "run.json").read_text())
