@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from blinksim.answers.logs.diagnose import diagnose as diagnose
     from blinksim.answers.place import place as place
     from blinksim.answers.project import Contest as Contest
-    from blinksim.answers.project import Projection as Projection
     from blinksim.answers.project import contest as contest
     from blinksim.answers.project import project as project
     from blinksim.answers.sweeps.sweep import Sweep as Sweep
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from blinksim.schedule.verify import Verdict as Verdict
     from blinksim.simulation.simulator import simulate as simulate
     from blinksim.simulation.timeline import Timeline as Timeline
+    from blinksim.timing.projection_result import Projection as Projection
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
@@ -78,7 +78,7 @@ else:
         "InputError": "blinksim.errors",
         "Link": "blinksim.topology.graph",
         "MissingError": "blinksim.errors",
-        "Projection": "blinksim.answers.project",
+        "Projection": "blinksim.timing.projection_result",
         "Question": "blinksim.question",
         "Schedule": "blinksim.schedule.model",
         "Sweep": "blinksim.answers.sweeps.sweep",

@@ -36,6 +36,7 @@ ROWS = (
     ("exports",),
     ("machines",),
     ("question",),
+    ("timing",),
     ("answers", "execution"),
     ("plots",),
     ("cli",),

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.project import Contest, Projection, contest
+from blinksim.answers.project import Contest, contest
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, parse_size
 
@@ -98,7 +99,7 @@ def compare(
     """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
 
     report: told what is being done, for work that takes long. others: what models without a schedule answer for a size,
-    by name, such as what NCCL would choose (`blinksim.answers.nccl_choice.choice`). model: ``alpha-beta`` or
+    by name, such as what NCCL would choose (`blinksim.timing.nccl_model.choice`). model: ``alpha-beta`` or
     ``simulate``.
 
     Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.

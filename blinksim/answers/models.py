@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.project import SCHEDULE_MODELS, Projection, contest
+from blinksim.answers.project import SCHEDULE_MODELS, contest
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 
@@ -86,7 +87,7 @@ def across_models(
     """Times the named algorithms by each model at `sizes` bytes on a selected topology.
 
     models: of `MODELS`. tuner: everything that NCCL could choose for a size
-    (`blinksim.answers.nccl_choice.projections`), of which the best protocol counts; needed for the model
+    (`blinksim.timing.nccl_model.projections`), of which the best protocol counts; needed for the model
     ``nccl-tuner``. report: told what is being done. Raises `InputError` for unknown names, and `InfeasibleError` if no
     model has an answer.
     """

@@ -46,8 +46,8 @@ def at_nccl_rates(question: Question, context: click.Context) -> Question:
 
 def prediction(question: Question, options: dict[str, Any]) -> tuple[Any, Any]:
     """NCCL's channels for a question, and the whole machine that they were searched on."""
-    from blinksim.answers import nccl_choice as study
     from blinksim.nccl.tuner.constants import DEFAULT_VERSION
+    from blinksim.timing import nccl_model as study
 
     nodes: int | None = None
     # NCCL plans for one node, so that a thousand nodes cost no more than one, unless an option names one of them.
@@ -75,7 +75,7 @@ def prediction(question: Question, options: dict[str, Any]) -> tuple[Any, Any]:
 
 def project(question: Question, wanted: Any, size: int, options: dict[str, Any]) -> None:
     """Prints what NCCL would choose, and with --algorithm all what else it could."""
-    from blinksim.answers import nccl_choice as study
+    from blinksim.timing import nccl_model as study
 
     algorithm, model = options["algorithm"], options["model"]
     if algorithm not in ("best", "all", "nccl"):
@@ -104,7 +104,7 @@ def project(question: Question, wanted: Any, size: int, options: dict[str, Any])
 
 def chooser(question: Question, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """What NCCL would choose, as a function of the size in bytes."""
-    from blinksim.answers import nccl_choice as study
+    from blinksim.timing import nccl_model as study
 
     found, whole = prediction(question, options)
     return lambda size: study.choice(found, whole, wanted, size)
@@ -112,7 +112,7 @@ def chooser(question: Question, wanted: Any, options: dict[str, Any]) -> Callabl
 
 def tuned(question: Question, wanted: Any, options: dict[str, Any]) -> Callable[[int], Any]:
     """All that NCCL could choose, as a function of the size in bytes."""
-    from blinksim.answers import nccl_choice as study
+    from blinksim.timing import nccl_model as study
 
     found, whole = prediction(question, options)
     return lambda size: study.projections(found, whole, wanted, size)

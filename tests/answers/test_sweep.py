@@ -191,7 +191,7 @@ def test_what_nccl_would_choose_is_its_own_answer() -> None:
     )
     assert [row["model"] for row in found.rows] == ["nccl-tuner", "alpha-beta"] * 2
     whole = bs.load("dgx1-v100", rates="nccl")
-    from blinksim.answers.nccl_choice import choice, predict_with
+    from blinksim.timing.nccl_model import choice, predict_with
 
     alone = choice(predict_with(whole), whole, bs.Collective("allreduce"), 256 * MIB)
     assert found.rows[0]["time_s"] == alone.time_s

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.answers.models import across_models
-from blinksim.answers.nccl_choice import predict_with, projections
-from blinksim.answers.project import Projection, contest
+from blinksim.answers.project import contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.simulation.time_terms import projected, terms
 from blinksim.simulation.timeline import exact_time
+from blinksim.timing.nccl_model import predict_with, projections
+from blinksim.timing.projection_result import Projection
 
 DGX1 = bs.load("dgx1-v100").selected()
 QUAD = bs.load("dgx1-v100").select(["gpu0", "gpu1", "gpu2", "gpu3"])

@@ -18,13 +18,14 @@ from blinksim import machines
 from blinksim._version import __version__
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.algorithms.registry import candidates
-from blinksim.answers.project import SCHEDULE_MODELS, Projection, contest, project_preset
+from blinksim.answers.project import SCHEDULE_MODELS, contest, project_preset
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.question import Question
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
 from blinksim.units import exact_GBps, parse_size
@@ -38,7 +39,7 @@ MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck")
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_reason")
 _BOUND_WORK = " bound"
-# What NCCL would choose, by its own model (`blinksim.answers.nccl_choice`); load the machine at the rates nccl.
+# What NCCL would choose, by its own model (`blinksim.timing.nccl_model`); load the machine at the rates nccl.
 NCCL = "nccl"
 
 
@@ -256,7 +257,7 @@ def _timed(task: Task) -> Rows:
 
 
 def _chosen_by_nccl(task: Task) -> Rows:
-    from blinksim.answers.nccl_choice import choice, predict_with
+    from blinksim.timing.nccl_model import choice, predict_with
 
     whole = task.question.whole()
     prediction = predict_with(whole, task.question.part(whole).members)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from blinksim.answers.project import Projection
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
@@ -20,6 +19,7 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
 

@@ -11,11 +11,11 @@ import pytest
 
 from blinksim import machines
 from blinksim.answers import compare as comparison
-from blinksim.answers import nccl_choice as study
 from blinksim.answers.logs.expectation import Expectation
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.nccl.files import graph_file, topo_read
+from blinksim.timing import nccl_model as study
 
 TESTS = Path(__file__).resolve().parents[1]
 DUMPS = sorted((TESTS / "data" / "nccl_graph_dumps").glob("*.xml"))
