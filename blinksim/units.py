@@ -158,3 +158,8 @@ def format_time(seconds: float) -> str:
 def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name
     """A rate in GB/s as an exact fraction, ``"p/q"`` in lowest terms (``"p"`` when whole)."""
     return str(rate / 10**9)
+
+
+def in_GBps(rate: Fraction | float) -> float:  # noqa: N802
+    """Bytes per second as GB/s."""
+    return float(rate) / 1e9

@@ -53,7 +53,7 @@ def test_every_way_to_ask_agrees(name: str, capsys: pytest.CaptureFixture[str]) 
     question = Question("dgx1-v100", **settings)
     status = run(["bound", "dgx1-v100", "allgather", "--json", *typed(settings)])
     printed = capsys.readouterr()
-    row = sweep("dgx1-v100", "allgather", ["1MiB"], base=question).rows[0]
+    row = sweep("dgx1-v100", "allgather", ["1MiB"], base=question).rows()[0]
     if members is None:
         with pytest.raises(BlinksimError) as refused:
             question.part()

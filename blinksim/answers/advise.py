@@ -17,10 +17,11 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
+from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology.cluster import nodes_of
-from blinksim.units import exact_GBps, format_rate, format_size
+from blinksim.units import exact_GBps, format_rate, format_size, in_GBps
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -55,7 +56,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(Result):
     """bound: holds for what NCCL does and for the schedules. best: the quickest schedule found. loadable: the quickest
     that NCCL reads from a graph file, None if there is none. other: `best` for RCCL or MSCCL, None where it is no
     better than what NCCL reads."""
@@ -121,7 +122,7 @@ class Advice:
             return {
                 "algorithm": option.algorithm,
                 "time_s": option.time_s,
-                "algbw_GBps": self.algbw(option.time_s) / 1e9,
+                "algbw_GBps": in_GBps(self.algbw(option.time_s)),
                 "rate_exact": exact_GBps(reached) if reached else None,
                 "format": option.format or None,
                 "environment": dict(option.exported.environment) if option.exported else {},
@@ -139,13 +140,33 @@ class Advice:
                 "model": self.expectation.name,
                 "choice": self.expected.choice,
                 "time_s": self.expected.time_s,
-                "algbw_GBps": self.algbw(self.expected.time_s) / 1e9,
-                "busbw_GBps": self.algbw(self.expected.time_s) * factor / 1e9,
+                "algbw_GBps": in_GBps(self.algbw(self.expected.time_s)),
+                "busbw_GBps": in_GBps(self.algbw(self.expected.time_s) * factor),
             },
             "best": shown(self.best),
             "load": shown(self.load),
             "alternative": shown(self.alternative),
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row each for NCCL's own choice, the best schedule, and what is worth loading.
+
+        use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound.
+        """
+        options = {"best": self.best, "load": self.load, "alternative": self.alternative}
+        timed = [("nccl", self.expected.choice, "", self.expected.time_s)]
+        timed += [(use, o.algorithm, o.format, o.time_s) for use, o in options.items() if o is not None]
+        return [
+            {
+                "use": use,
+                "algorithm": name,
+                "format": format_ or None,
+                "time_s": time_s,
+                "algbw_GBps": in_GBps(self.algbw(time_s)),
+                "of_bound": self.algbw(time_s) / float(self.bound.rate),
+            }
+            for use, name, format_, time_s in timed
+        ]
 
     def __repr__(self) -> str:
         return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; NCCL: {self.expected.choice}>"

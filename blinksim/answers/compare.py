@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.answers.project import Contest, contest
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.results import Result
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, parse_size
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # 1 KiB to 1 GiB, doubling.
 SIZES = tuple(2**power for power in range(10, 31))
@@ -31,7 +28,7 @@ class Crossover:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """Projections of every algorithm at every size.
 
     sizes: bytes, ascending. projections: one tuple per size, quickest first. crossovers: where the lead changes.
@@ -57,24 +54,10 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys."""
         return [
-            {
-                "size_bytes": p.size,
-                "algorithm": p.algorithm,
-                "time_s": p.time_s,
-                "algbw_GBps": p.algbw / 1e9,
-                "busbw_GBps": p.busbw / 1e9,
-                "bottleneck": p.bottleneck,
-                "best": place == 0,
-            }
+            {"size_bytes": projection.size, **projection.row(), "best": place == 0}
             for found in self.projections
-            for place, p in enumerate(found)
+            for place, projection in enumerate(found)
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """`rows` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
 
     def __repr__(self) -> str:
         return (

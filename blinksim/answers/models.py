@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.answers.project import SCHEDULE_MODELS, contest
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.results import Result
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TUNER = "nccl-tuner"
 MODELS = (*SCHEDULE_MODELS, TUNER)
@@ -27,7 +25,7 @@ _TUNED = {"ring": "ring", "tree": "double_binary"}
 
 
 @dataclass(frozen=True)
-class Models:
+class Models(Result):
     """Projections by size, algorithm and model. sizes: bytes, ascending. models: as asked; missing pairs are left out.
 
     refused: the reason, by algorithm and model, for those that have no answer.
@@ -51,24 +49,10 @@ class Models:
                     projection = self.found.get((size, name, model))
                     if projection is None:
                         continue
-                    rows.append(
-                        {
-                            "size_bytes": size,
-                            "algorithm": name,
-                            "model": model,
-                            "time_s": projection.time_s,
-                            "algbw_GBps": projection.algbw / 1e9,
-                            "busbw_GBps": projection.busbw / 1e9,
-                            "ratio": projection.time_s / first.time_s if first else None,
-                        }
-                    )
+                    ratio = projection.time_s / first.time_s if first else None
+                    timed = {key: projection.row()[key] for key in ("time_s", "algbw_GBps", "busbw_GBps")}
+                    rows.append({"size_bytes": size, "algorithm": name, "model": model, **timed, "ratio": ratio})
         return rows
-
-    def to_frame(self) -> pd.DataFrame:
-        """`rows` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns=["algorithm", "model"], values="algbw_GBps")

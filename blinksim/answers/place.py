@@ -6,18 +6,19 @@ checked generators: Holt, Handbook of Computational Group Theory, 2005, section 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import comb
-from typing import Any
+from typing import Any, overload
 
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.results import Result
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps
+from blinksim.units import exact_GBps, in_GBps
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
@@ -43,6 +44,11 @@ class Placement:
     def connected(self) -> bool:
         return self.rate is not None
 
+    @property
+    def rate_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name
+        """rate in GB/s, None if the links do not connect the members."""
+        return None if self.rate is None else in_GBps(self.rate)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s, null if not connected."""
         return {
@@ -50,12 +56,53 @@ class Placement:
             "relays": list(self.relays),
             "connected": self.connected,
             "rate_exact": None if self.rate is None else exact_GBps(self.rate),
-            "algbw_GBps": None if self.rate is None else float(self.rate) / 1e9,
+            "algbw_GBps": self.rate_GBps,
             "scope": self.scope,
             "kind": "exact" if self.exact else "upper",
             "words": self.words,
             "alike": self.alike,
         }
+
+
+@dataclass(frozen=True, repr=False)
+class Placements(Result, Sequence[Placement]):
+    """Every choice of members, the best first and those not connected last: a sequence that is a table as well."""
+
+    machine: str
+    collective: Collective
+    ranked: tuple[Placement, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Placement: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Placement]: ...
+
+    def __getitem__(self, index: int | slice) -> Placement | list[Placement]:
+        return self.ranked[index] if isinstance(index, int) else list(self.ranked[index])
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
+    def __iter__(self) -> Iterator[Placement]:
+        return iter(self.ranked)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per choice, as `Placement.to_dict` gives it."""
+        return [placement.to_dict() for placement in self.ranked]
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        best = self.ranked[0]
+        what = f"{self.collective} on {len(best.members)} GPUs of {self.machine}"
+        if best.rate is None:
+            return f"{what}: the links connect none of {len(self)} choices"
+        connected = sum(placement.connected for placement in self.ranked)
+        names = ", ".join(best.members)
+        return f"{what}: {names}, up to {best.rate_GBps:.4g} GB/s algbw; {connected} of {len(self)} choices connected"
+
+    def __repr__(self) -> str:
+        return f"<Placements {self.sentence()}>"
 
 
 def place(
@@ -65,7 +112,7 @@ def place(
     *,
     links: Iterable[str] | None = None,
     relays: Sequence[str] | str = "none",
-) -> list[Placement]:
+) -> Placements:
     """Every subset of `count` members of `topology`, the best first and those not connected last.
 
     collective: allreduce by default. links: classes to use, as in `Topology.select`. relays: ``none``, ``idle`` (all
@@ -106,7 +153,7 @@ def place(
     if maps:
         rows = [(subset, _renamed(row, subset, topology, candidates, relays == "idle")) for subset, row in rows]
     order = sorted(rows, key=lambda entry: (entry[1].rate is None, -(entry[1].rate or 0)))
-    return [row for _, row in order]
+    return Placements(topology.name, wanted, tuple(row for _, row in order))
 
 
 def _member_maps(topology: Topology) -> list[list[int]]:

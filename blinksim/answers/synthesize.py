@@ -13,10 +13,10 @@ import numpy as np
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.project import build
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Shown
+from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import Verdict, verify
-from blinksim.units import exact_GBps
+from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Synthesis(Shown):
+class Synthesis(Rates, Result):
     """A schedule, its proof, and the bounds beside it.
 
     seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between
@@ -46,6 +46,14 @@ class Synthesis(Shown):
         return rate(self.schedule) or Fraction(0)
 
     @property
+    def algbw(self) -> Fraction:
+        return self.rate
+
+    @property
+    def busbw(self) -> Fraction:
+        return self.rate * busbw_factor(self.schedule.collective.name, self.schedule.topology.ranks)
+
+    @property
     def gap(self) -> Fraction:
         """1 - rate / bound, exact; 0 where the schedule is provably the best."""
         return 1 - self.rate / self.bounds.rate
@@ -63,13 +71,12 @@ class Synthesis(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``bound --json``, and those of the schedule."""
         bound = self.bounds.to_dict()
-        factor = busbw_factor(self.schedule.collective.name, self.schedule.topology.ranks)
         return {
             **bound,
             "bound_exact": bound["rate_exact"],
             "rate_exact": exact_GBps(self.rate),
-            "algbw_GBps": float(self.rate) / 1e9,
-            "busbw_GBps": float(self.rate * factor) / 1e9,
+            "algbw_GBps": self.algbw_GBps,
+            "busbw_GBps": self.busbw_GBps,
             "algorithm": self.schedule.algorithm,
             "trees": self.schedule.chunks,
             "height": self.height,
@@ -112,7 +119,7 @@ def depth(schedule: Schedule) -> list[int]:
 def _point(point: Point) -> dict[str, Any]:
     return {
         "rate_exact": exact_GBps(point.rate),
-        "algbw_GBps": float(point.rate) / 1e9,
+        "algbw_GBps": in_GBps(point.rate),
         "height": point.height,
         "trees": point.trees,
         "least_trees": point.least_trees,

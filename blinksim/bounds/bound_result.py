@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Shown
-from blinksim.units import exact_GBps
+from blinksim.results import Rates, Result
+from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
     from blinksim.bounds.certificates.certificate import Certificate
@@ -34,6 +34,11 @@ class Bound:
         """``exact`` or ``upper``."""
         return "exact" if self.exact else "upper"
 
+    @property
+    def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
+        """rate in GB/s."""
+        return in_GBps(self.rate)
+
     def check(self, topology: Topology, collective: Collective) -> list[str]:
         """Reasons why the certificate does not prove the rate; empty if it does."""
         return self.certificate.check(topology, collective, self.rate)
@@ -43,7 +48,7 @@ class Bound:
         return {
             "scope": self.scope,
             "rate_exact": exact_GBps(self.rate),
-            "algbw_GBps": float(self.rate) / 1e9,
+            "algbw_GBps": self.rate_GBps,
             "kind": self.kind,
             "assumes": self.assumes,
             "words": self.certificate.words(topology),
@@ -53,7 +58,7 @@ class Bound:
 
 
 @dataclass(frozen=True, repr=False)
-class BoundResult(Shown):
+class BoundResult(Rates, Result):
     """All bounds of one collective on one (selected) topology, the best that is claimed first."""
 
     topology: Topology
@@ -72,7 +77,7 @@ class BoundResult(Shown):
             {
                 "scope": entry.scope,
                 "rate_exact": exact_GBps(entry.rate),
-                "algbw_GBps": float(entry.rate) / 1e9,
+                "algbw_GBps": entry.rate_GBps,
                 "kind": entry.kind,
                 "assumes": entry.assumes,
                 "words": entry.certificate.words(self.topology),
@@ -90,6 +95,14 @@ class BoundResult(Shown):
         return self.headline.rate
 
     @property
+    def algbw(self) -> Fraction:
+        return self.rate
+
+    @property
+    def busbw(self) -> Fraction:
+        return self.rate * busbw_factor(self.collective.name, self.topology.ranks)
+
+    @property
     def scope(self) -> str:
         return self.headline.scope
 
@@ -101,17 +114,21 @@ class BoundResult(Shown):
         """Seconds that `size` bytes take at least."""
         return float(size / self.rate)
 
+    def sentence(self) -> str:
+        """The answer in one line."""
+        best = self.headline
+        return f"{self.collective} on {self.topology.name}: at most {exact_GBps(best.rate)} GB/s algbw ({best.scope})"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON with the keys of the command line: the headline's, then all under ``bounds``."""
         bounds = [entry.to_dict(self.topology, self.collective) for entry in self.bounds]
         first = bounds[0]
-        factor = busbw_factor(self.collective.name, self.topology.ranks)
         return {
             "collective": self.collective.name,
             **({"root": self.collective.root} if self.collective.rooted else {}),
             "rate_exact": first["rate_exact"],
             "algbw_GBps": first["algbw_GBps"],
-            "busbw_GBps": float(self.rate * factor) / 1e9,
+            "busbw_GBps": self.busbw_GBps,
             "scope": first["scope"],
             "kind": first["kind"],
             "checked": first["checked"],

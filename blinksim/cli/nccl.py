@@ -93,10 +93,10 @@ def project(question: Question, wanted: Any, size: int, options: dict[str, Any])
     best = study.choice(found, whole, wanted, size)
     rows = study.projections(found, whole, wanted, size) if algorithm == "all" else [best]
     if options["as_csv"]:
-        click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
+        click.echo(csv_text([projection.row() for projection in rows]), nl=False)
     elif options["as_json"]:
         asked = {"source": question.machine, "nodes": question.nodes, "edits": list(question.edits)}
-        more = {"rows": [_row(projection) for projection in rows]} if algorithm == "all" else {}
+        more = {"rows": [projection.row() for projection in rows]} if algorithm == "all" else {}
         print_json({"command": "project", **asked, **best.to_dict(), **more})
     else:
         _show(best, rows if algorithm == "all" else [], found, question)
@@ -116,16 +116,6 @@ def tuned(question: Question, wanted: Any, options: dict[str, Any]) -> Callable[
 
     found, whole = prediction(question, options)
     return lambda size: study.projections(found, whole, wanted, size)
-
-
-def _row(projection: Any) -> dict[str, Any]:
-    return {
-        "algorithm": projection.algorithm,
-        "time_s": projection.time_s,
-        "algbw_GBps": projection.algbw / 1e9,
-        "busbw_GBps": projection.busbw / 1e9,
-        "bottleneck": projection.bottleneck,
-    }
 
 
 def _show(best: Any, rows: list[Any], found: Any, question: Question) -> None:

@@ -86,14 +86,14 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
             found, refused = contest.projections(bytes_, gamma), contest.refused
     if options["as_csv"]:
         rows = found if algorithm == "all" else found[:1]
-        click.echo(csv_text([_row(projection) for projection in rows]), nl=False)
+        click.echo(csv_text([projection.row() for projection in rows]), nl=False)
     elif options["as_json"]:
         asked = {"source": machine, "nodes": question.nodes, "edits": list(question.edits)}
         answer = {"command": "project", **asked, **found[0].to_dict()}
         if options["reduction_rate"]:
             answer["reduction_GBps"] = float(parse_rate(options["reduction_rate"])) / 1e9
         if len(found) > 1 and algorithm != "best":
-            answer["rows"] = [_row(projection) for projection in found]
+            answer["rows"] = [projection.row() for projection in found]
             answer["refused"] = refused
         if options["what_if"]:
             answer["what_if"] = [
@@ -163,16 +163,6 @@ def _changes(model: str, question: Question, size: int, found: Any) -> Any:
     from blinksim.cost.projection import bottlenecks
 
     return bottlenecks(model, size, question.nodes, len(found.members) // question.nodes)
-
-
-def _row(projection: Any) -> dict[str, Any]:
-    return {
-        "algorithm": projection.algorithm,
-        "time_s": projection.time_s,
-        "algbw_GBps": projection.algbw / 1e9,
-        "busbw_GBps": projection.busbw / 1e9,
-        "bottleneck": projection.bottleneck,
-    }
 
 
 def _show(found: list[Any], refused: dict[str, str], algorithm: str, question: Question) -> None:

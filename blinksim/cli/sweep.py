@@ -141,7 +141,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
             raise
     if found.resumed:
         note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}", quiet=quiet)
-    rows = list(found.rows)
+    rows = found.rows()
     if output:
         from pathlib import Path
 
@@ -208,7 +208,7 @@ class _Bar:
 
 
 def _show(found: Sweep, output: str | None) -> None:
-    rows, varying = found.rows, found.varying()
+    rows, varying = found.rows(), found.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
         best = max(answered, key=lambda row: row["algbw_GBps"])

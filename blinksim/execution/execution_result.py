@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import mean, median, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.collective import Collective, busbw_factor
-
-if TYPE_CHECKING:
-    import pandas as pd
+from blinksim.results import Result
+from blinksim.units import in_GBps
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(Result):
     """One collective, run and perhaps checked and timed.
 
     size_bytes: what was asked for; `used_bytes` is what `count` whole elements make of it. times_s: seconds of each
@@ -75,6 +74,21 @@ class Execution:
         return None if self.algbw is None else self.algbw * factor
 
     @property
+    def rate_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name
+        """algbw in GB/s; None without a time."""
+        return self.algbw_GBps
+
+    @property
+    def algbw_GBps(self) -> float | None:  # noqa: N802
+        """algbw in GB/s; None without a time."""
+        return None if self.algbw is None else in_GBps(self.algbw)
+
+    @property
+    def busbw_GBps(self) -> float | None:  # noqa: N802
+        """busbw in GB/s; None without a time."""
+        return None if self.busbw is None else in_GBps(self.busbw)
+
+    @property
     def rounding(self) -> str:
         """What was done to a size that is not a whole number of elements; empty if nothing."""
         if self.used_bytes == self.size_bytes:
@@ -124,17 +138,15 @@ class Execution:
             "max_error": self.max_error if self.max_error is None or isfinite(self.max_error) else None,
             "tolerance": self.tolerance,
             "time_s": self.time_s,
-            "algbw_GBps": None if self.algbw is None else self.algbw / 1e9,
-            "busbw_GBps": None if self.busbw is None else self.busbw / 1e9,
+            "algbw_GBps": self.algbw_GBps,
+            "busbw_GBps": self.busbw_GBps,
             **spread,
         }
 
-    def to_frame(self) -> pd.DataFrame:
+    def rows(self) -> list[dict[str, Any]]:
         """One row with the keys of `to_dict`, without the samples."""
-        import pandas as pd
-
         row = {key: value for key, value in self.to_dict().items() if key != "times_s"}
-        return pd.DataFrame([{key: ",".join(v) if isinstance(v, list) else v for key, v in row.items()}])
+        return [{key: ",".join(v) if isinstance(v, list) else v for key, v in row.items()}]
 
     def __repr__(self) -> str:
         checked = "not checked" if self.wrong is None else "correct" if self.ok else f"{self.wrong} elements wrong"

@@ -31,7 +31,7 @@ def sweep(found: Sweep, value: str = "algbw_GBps") -> Figure:
     Points without an answer stay empty and are hatched. Raises `InputError` for a column that is not a number, and if
     more varies than a picture can hold.
     """
-    if value not in found.rows[0] or not any(isinstance(row[value], (int, float)) for row in found.rows):
+    if value not in found.rows()[0] or not any(isinstance(row[value], (int, float)) for row in found.rows()):
         raise InputError(f"{value!r} is no column of numbers here; draw one of {', '.join(_NAMES)}")
     along = found.varying()
     if not along:
@@ -66,16 +66,16 @@ def _tick(column: str, value: Any) -> str:
 
 
 def _values(found: Sweep, column: str) -> list[Any]:
-    return list(dict.fromkeys(row[column] for row in found.rows))
+    return list(dict.fromkeys(row[column] for row in found.rows()))
 
 
 def _title(found: Sweep) -> str:
-    return f"{found.collective} on {found.machine}, model {found.rows[0]['model']}"
+    return f"{found.collective} on {found.machine}, model {found.rows()[0]['model']}"
 
 
 def _lines(found: Sweep, along: str, value: str) -> Figure:
     drawn, axes = figure()
-    rows = [row for row in found.rows if row[value] is not None]
+    rows = [row for row in found.rows() if row[value] is not None]
     numbers = all(isinstance(row[along], (int, float)) for row in rows)
     at = [row[along] if numbers else place for place, row in enumerate(rows)]
     axes.plot(at, [row[value] for row in rows], color=COLOURS[0], marker=MARKERS[0], markersize=4, label=label(value))
@@ -101,7 +101,7 @@ def _maps(found: Sweep, across: str, down: str, panel: str | None, value: str) -
     panels = _values(found, panel) if panel else [None]
     if len(panels) > MOST_PANELS:
         raise InputError(f"{len(panels)} panels for {panel} are too many (at most {MOST_PANELS})")
-    answers = [row[value] for row in found.rows if row[value] is not None]
+    answers = [row[value] for row in found.rows() if row[value] is not None]
     low, high = min(answers), max(answers)
     wide = min(3, len(panels))
     tall = math.ceil(len(panels) / wide)
@@ -110,7 +110,7 @@ def _maps(found: Sweep, across: str, down: str, panel: str | None, value: str) -
     image: Any = None
     for number, entry in enumerate(panels):
         axes = drawn.add_subplot(tall, wide, number + 1)
-        rows = [row for row in found.rows if panel is None or row[panel] == entry]
+        rows = [row for row in found.rows() if panel is None or row[panel] == entry]
         image = _map(axes, rows, (across, columns), (down, lines), value, (low, high))
         if panel:
             axes.set_title(f"{label(panel)}: {_tick(panel, entry)}", fontsize=9, loc="left")

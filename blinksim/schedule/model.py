@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.results import Shown
+from blinksim.results import Tabular
 from blinksim.topology.graph import Topology
 
 COPY, REDUCE = 0, 1
@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Schedule(Shown):
+class Schedule(Tabular):
     """A collective on a machine, as a list of sends.
 
     topology: the selected part of the machine (`Topology.select`); its members are the ranks. Arrays, with C chunks,

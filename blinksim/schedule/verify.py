@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.results import Shown
+from blinksim.results import Result
 from blinksim.schedule import promises
 from blinksim.schedule.contents import describe, place, wrong_contents
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.waits import crowd, deadlock
-from blinksim.units import format_rate
+from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20
 _GB = 10**9
@@ -58,9 +58,14 @@ class Facts:
     bound: Fraction | None = None
     gap: Fraction | None = None
 
+    @property
+    def rate_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name
+        """rate in GB/s."""
+        return None if self.rate is None else in_GBps(self.rate)
+
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Shown):
+class Verdict(Result):
     """Whether a schedule is right; if not, why, most important first (at most `MOST_REASONS` sentences)."""
 
     ok: bool
@@ -69,6 +74,20 @@ class Verdict(Shown):
 
     def __bool__(self) -> bool:
         return self.ok
+
+    @property
+    def rate_GBps(self) -> float | None:  # noqa: N802
+        """What the loads allow, in GB/s; None if nothing is sent."""
+        return self.facts.rate_GBps
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys ``ok``, ``reasons`` and ``rate_exact`` (GB/s)."""
+        rate = self.facts.rate
+        return {
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "rate_exact": None if rate is None else exact_GBps(rate),
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per reason; none for a schedule that is right."""

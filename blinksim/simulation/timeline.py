@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from blinksim.collective import busbw_factor
+from blinksim.results import Rates, Result
 from blinksim.schedule.model import Schedule
 from blinksim.simulation import critical
 from blinksim.simulation.critical import Leg
@@ -19,9 +20,6 @@ from blinksim.simulation.simulation_options import OfferName, ProtocolName, Send
 from blinksim.simulation.stages import Stages
 from blinksim.simulation.work import Ticks, Work
 from blinksim.units import format_rate, format_size, format_time
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same size.
 _MOST_RECORDED = 3_000_000
@@ -66,7 +64,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Rates, Result):
     """The simulated run of a schedule for one size.
 
     size: bytes. pieces: into which every chunk was cut. service, offer, slots: the discipline (see `Service`).
@@ -248,8 +246,8 @@ class Timeline:
             "size_bytes": self.size,
             "algorithm": self.schedule.algorithm,
             "time_s": self.time_s,
-            "algbw_GBps": self.algbw / 1e9 if self.time_s else None,
-            "busbw_GBps": self.busbw / 1e9,
+            "algbw_GBps": self.algbw_GBps if self.time_s else None,
+            "busbw_GBps": self.busbw_GBps,
             "bound_time_s": self.bound_s,
             "pieces": self.pieces,
             "piece_bytes": self.piece_bytes,
@@ -260,15 +258,13 @@ class Timeline:
             "switching": self.options.switching,
             "engine": self.engine,
             "transfers": self.transfer_count,
-            "utilisation": [use.to_dict() for use in self.uses],
+            "utilisation": self.rows(),
             "critical_path": [leg.to_dict() for leg in self.critical_path],
         }
 
-    def to_frame(self) -> pd.DataFrame:
-        """The utilisation as a table: resource, class, busy, busy_s, load_bytes."""
-        import pandas as pd
-
-        return pd.DataFrame(self.to_dict()["utilisation"])
+    def rows(self) -> list[dict[str, Any]]:
+        """The utilisation: resource, class, busy, busy_s, load_bytes."""
+        return [use.to_dict() for use in self.uses]
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.terms import Term
-from blinksim.units import exact_GBps, format_rate, format_size, format_time
-
-if TYPE_CHECKING:
-    import pandas as pd
+from blinksim.results import Rates, Result
+from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 
 @dataclass(frozen=True)
@@ -22,9 +20,14 @@ class Ceiling:
     rate: Fraction
     words: str
 
+    @property
+    def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
+        """rate in GB/s."""
+        return in_GBps(self.rate)
+
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Rates, Result):
     """The projected time of one collective on one machine, for one size.
 
     time_s: seconds; terms add up to it. algbw and busbw: bytes/s. bottleneck: what sets the time. details: what the
@@ -71,20 +74,30 @@ class Projection:
             "model": self.model,
             "algorithm": self.algorithm,
             "time_s": self.time_s,
-            "algbw_GBps": self.algbw / 1e9,
-            "busbw_GBps": self.busbw / 1e9,
+            "algbw_GBps": self.algbw_GBps,
+            "busbw_GBps": self.busbw_GBps,
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
             "bottleneck": self.bottleneck,
             **({"ceiling_exact": exact_GBps(self.bound.rate), "ceiling_words": self.bound.words} if self.bound else {}),
             **self.details,
         }
 
-    def to_frame(self) -> pd.DataFrame:
-        """The terms as a table: name, time_s, share."""
-        import pandas as pd
+    def rows(self) -> list[dict[str, Any]]:
+        """The terms: name, time_s, limit, share."""
+        return [
+            {"name": t.name, "time_s": t.time_s, "limit": t.limit, "share": t.time_s / (self.time_s or 1.0)}
+            for t in self.terms
+        ]
 
-        frame = pd.DataFrame([{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms])
-        return frame.assign(share=frame["time_s"] / self.time_s)
+    def row(self) -> dict[str, Any]:
+        """The projection as a row of a table that compares several."""
+        return {
+            "algorithm": self.algorithm,
+            "time_s": self.time_s,
+            "algbw_GBps": self.algbw_GBps,
+            "busbw_GBps": self.busbw_GBps,
+            "bottleneck": self.bottleneck,
+        }
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.results import Shown
+from blinksim.results import Tabular
 from blinksim.topology.selection import Names, class_names, listed, relay_names
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Link:
 
 
 @dataclass(frozen=True, repr=False)
-class Topology(Shown):
+class Topology(Tabular):
     """A machine, or the part of one that a collective runs on.
 
     members: the devices that hold ranks, in rank order (by default every GPU or tile, in file order). relays: devices

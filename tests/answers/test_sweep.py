@@ -106,9 +106,9 @@ def test_rows_equal_single_projections() -> None:
     found = sweep(
         "dgx1-v100", "allreduce", [MIB, "256MiB"], {"edit": ["none", "without gpu0-gpu3"]}, algorithms=["ring", "best"]
     )
-    assert len(found.rows) == 2 * 2 * 2
+    assert len(found.rows()) == 2 * 2 * 2
     assert found.varying() == ["edit", "asked", "size_bytes"]
-    for row in found.rows:
+    for row in found.rows():
         machine = bs.load("dgx1-v100", edits=() if row["edit"] == "none" else (row["edit"],))
         alone = bs.project(machine, "allreduce", row["size_bytes"], algorithm=row["asked"])
         assert (row["time_s"], row["algorithm"]) == (alone.time_s, alone.algorithm)
@@ -136,11 +136,11 @@ def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
     found = sweep(
         "dgx1-v100", "allreduce", [MIB], {"edit": ["none", "without gpu9"], "members": ["0-3", "0,5"]}, bounds=True
     )
-    assert [bool(row["reason"]) for row in found.rows] == [False, True, True, True]
-    assert "gpu9" in found.rows[2]["reason"]
-    assert "does not connect" in found.rows[1]["reason"]
-    assert found.rows[1]["time_s"] is None
-    assert found.rows[1]["bound_reason"]
+    assert [bool(row["reason"]) for row in found.rows()] == [False, True, True, True]
+    assert "gpu9" in found.rows()[2]["reason"]
+    assert "does not connect" in found.rows()[1]["reason"]
+    assert found.rows()[1]["time_s"] is None
+    assert found.rows()[1]["bound_reason"]
     frame = found.to_frame()
     assert list(frame["reason"] == "") == [True, False, False, False]
     assert frame["algbw_GBps"].notna().sum() == 1
@@ -157,7 +157,7 @@ def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(sys.modules["blinksim.answers.sweeps.sweep"], "contest", breaks_at_two)
     found = sys.modules["blinksim.answers.sweeps.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
-    assert [row["reason"] for row in found.rows] == ["unexpected ZeroDivisionError: made up", ""]
+    assert [row["reason"] for row in found.rows()] == ["unexpected ZeroDivisionError: made up", ""]
 
 
 def test_no_row_beats_its_bound() -> None:
@@ -165,10 +165,10 @@ def test_no_row_beats_its_bound() -> None:
         "dgx1-p100", "allreduce", ["1GiB"], {"members": ["0-7", "0-6", "0-3"]}, algorithms=["ring", "packed"],
         bounds=True,
     )  # fmt: skip
-    shares = [row["of_bound"] for row in found.rows]
+    shares = [row["of_bound"] for row in found.rows()]
     assert all(0 < share <= 1 for share in shares)
-    assert Fraction(found.rows[0]["bound_exact_GBps"]) == Fraction(16, 7) * 20
-    assert found.rows[-1]["bound_scope"] == "partition"
+    assert Fraction(found.rows()[0]["bound_exact_GBps"]) == Fraction(16, 7) * 20
+    assert found.rows()[-1]["bound_scope"] == "partition"
 
 
 def test_the_simulated_time_is_the_simulators() -> None:
@@ -176,7 +176,7 @@ def test_the_simulated_time_is_the_simulators() -> None:
     # 2(n-1) steps of size/n bytes, half of them each way round (Patarasu and Yuan 2009); every step may cost its
     # latency of 1 us, or hide it behind the pieces before it.
     bandwidth = 6 * 16 * MIB / (2 * 25e9)
-    assert bandwidth < found.rows[0]["time_s"] <= bandwidth + 6 * 1e-6
+    assert bandwidth < found.rows()[0]["time_s"] <= bandwidth + 6 * 1e-6
 
 
 def test_what_nccl_would_choose_is_its_own_answer() -> None:
@@ -189,22 +189,22 @@ def test_what_nccl_would_choose_is_its_own_answer() -> None:
         base=Question(rates="nccl"),
         bounds=True,
     )
-    assert [row["model"] for row in found.rows] == ["nccl-tuner", "alpha-beta"] * 2
+    assert [row["model"] for row in found.rows()] == ["nccl-tuner", "alpha-beta"] * 2
     whole = bs.load("dgx1-v100", rates="nccl")
     from blinksim.timing.nccl_model import choice, predict_with
 
     alone = choice(predict_with(whole), whole, bs.Collective("allreduce"), 256 * MIB)
-    assert found.rows[0]["time_s"] == alone.time_s
+    assert found.rows()[0]["time_s"] == alone.time_s
     # Six GPUs have one ring only, and NCCL makes nothing better of them.
-    assert found.rows[2]["algbw_GBps"] < 0.6 * found.rows[3]["algbw_GBps"]
+    assert found.rows()[2]["algbw_GBps"] < 0.6 * found.rows()[3]["algbw_GBps"]
 
 
 def test_large_machines_by_closed_form_and_bound() -> None:
     found = sweep("hgx-h200", "allgather", ["1GiB"], ["nodes=64,1024"], model="projection", bounds=True)
-    assert [row["ranks"] for row in found.rows] == [512, 8192]
-    assert all(not row["reason"] and 0 < row["of_bound"] <= 1 for row in found.rows)
+    assert [row["ranks"] for row in found.rows()] == [512, 8192]
+    assert all(not row["reason"] and 0 < row["of_bound"] <= 1 for row in found.rows())
     # n nodes of 8 GPUs with 50 GB/s of NIC each: the cut around one node, 400 GB/s for 8 (n - 1) of 8 n shards.
-    assert found.rows[1]["bound_exact_GBps"] == str(Fraction(400 * 1024, 1023))
+    assert found.rows()[1]["bound_exact_GBps"] == str(Fraction(400 * 1024, 1023))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_what_cannot_be_right_anywhere_is_refused(arguments: dict[str, Any], wor
 def test_rates_of_a_given_topology_do_not_vary() -> None:
     with pytest.raises(InputError, match="give its name instead"):
         sweep(bs.load("aurora"), "allreduce", [MIB], ["rates=nominal,seed"])
-    assert len(sweep("aurora", "allreduce", [MIB], ["rates=nominal,seed"]).rows) == 2
+    assert len(sweep("aurora", "allreduce", [MIB], ["rates=nominal,seed"]).rows()) == 2
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_a_second_run_takes_over_what_is_finished(tmp_path: Path) -> None:
         file.write('{"key": "cut sho')
     again = sweep(*arguments, journal=journal)
     assert again.resumed == 2
-    assert again.rows == whole.rows
+    assert again.rows() == whole.rows()
     assert sweep(*arguments, journal=journal).resumed == 3
     # Another question takes nothing over.
     assert sweep(RING4, "allgather", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0

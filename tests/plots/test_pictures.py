@@ -67,13 +67,13 @@ def test_a_sweep_is_lines_or_maps_by_how_much_varies() -> None:
     one = sweep("ring:4@25GB/s", "allreduce", ["1MiB", "16MiB"], bounds=True)
     axes = plots.sweep(one).axes[0]
     assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines] == [
-        [row["algbw_GBps"] for row in one.rows], [row["bound_algbw_GBps"] for row in one.rows],
+        [row["algbw_GBps"] for row in one.rows()], [row["bound_algbw_GBps"] for row in one.rows()],
     ]  # fmt: skip
     two = sweep("dgx1-v100", "allreduce", ["1MiB", "16MiB"], ["edit=none;without gpu0-gpu3;without gpu9"])
     axes = plots.sweep(two).axes[0]
     grid = np.ma.masked_array(axes.images[0].get_array())
     assert grid.shape == (3, 2)
-    assert [float(x) for x in grid[:2].ravel()] == [row["algbw_GBps"] for row in two.rows[:4]]
+    assert [float(x) for x in grid[:2].ravel()] == [row["algbw_GBps"] for row in two.rows()[:4]]
     assert np.ma.getmaskarray(grid)[2].all()
     assert axes.get_ylabel() == "edit"
     three = sweep(

@@ -22,11 +22,10 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.nccl.logs import tests_log
+from blinksim.results import Result
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from blinksim.nccl.logs.log_records import Run
     from blinksim.topology.graph import Topology
 
@@ -87,7 +86,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Result):
     """A table of rates, how it was found, and how well it fits.
 
     residuals: measured / fitted - 1 for every sample, in the order of the series. wild: those that had no say. spread:
@@ -151,12 +150,6 @@ class Calibration:
             ],
             "kept": [{"class": kind, "quantity": quantity} for kind, quantity in self.kept],
         }  # fmt: skip
-
-    def to_frame(self) -> pd.DataFrame:
-        """`rows` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
 
     def __repr__(self) -> str:
         figures = ", ".join(

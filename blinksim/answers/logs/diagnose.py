@@ -22,11 +22,10 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.log_records import Row, Run
-from blinksim.units import exact_GBps, format_rate, format_size, format_time
+from blinksim.results import Result
+from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from blinksim.topology.graph import Topology
 
 BEHIND = 0.8
@@ -50,6 +49,11 @@ class Line:
         return self.size / self.time_s
 
     @property
+    def algbw_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
+        """algbw in GB/s."""
+        return in_GBps(self.algbw)
+
+    @property
     def of_model(self) -> float:
         """Measured over expected bandwidth."""
         return self.expected.time_s / self.time_s
@@ -65,7 +69,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Result):
     """A test beside model and bound.
 
     lines: by size, ascending. bounds: the one to compare with first, then the others. complete: whether the log has its
@@ -184,12 +188,12 @@ class Diagnosis:
             {
                 "size_bytes": line.size,
                 "time_s": line.time_s,
-                "algbw_GBps": line.algbw / 1e9,
-                "busbw_GBps": line.algbw * float(self.factor) / 1e9,
+                "algbw_GBps": line.algbw_GBps,
+                "busbw_GBps": in_GBps(line.algbw * float(self.factor)),
                 "model_time_s": line.expected.time_s,
-                "model_algbw_GBps": line.size / line.expected.time_s / 1e9,
+                "model_algbw_GBps": in_GBps(line.size / line.expected.time_s),
                 "model_choice": line.expected.choice,
-                "bound_algbw_GBps": float(self.bound.rate) / 1e9,
+                "bound_algbw_GBps": self.bound.rate_GBps,
                 "percent_of_model": 100 * line.of_model,
                 "percent_of_bound": 100 * self.of_bound(line),
                 "latency_bound": line.latency_bound,
@@ -214,18 +218,12 @@ class Diagnosis:
             "normal": first is None and not self.wrong and self.tells and not self.impossible,
             "first_behind_size_bytes": None if first is None else first.size,
             "link_class": self.expectation.limit,
-            "lane_GBps": None if lane is None else lane[0] / 1e9,
-            "model_lane_GBps": None if lane is None else lane[1] / 1e9,
+            "lane_GBps": None if lane is None else in_GBps(lane[0]),
+            "model_lane_GBps": None if lane is None else in_GBps(lane[1]),
             "resembles": self.resembles,
             "odd_size_bytes": [line.size for line in self.odd],
             "complete": self.complete,
         }
-
-    def to_frame(self) -> pd.DataFrame:
-        """`rows` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {len(self.lines)} sizes>"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim import machines
 from blinksim._version import __version__
@@ -25,13 +25,11 @@ from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.question import Question
+from blinksim.results import Result
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
-from blinksim.units import exact_GBps, parse_size
-
-if TYPE_CHECKING:
-    import pandas as pd
+from blinksim.units import exact_GBps, in_GBps, parse_size
 
 SIZES = (2**20, 2**24, 2**28)
 # Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
@@ -67,36 +65,36 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The answers of a sweep. rows: one dict per point, keys with units; axes: what varied. resumed: how many pieces of
-    work were taken over from a journal."""
+class Sweep(Result):
+    """The answers of a sweep, as `rows`.
+
+    axes: what varied. points: the rows. resumed: how many pieces of work came from a journal.
+    """
 
     machine: str
     collective: Collective
     axes: tuple[Axis, ...]
-    rows: tuple[dict[str, Any], ...]
+    points: tuple[dict[str, Any], ...]
     resumed: int = 0
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
         """The rows that hold a reason instead of an answer."""
-        return tuple(row for row in self.rows if row["reason"])
+        return tuple(row for row in self.points if row["reason"])
 
     def varying(self) -> list[str]:
         """The columns of the axes, of the size and of the algorithm asked for, as far as they take several values."""
         columns = [*(axis.column for axis in self.axes), "asked", "size_bytes"]
-        return [column for column in columns if len({row[column] for row in self.rows}) > 1]
+        return [column for column in columns if len({row[column] for row in self.points}) > 1]
 
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows))
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per point, with units in the keys; a point without an answer has a reason."""
+        return list(self.points)
 
     def __repr__(self) -> str:
         lost = f", {len(self.failed)} without an answer" if self.failed else ""
         along = ", ".join(self.varying()) or "nothing"
-        return f"<Sweep of {self.collective} on {self.machine} over {along}: {len(self.rows)} rows{lost}>"
+        return f"<Sweep of {self.collective} on {self.machine} over {along}: {len(self.points)} rows{lost}>"
 
     def _repr_html_(self) -> str:
         table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)
@@ -275,16 +273,7 @@ def _projected(task: Task, size: int) -> dict[str, Any]:
 
 
 def _answer(task: Task, found: Projection) -> dict[str, Any]:
-    return task.row(
-        model=found.model,
-        ranks=len(found.members),
-        algorithm=found.algorithm,
-        size_bytes=found.size,
-        time_s=found.time_s,
-        algbw_GBps=found.algbw / 1e9,
-        busbw_GBps=found.busbw / 1e9,
-        bottleneck=found.bottleneck,
-    )
+    return task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
 
 
 def _bounded(task: Task) -> Rows:
@@ -297,7 +286,7 @@ def _bounded(task: Task) -> Rows:
     else:
         best = bound(topology, task.collective).headline
         rate, scope = best.rate, best.scope
-    return [dict(zip(_BOUND, (float(rate) / 1e9, exact_GBps(rate), scope, ""), strict=True))]
+    return [dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, ""), strict=True))]
 
 
 def _table(tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, bounds: bool) -> Iterable[dict[str, Any]]:
