@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InfeasibleError, unknown
 
 if TYPE_CHECKING:
@@ -15,14 +16,43 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
+# A schedule of more sends than this takes seconds to build and gigabytes to hold.
+MOST_SENDS = 4_000_000
+Sends = Callable[[int, str], int]
+
+
+def _per_pair(ranks: int, collective: str) -> int:
+    return 2 * ranks * ranks
+
+
+def _per_rank(ranks: int, collective: str) -> int:
+    return 4 * ranks
+
+
+def _per_channel(ranks: int, collective: str) -> int:
+    return 64 * ranks
+
+
+def _straight(ranks: int, collective: str) -> int:
+    return (_per_rank if collective in ROOTED else _per_pair)(ranks, collective)
+
+
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """An entry of the registry. solver: whether building it needs OR-Tools; such algorithms run only when named."""
+    """An entry of the registry.
+
+    solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
+    has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
+    too long. source: the publication that describes it.
+    """
 
     name: str
     collectives: tuple[str, ...]
     summary: str
     solver: bool = False
+    sends: Sends = _per_rank
+    most_ranks: int | None = None
+    source: str = ""
 
     def supports(self, collective: str) -> bool:
         return collective in self.collectives
@@ -32,11 +62,23 @@ class Algorithm:
         module = import_module(f"blinksim.algorithms.{self.name}")
         return tuple(signature(module.build).parameters)[2:]
 
+    def check_size(self, ranks: int, collective: str) -> None:
+        """Raises `InfeasibleError` if the schedule would be too large to hold, or too slow to search."""
+        if self.most_ranks is not None and ranks > self.most_ranks:
+            raise InfeasibleError(f"{self.name} searches too long on {ranks} ranks (at most {self.most_ranks})")
+        needed = self.sends(ranks, collective)
+        if not self.solver and needed > MOST_SENDS:
+            raise InfeasibleError(
+                f"{self.name} on {ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; "
+                "take double_binary or chain_tree, or --model projection"
+            )
+
     def build(self, topology: Topology, collective: Collective, **options: Any) -> Schedule:
         """The schedule of `collective` on the selected `topology`; raises `InfeasibleError` if there is none."""
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
             raise InfeasibleError(f"there is no {self.name} {collective.name}; algorithms that have it: {others}")
+        self.check_size(topology.ranks, collective.name)
         module = import_module(f"blinksim.algorithms.{self.name}")
         schedule: Schedule = module.build(topology, collective, **options)
         return schedule
@@ -48,30 +90,133 @@ _SHARDED = ("allreduce", "allgather", "reducescatter")
 REGISTRY = {
     entry.name: entry
     for entry in (
-        Algorithm("ring", _SHARDED, "one or more rings over the fastest links"),
-        Algorithm("chain", _REDUCE_AND_SPREAD, "a path of ranks, pipelined"),
-        Algorithm("binary", _REDUCE_AND_SPREAD, "a complete binary tree, pipelined"),
-        Algorithm("double_binary", _REDUCE_AND_SPREAD, "two binary trees with half the vector each, pipelined"),
-        Algorithm("recursive_doubling", ("allreduce", "allgather"), "exchanges at doubling distances"),
-        Algorithm("halving_doubling", ("allreduce", "reducescatter"), "exchanges at halving, then doubling distances"),
-        Algorithm("direct", COLLECTIVES, "everybody straight to everybody in one step (one-shot)"),
-        Algorithm("two_shot", ("allreduce",), "direct reduce-scatter, then direct allgather"),
-        Algorithm("hierarchical", _SHARDED, "inside nodes (or cards), rings (or direct) between them, inside again"),
-        Algorithm("chain_tree", ("allreduce",), "chains inside the nodes, a double binary tree between them"),
-        Algorithm("parameter_server", ("allreduce",), "all to one rank and back"),
-        Algorithm("mxnet", _REDUCE_AND_SPREAD, "a balanced binary tree per GPU, avoiding each other's links (MXNet)"),
-        Algorithm("packed", COLLECTIVES, "trees or paths packed up to the exact bound", solver=True),
-        Algorithm("few_steps", COLLECTIVES, "the fewest steps and rounds for so many chunks, by search", solver=True),
-        Algorithm("chains", ("allreduce",), "Hamiltonian paths in equal channels: the best NCCL can load", solver=True),
-        Algorithm("rings", (*_SHARDED, "broadcast", "reduce"), "the most rings that share no lane", solver=True),
+        Algorithm(
+            "ring",
+            _SHARDED,
+            "one or more rings over the fastest links",
+            sends=_per_pair,
+            source="Patarasu and Yuan, JPDC 2009",
+        ),
+        Algorithm(
+            "chain",
+            _REDUCE_AND_SPREAD,
+            "a path of ranks, pipelined",
+            source="Chan et al., CCPE 2007",
+        ),
+        Algorithm(
+            "binary",
+            _REDUCE_AND_SPREAD,
+            "a complete binary tree, pipelined",
+            source="Chan et al., CCPE 2007",
+        ),
+        Algorithm(
+            "double_binary",
+            _REDUCE_AND_SPREAD,
+            "two binary trees with half the vector each, pipelined",
+            source="Sanders, Speck and Träff, Parallel Computing 2009",
+        ),
+        Algorithm(
+            "recursive_doubling",
+            ("allreduce", "allgather"),
+            "exchanges at doubling distances",
+            sends=_per_pair,
+            source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
+        ),
+        Algorithm(
+            "halving_doubling",
+            ("allreduce", "reducescatter"),
+            "exchanges at halving, then doubling distances",
+            sends=_per_pair,
+            source="Rabenseifner, ICCS 2004",
+        ),
+        Algorithm(
+            "direct",
+            COLLECTIVES,
+            "everybody straight to everybody in one step (one-shot)",
+            sends=_straight,
+        ),
+        Algorithm(
+            "two_shot",
+            ("allreduce",),
+            "direct reduce-scatter, then direct allgather",
+            sends=_per_pair,
+        ),
+        Algorithm(
+            "hierarchical",
+            _SHARDED,
+            "inside nodes (or cards), rings (or direct) between them, inside again",
+            sends=_per_pair,
+            source="Jia et al., 2018",
+        ),
+        Algorithm(
+            "chain_tree",
+            ("allreduce",),
+            "chains inside the nodes, a double binary tree between them",
+            sends=_per_channel,
+            source="Blink+ report, section 2",
+        ),
+        Algorithm(
+            "parameter_server",
+            ("allreduce",),
+            "all to one rank and back",
+            source="MXNet multi-tree wiki page",
+        ),
+        Algorithm(
+            "mxnet",
+            _REDUCE_AND_SPREAD,
+            "a balanced binary tree per GPU, avoiding each other's links (MXNet)",
+            most_ranks=32,
+            source="MXNet multi-tree wiki page",
+        ),
+        Algorithm(
+            "packed",
+            COLLECTIVES,
+            "trees or paths packed up to the exact bound",
+            solver=True,
+            source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
+        ),
+        Algorithm(
+            "few_steps",
+            COLLECTIVES,
+            "the fewest steps and rounds for so many chunks, by search",
+            solver=True,
+            source="Cai et al. (SCCL), PPoPP 2021",
+        ),
+        Algorithm(
+            "chains",
+            ("allreduce",),
+            "Hamiltonian paths in equal channels: the best NCCL can load",
+            solver=True,
+            source="Nash-Williams and Tutte 1961",
+        ),
+        Algorithm(
+            "rings",
+            (*_SHARDED, "broadcast", "reduce"),
+            "the most rings that share no lane",
+            solver=True,
+            source="Wang et al. (Blink), 2018, section 2",
+        ),
         Algorithm(
             "blink",
             ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter"),
             "few trees at the best rate (Blink)",
             solver=True,
+            source="Wang et al. (Blink), MLSys 2020",
         ),
-        Algorithm("blink_hierarchical", ("allreduce",), "in cliques, then between them (Blink)", solver=True),
-        Algorithm("blinkplus", _REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True),
+        Algorithm(
+            "blink_hierarchical",
+            ("allreduce",),
+            "in cliques, then between them (Blink)",
+            solver=True,
+            source="Wang et al. (Blink), 2018, section 3.1",
+        ),
+        Algorithm(
+            "blinkplus",
+            _REDUCE_AND_SPREAD,
+            "trees through idle GPUs as well (Blink+)",
+            solver=True,
+            source="Blink+ report, section 4.1",
+        ),
     )
 }
 

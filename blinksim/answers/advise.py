@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim import exports
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.expectation import Expectation, Expected
-from blinksim.answers.project import build, contest
+from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.alpha_beta import cost
@@ -214,7 +214,7 @@ def _options(part: Topology, collective: Collective, size: int) -> list[Option]:
     solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
     for name in solved if part.ranks <= MOST_RANKS else ():
         try:
-            plans[name] = build(part, collective, algorithm(name))
+            plans[name] = algorithm(name).build(part, collective)
         except BlinksimError:
             # This collective, or this machine, has none of that kind.
             continue

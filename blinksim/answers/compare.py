@@ -10,12 +10,17 @@ from blinksim.answers.project import Contest, contest
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.results import Result
+from blinksim.textio.text_table import names, table
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size, parse_size
+from blinksim.units import format_size, format_size_about, format_time, parse_size
 
 # 1 KiB to 1 GiB, doubling.
 SIZES = tuple(2**power for power in range(10, 31))
+
+
+# Algorithms that stand beside each other on a line of 80 characters.
+_COLUMNS = 5
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,47 @@ class Comparison(Result):
             for place, projection in enumerate(found)
         ]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The rows, the crossovers, and the refused algorithms with the reasons."""
+        crossovers = [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in self.crossovers]
+        return {
+            "collective": self.collective.name,
+            "rows": self.rows(),
+            "crossovers": crossovers,
+            "refused": self.refused,
+        }
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        best = self.best()
+        changes = [f"{x.faster} from {format_size_about(x.size)}" for x in self.crossovers]
+        where = f" at small sizes, {', '.join(changes)}" if changes else " throughout"
+        return (
+            f"{self.collective} on {self.topology.name}: {best[0].algorithm} is quickest{where}; "
+            f"{best[-1].algbw_GBps:.4g} GB/s at {format_size(best[-1].size)}"
+        )
+
+    def text(self, edits: Sequence[str] = ()) -> str:
+        """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
+        # Those that lead somewhere first, then those that come closest at the largest size: as many as fit on a line.
+        leaders = list(dict.fromkeys(projection.algorithm for projection in reversed(self.best())))
+        columns = [*leaders, *(name for name in self.algorithms if name not in leaders)]
+        shown = columns[: max(_COLUMNS, len(leaders))]
+        rows = []
+        for projections in self.projections:
+            rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
+            cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in shown]
+            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells))
+        models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
+        lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
+        lines.append(table(("size", "best time", *shown), rows) + "\n")
+        lines += [f"  slower: {', '.join(columns[len(shown) :])} (--csv has all)"] if len(columns) > len(shown) else []
+        lines += part_lines(self.topology, f"; model {models}", edits)
+        lines += [
+            f"  {reason if reason.startswith(name) else f'{name}: {reason}'}" for name, reason in self.refused.items()
+        ]
+        return "\n".join(lines)
+
     def __repr__(self) -> str:
         return (
             f"<Comparison of {', '.join(self.algorithms)}: {self.collective} on {self.topology.name},"
@@ -70,25 +116,34 @@ class Comparison(Result):
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
 
 
+def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = ()) -> list[str]:
+    """Who takes part, over which links at which rates, after which edits: lines under a table."""
+    return [
+        f"  ranks {topology.ranks}: {names(topology.members)}",
+        f"  links {', '.join(topology.link_classes)} at {topology.rates} rates{more}",
+        *(f"  edited {edit}" for edit in edits),
+    ]
+
+
 def compare(
     topology: Topology,
     collective: Collective | str,
-    sizes: Iterable[int] = SIZES,
+    sizes: Iterable[int] | None = None,
     algorithms: Sequence[str] | None = None,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] | None = None,
     others: Mapping[str, Callable[[int], Projection]] | None = None,
     model: str = "alpha-beta",
 ) -> Comparison:
-    """Times algorithms (default: all that need no solver) at `sizes` bytes on a selected topology.
+    """Times algorithms (default: all that need no solver) on a selected topology.
 
-    report: told what is being done, for work that takes long. others: what models without a schedule answer for a size,
-    by name, such as what NCCL would choose (`blinksim.timing.nccl_model.choice`). model: ``alpha-beta`` or
-    ``simulate``.
+    sizes: bytes; default 1 KiB to 1 GiB, doubling (`SIZES`). report: called with a progress message. others: what
+    models without a schedule answer for a size, by name, such as what NCCL would choose
+    (`blinksim.timing.nccl_model.NcclTuner`). model: ``alpha-beta`` or ``simulate``.
 
     Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
     """
     chosen = Collective.parse(collective) if isinstance(collective, str) else collective
-    ordered = tuple(sorted(set(sizes)))
+    ordered = tuple(sorted(set(SIZES if sizes is None else sizes)))
     if not ordered:
         raise InputError("no sizes to compare at")
     part = topology.selected()
@@ -96,7 +151,8 @@ def compare(
     candidates.others |= others or {}
     timed = []
     for size in ordered:
-        report(f"timing {format_size(size)}")
+        if report is not None:
+            report(f"timing {format_size(size)}")
         timed.append(tuple(candidates.projections(size)))
     found = tuple(timed)
     crossovers = tuple(
@@ -111,8 +167,7 @@ def _crossover(candidates: Contest, small: int, large: int, slower: str, faster:
     """The size between two at which the algorithm that wins at the larger one overtakes, by bisection."""
     pair = candidates.only(slower, faster)
     low, high = small, large
-    # Every step of a search by simulation costs two of them, and its times jump with the number of pieces.
-    width = 50 if candidates.model == "simulate" else large
+    width = candidates.model.crossover_precision or large
     while high - low > max(1, high // width):
         middle = (low + high) // 2
         if pair.projections(middle)[0].algorithm == slower:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from blinksim.results import Shown
+from blinksim.results import Result
 
 
 @dataclass(frozen=True)
-class FileVerdict(Shown):
+class FileVerdict(Result):
     """What checking a file found.
 
     Parameters

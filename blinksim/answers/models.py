@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blinksim.answers.project import SCHEDULE_MODELS, contest
+from blinksim.answers.compare import part_lines
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.results import Result
+from blinksim.textio.text_table import table
+from blinksim.timing import model_registry
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
-
-TUNER = "nccl-tuner"
-MODELS = (*SCHEDULE_MODELS, TUNER)
-# What NCCL's tuner calls them.
-_TUNED = {"ring": "ring", "tree": "double_binary"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,39 @@ class Models(Result):
                     rows.append({"size_bytes": size, "algorithm": name, "model": model, **timed, "ratio": ratio})
         return rows
 
+    def to_dict(self) -> dict[str, Any]:
+        """The rows, and the refused pairs of algorithm and model with the reasons."""
+        return {"collective": self.collective.name, "rows": self.rows(), "refused": self.refused}
+
+    def sentence(self) -> str:
+        """What is compared."""
+        return f"{self.collective} on {self.topology.name}: the same algorithm by {', '.join(self.models)}"
+
+    def text(self, edits: Sequence[str] = ()) -> str:
+        """One line per size and algorithm: algbw by each model, and the time over that of the first.
+
+        edits: of the machine.
+        """
+        header = ["size", "algorithm", self.models[0]]
+        for model in self.models[1:]:
+            header += [model, "time"]
+        cells = [self._line(size, name) for size in self.sizes for name in self.algorithms]
+        lines = [self.sentence(), "\n  algbw in GB/s, and the time over that of the first model\n"]
+        lines.append(table(header, cells, left=(1,)) + "\n")
+        lines += part_lines(self.topology, edits=edits)
+        lines += [f"  {what}: {reason}" for what, reason in self.refused.items()]
+        return "\n".join(lines)
+
+    def _line(self, size: int, name: str) -> list[str]:
+        first = self.found.get((size, name, self.models[0]))
+        line = [format_size(size), name]
+        for place, model in enumerate(self.models):
+            timed = self.found.get((size, name, model))
+            line.append("-" if timed is None else f"{timed.algbw_GBps:.4g}")
+            if place:
+                line.append("-" if timed is None or first is None else f"{timed.time_s / first.time_s:.2f}x")
+        return line
+
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns=["algorithm", "model"], values="algbw_GBps")
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
@@ -63,53 +94,43 @@ def across_models(
     topology: Topology,
     collective: Collective | str,
     sizes: Iterable[int],
-    models: Sequence[str] = SCHEDULE_MODELS,
+    models: Sequence[str | TimingModel] | None = None,
     algorithms: Sequence[str] = ("ring", "double_binary"),
-    tuner: Callable[[int], Sequence[Projection]] | None = None,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] | None = None,
 ) -> Models:
-    """Times the named algorithms by each model at `sizes` bytes on a selected topology.
+    """Times the named algorithms by each model at `sizes` bytes.
 
-    models: of `MODELS`. tuner: everything that NCCL could choose for a size
-    (`blinksim.timing.nccl_model.projections`), of which the best protocol counts; needed for the model
-    ``nccl-tuner``. report: told what is being done. Raises `InputError` for unknown names, and `InfeasibleError` if no
-    model has an answer.
+    topology: as `Topology.select` gives it, or a whole machine. models: names or models, default all that time
+    schedules. ``nccl-tuner`` needs a whole machine; for a selection give a `blinksim.timing.nccl_model.NcclTuner` that
+    knows the machine. report: called with a progress message. Raises `InputError` for unknown names, and
+    `InfeasibleError` if no model has an answer.
     """
     chosen = Collective.parse(collective) if isinstance(collective, str) else collective
     ordered = tuple(sorted(set(sizes)))
-    if not ordered or not models or not algorithms:
+    named = model_registry.schedule_models() if models is None else models
+    if not ordered or not named or not algorithms:
         raise InputError("no sizes, models or algorithms to compare")
-    for model in models:
-        if model not in MODELS:
-            raise unknown("model", model, MODELS)
-    if TUNER in models and tuner is None:
-        raise InputError(f"the model {TUNER} needs what NCCL would search on this machine")
-    part = topology.selected()
+    timing = [_model(model) for model in named]
     names = tuple(dict.fromkeys(name.strip() for name in algorithms))
     found: dict[tuple[int, str, str], Projection] = {}
     refused: dict[str, str] = {}
-    for model in models:
-        if model == TUNER:
-            continue
+    for model in timing:
         for name in names:
+            if report is not None:
+                report(f"{name} by {model.name}")
             try:
-                timed = contest(part, chosen, [name], report, model)
+                timed = model.times(topology, chosen, ordered, [name], report)
             except InfeasibleError as error:
-                refused[f"{name}, {model}"] = str(error)
+                refused[f"{name}, {model.name}"] = str(error)
                 continue
-            for size in ordered:
-                report(f"{name} by {model}, {format_size(size)}")
-                found[size, name, model] = timed.projections(size)[0]
-    if TUNER in models:
-        assert tuner is not None
-        for size in ordered:
-            for projection in sorted(tuner(size), key=lambda p: p.time_s):
-                name = _TUNED.get(projection.algorithm.partition("/")[0], "")
-                if name in names:
-                    found.setdefault((size, name, TUNER), projection)
-        for name in names:
-            if not any(key[1:] == (name, TUNER) for key in found):
-                refused[f"{name}, {TUNER}"] = f"NCCL's tuner has no {name} here"
+            found |= {(projection.size, name, model.name): projection for projection in timed}
     if not found:
         raise InfeasibleError("; ".join(refused.values()))
-    return Models(part, chosen, ordered, names, tuple(models), found, refused)
+    shown = tuple(model.name for model in timing)
+    return Models(topology.selected(), chosen, ordered, names, shown, found, refused)
+
+
+def _model(model: str | TimingModel) -> TimingModel:
+    if isinstance(model, TimingModel):
+        return model
+    return model_registry.model(model_registry.check(model, model_registry.MODELS))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.answers.project import build
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
@@ -146,7 +145,7 @@ def synthesize(
     wanted = Collective.parse(collective) if isinstance(collective, str) else collective
     part = topology.selected()
     start = perf_counter()
-    schedule = build(part, wanted, registered(algorithm), **options)
+    schedule = registered(algorithm).build(part, wanted, **options)
     front: tuple[Point, ...] = ()
     interrupted = False
     if polish_seconds is not None:

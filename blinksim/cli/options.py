@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 import click
@@ -13,6 +14,7 @@ from blinksim.errors import InputError
 
 if TYPE_CHECKING:
     from blinksim.question import Question
+    from blinksim.timing.timing_model import TimingModel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +149,17 @@ def question_of(machine: str, options: MachineOptions | dict[str, Any]) -> Quest
         edits=options["edits"],
         rates=options["rates"],
     )
+
+
+def at_rates_of(model: TimingModel, question: Question, context: click.Context) -> Question:
+    """The question with the rates that a timing model wants, unless the command line names others that it accepts."""
+    if model.rates is None:
+        return question
+    if context.get_parameter_source("rates") != click.core.ParameterSource.COMMANDLINE:
+        return replace(question, rates=model.rates)
+    if model.pins_rates and question.rates != model.rates:
+        raise InputError(f"--model {model.name} pins the rates {model.rates!r}; leave --rates {question.rates} out")
+    return question
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None) -> str:

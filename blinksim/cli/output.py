@@ -6,25 +6,16 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
+from blinksim.textio.text_table import count as count
+from blinksim.textio.text_table import names as names
+from blinksim.textio.text_table import table as table
+
 # Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
 SCHEMA_VERSION = 1
-
-
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), indent: str = "  "
-) -> str:
-    """Columns under their headings; those numbered in `left` are text, flush left, the others numbers, flush right."""
-    lines = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-
-    def cell(text: str, column: int) -> str:
-        return text.ljust(widths[column]) if column in left else text.rjust(widths[column])
-
-    return "\n".join(indent + "  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
 
 
 def print_json(value: Mapping[str, object]) -> None:
@@ -45,15 +36,3 @@ def note(text: str, *, quiet: bool = False) -> None:
     """A line for people, on stderr."""
     if not quiet:
         print(text, file=sys.stderr)
-
-
-def count(number: int, what: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def names(values: Sequence[str], most: int = 8) -> str:
-    """A list of names, shortened in the middle: ``gpu0 gpu1 … gpu7``."""
-    if len(values) <= most:
-        return " ".join(values)
-    return f"{' '.join(values[: most // 2])} … {values[-1]}"

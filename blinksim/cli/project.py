@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import command_line, machine_options, output_options, question_of, root_option
-from blinksim.cli.output import count, csv_text, names, print_json, table
+from blinksim.cli.options import at_rates_of, command_line, machine_options, output_options, question_of, root_option
+from blinksim.cli.output import csv_text, print_json, table
 from blinksim.cli.progress import Working
-from blinksim.errors import InputError, unknown
-from blinksim.units import format_rate, format_size, format_time, parse_rate, parse_size
+from blinksim.cli.spelling import as_typed
+from blinksim.errors import InputError
+from blinksim.units import format_size, format_time, in_GBps, parse_rate, parse_size
 
 if TYPE_CHECKING:
+    from blinksim.answers.ranking import Ranking
+    from blinksim.cost.projection import Change
     from blinksim.question import Question
+    from blinksim.timing.timing_model import TimingModel
 
 
 @click.command(
@@ -57,151 +61,87 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
 
     SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB.
     """
-    from blinksim.answers import project
+    from blinksim.answers.ranking import rank
     from blinksim.collective import Collective
 
     question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])
     bytes_ = parse_size(size)
-    algorithm, model = options["algorithm"], options["model"]
-    if algorithm == "nccl" or model == nccl.MODEL:
-        nccl.project(nccl.at_nccl_rates(question, context), wanted, bytes_, options)
-        return
-    nccl.refuse_options(options, "say --algorithm nccl")
-    if options["what_if"] and model in project.SCHEDULE_MODELS:
-        raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
-    if model not in project.SCHEDULE_MODELS:
-        _known(model)
-        if options["reduction_rate"]:
-            raise InputError(f"--model {model} takes no --reduction-rate")
-        chosen_rates = context.get_parameter_source("rates") == click.core.ParameterSource.COMMANDLINE
-        found = [_by_preset(question, wanted, bytes_, algorithm, model, chosen_rates)]
-        refused: dict[str, str] = {}
-    else:
-        listed = None if algorithm in ("best", "all") else algorithm.split(",")
-        gamma = float(1 / parse_rate(options["reduction_rate"])) if options["reduction_rate"] else 0.0
-        with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-            contest = project.contest(question.part(), wanted, listed, say, model)
-            say("timing" if model == "alpha-beta" else "simulating")
-            found, refused = contest.projections(bytes_, gamma), contest.refused
+    model = _model(options)
+    model.check(question)
+    asked = at_rates_of(model, question, context)
+    with Working(f"reading {machine}", quiet=options["quiet"]) as say:
+        found = rank(asked, wanted, bytes_, model, options["algorithm"], say)
+    changes = _changes(found, question) if options["what_if"] else ()
     if options["as_csv"]:
-        rows = found if algorithm == "all" else found[:1]
-        click.echo(csv_text([projection.row() for projection in rows]), nl=False)
+        click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:
-        asked = {"source": machine, "nodes": question.nodes, "edits": list(question.edits)}
-        answer = {"command": "project", **asked, **found[0].to_dict()}
-        if options["reduction_rate"]:
-            answer["reduction_GBps"] = float(parse_rate(options["reduction_rate"])) / 1e9
-        if len(found) > 1 and algorithm != "best":
-            answer["rows"] = [projection.row() for projection in found]
-            answer["refused"] = refused
-        if options["what_if"]:
-            answer["what_if"] = [
-                {"change": c.change, "settings": c.settings, "time_s": c.time_s, "ratio": c.ratio}
-                for c in _changes(model, question, bytes_, found[0])
-            ]
-        print_json(answer)
+        source = {"source": machine, "nodes": question.nodes, "edits": list(question.edits)}
+        print_json({"command": "project", **source, **found.to_dict(), **_more(options, changes)})
     else:
-        _show(found, refused, algorithm, question)
-        if options["what_if"]:
-            rows = [
-                (c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x")
-                for c in _changes(model, question, bytes_, found[0])
-            ]
-            click.echo("\n" + table(("change", "question", "time", "faster"), rows, left=(0, 1)) + "\n")
-        _next(found[0], question, options)
+        click.echo(as_typed(found.text()))
+        _show_changes(changes)
+        _next(found, question, options)
 
 
-def _known(model: str) -> None:
-    from blinksim.answers.project import SCHEDULE_MODELS
-    from blinksim.cost.presets import preset_names
+def _model(options: dict[str, Any]) -> TimingModel:
+    """The model that the options name, set up with those that it takes; refuses the others."""
+    from blinksim.timing import model_registry as models
 
-    if model.removeprefix("projection:") not in preset_names():
-        raise unknown("model", model, (*SCHEDULE_MODELS, nccl.MODEL, *preset_names()))
+    algorithm, name = options["algorithm"], options["model"]
+    chooser = models.chooser(algorithm)
+    if chooser is not None:
+        if name not in (models.DEFAULT, chooser):
+            raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
+        name = chooser
+    takes = models.settings(name)
+    settings = nccl.settings(options, takes, "say --algorithm nccl")
+    if settings and algorithm not in ("best", "all") and chooser is None:
+        raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
+    if options["what_if"] and not models.is_preset(name):
+        raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
+    if options["reduction_rate"]:
+        if "gamma" not in takes:
+            raise InputError(f"--model {name} takes no --reduction-rate")
+        settings["gamma"] = float(1 / parse_rate(options["reduction_rate"]))
+    return models.model(name, **settings)
 
 
-def _next(best: Any, question: Question, options: dict[str, Any]) -> None:
+def _changes(found: Ranking, question: Question) -> tuple[Change, ...]:
+    from blinksim.cost.projection import bottlenecks
+
+    best = found.best
+    return bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
+
+
+def _more(options: dict[str, Any], changes: tuple[Change, ...]) -> dict[str, Any]:
+    """What the JSON says beyond the result."""
+    answer: dict[str, Any] = {}
+    if options["reduction_rate"]:
+        answer["reduction_GBps"] = in_GBps(parse_rate(options["reduction_rate"]))
+    if changes:
+        answer["what_if"] = [
+            {"change": c.change, "settings": c.settings, "time_s": c.time_s, "ratio": c.ratio} for c in changes
+        ]
+    return answer
+
+
+def _show_changes(changes: tuple[Change, ...]) -> None:
+    if not changes:
+        return
+    rows = [(c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x") for c in changes]
+    click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)) + "\n")
+
+
+def _next(found: Ranking, question: Question, options: dict[str, Any]) -> None:
+    best = found.best
+    if found.chosen is not None:
+        return
     again = command_line(question, best.collective.name, options["root"])
     if best.bound is None and not options["what_if"]:
-        click.echo(f"next: blinksim project {again} SIZE --model {best.model} --what-if".replace("SIZE", _size(best)))
+        size = format_size(best.size).replace(" ", "")
+        click.echo(f"next: blinksim project {again} {size} --model {best.model} --what-if")
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
         click.echo(f"next: blinksim synth {again} -o schedule.json")
     else:
         click.echo(f"next: blinksim compare {again} --plot {best.collective.name}-by-size.png")
-
-
-def _size(best: Any) -> str:
-    return format_size(best.size).replace(" ", "")
-
-
-def _by_preset(question: Question, wanted: Any, size: int, algorithm: str, model: str, chosen_rates: bool) -> Any:
-    from dataclasses import replace
-
-    from blinksim.answers import project
-    from blinksim.cost.presets import load_preset
-
-    if algorithm not in ("best", "all"):
-        raise InputError(f"--model {model} has an algorithm of its own; leave --algorithm {algorithm} out")
-    if question.members is not None or question.relays != "none" or question.links is not None:
-        raise InputError(f"--model {model} takes --nodes and --ranks-per-node, not --members, --relays or --links")
-    preset = load_preset(model)
-    if preset.rates is not None:
-        if chosen_rates and question.rates != preset.rates:
-            raise InputError(f"--model {model} pins the rates {preset.rates!r}; leave --rates {question.rates} out")
-        question = replace(question, rates=preset.rates)
-    # The terms need one node and its fabric only, so a thousand nodes cost no more than one, unless an edit names one.
-    try:
-        node = replace(question, nodes=1).whole()
-    except InputError:
-        if question.nodes == 1:
-            raise
-        node = question.whole()
-    return project.project_preset(node, wanted, size, question.nodes, question.ranks_per_node, preset.name)
-
-
-def _changes(model: str, question: Question, size: int, found: Any) -> Any:
-    from blinksim.cost.projection import bottlenecks
-
-    return bottlenecks(model, size, question.nodes, len(found.members) // question.nodes)
-
-
-def _show(found: list[Any], refused: dict[str, str], algorithm: str, question: Question) -> None:
-    best = found[0]
-    click.echo(best.sentence())
-    click.echo("")
-    if algorithm == "all":
-        rows = [
-            (p.algorithm, format_time(p.time_s), format_rate(p.algbw), format_rate(p.busbw), p.bottleneck)
-            for p in found
-        ]
-        click.echo(table(("algorithm", "time", "algbw", "busbw", "bottleneck"), rows))
-        for name, reason in refused.items():
-            click.echo(f"  {reason if reason.startswith(name) else f'{name}: {reason}'}")
-        click.echo("")
-    time = best.time_s or 1.0
-    terms = [(term.name, format_time(term.time_s), f"{100 * term.time_s / time:.1f} %") for term in best.terms]
-    click.echo(table(("term", "time", "share"), [*terms, ("total", format_time(best.time_s), "100.0 %")]))
-    click.echo("")
-    busy = best.details.get("bottleneck_busy")
-    share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
-    click.echo(f"  bottleneck  {best.bottleneck}{share}")
-    if best.bound is not None:
-        reached = best.algbw / float(best.bound.rate)
-        click.echo(f"  at most     {format_rate(best.bound.rate)} algbw, of which this is {100 * reached:.1f} %:")
-        click.echo(f"              {best.bound.words}")
-    click.echo(f"  ranks       {len(best.members)}: {names(best.members)}")
-    if best.relays:
-        click.echo(f"  relays      {names(best.relays)}")
-    click.echo(f"  links       {', '.join(best.links)} at {best.rates} rates")
-    for edit in question.edits:
-        click.echo(f"  edited      {edit}")
-    if algorithm == "best" and best.bound is not None:
-        others = f", best of {len(found)} that need no solver; --algorithm all ranks them" if len(found) > 1 else ""
-        click.echo(f"  algorithm   {best.algorithm}{others}")
-    if best.model == "simulate":
-        alone = format_time(best.details["loads_s"])
-        click.echo(f"  model       every piece at every link; the loads alone need {alone}")
-    if best.bound is None:
-        click.echo("  model       bandwidths only, no latencies: for large sizes")
-    if best.details.get("pieces", 1) > 1:
-        click.echo(f"  pieces      {best.details['pieces']} per chunk, {count(best.details['steps'], 'hop')} deep")

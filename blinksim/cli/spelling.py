@@ -14,6 +14,7 @@ OPTIONS = {
     "edits": "--edit",
     "links": "--links",
     "machine": "--machine",
+    "algorithm": "--algorithm",
     "members": "--members",
     "model": "--model",
     "nodes": "--nodes",

@@ -12,6 +12,7 @@ import click
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
+    at_rates_of,
     command_line,
     machine_options,
     output_options,
@@ -100,15 +101,14 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     from blinksim.answers.compare import parse_sizes
     from blinksim.answers.sweeps import sweep as study
     from blinksim.collective import Collective
+    from blinksim.timing import model_registry as models
 
     question = question_of(machine, options)
     if options["cluster"] and options["workers"] != 1:
         raise InputError("--cluster and --workers both say where the work is done; give one of them")
     algorithms = options["algorithms"].split(",")
-    if "nccl" in algorithms:
-        from blinksim.cli.nccl import at_nccl_rates
-
-        question = at_nccl_rates(question, context)
+    for name in filter(None, map(models.chooser, algorithms)):
+        question = at_rates_of(models.model(name), question, context)
     output, quiet = options["output"], options["quiet"]
     if output:
         from blinksim.textio.text_files import check_target

@@ -6,24 +6,35 @@ with measured times within a few per cent of it for large sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl import channel_graph
 from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
-from blinksim.timing.projection_result import Projection
+from blinksim.timing.projection_result import NcclProjection, Projection
+from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import NONE
 from blinksim.units import format_rate
 
+if TYPE_CHECKING:
+    from blinksim.question import Question
+    from blinksim.timing.timing_model import Report
+
 MODEL = "nccl-tuner"
+# The name of what NCCL itself would choose.
+CHOICE = "nccl"
+# What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
+_SAME = {"ring": "ring", "double_binary": "tree"}
 
 
 def graphs_of(path: str | Path) -> dict[str, Graph]:
@@ -62,6 +73,115 @@ def predict_with(
     return found
 
 
+class NcclTuner(TimingModel):
+    """NCCL's own model, for the channels that NCCL would search or that a graph file gives.
+
+    machine: the whole machine, its members those that take part, where `times` is asked for a selection: NCCL searches
+    over PCIe and CPUs too. nodes: how many nodes like this one there are, for a machine of one node with its fabric.
+    version, multicast, graph_file: as in `predict_with`.
+    """
+
+    name = MODEL
+    best = (CHOICE,)
+    rates = "nccl"
+
+    def __init__(
+        self,
+        machine: Topology | None = None,
+        *,
+        nodes: int | None = None,
+        version: str = DEFAULT_VERSION,
+        multicast: bool = True,
+        graph_file: str | Path | None = None,
+    ) -> None:
+        self.machine = machine
+        self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
+        self._searched: tuple[Topology, Prediction] | None = None
+
+    def at(self, question: Question) -> tuple[NcclTuner, Topology]:
+        """The model of the machine that the question asks about, and that machine with its members.
+
+        NCCL plans for one node, so that a thousand nodes cost no more than one, unless a setting names one of them.
+        """
+        nodes: int | None = None
+        named = any("n0." in edit or "fabric" in edit for edit in question.edits)
+        if question.nodes > 1 and not question.members and not named:
+            try:
+                whole = replace(question, nodes=1).whole()
+                nodes = question.nodes
+            except InputError:
+                whole = question.whole()
+        else:
+            whole = question.whole()
+        if nodes is not None and whole.fabric is None:
+            whole, nodes = question.whole(), None
+        machine = replace(whole, members=question.member_names(whole), relays=())
+        model = NcclTuner(
+            machine, nodes=nodes, version=self.version, multicast=self.multicast, graph_file=self.graph_file
+        )
+        return model, machine
+
+    def check(self, question: Question) -> None:
+        if question.relays != NONE:
+            raise InputError(
+                f"NCCL does not relay through GPUs that are not members; leave relays={question.relays} out"
+            )
+        if question.links is not None:
+            raise InputError(f"NCCL takes links by rules of its own; leave links={question.links} out")
+
+    def prediction(self, topology: Topology) -> Prediction:
+        """NCCL's channels on a machine; raises as `predict_with` does."""
+        whole = self.machine or topology
+        if self._searched is None or self._searched[0] is not whole:
+            found = predict_with(
+                whole,
+                whole.members,
+                nodes=self.nodes,
+                version=self.version,
+                multicast=self.multicast,
+                graph_file=self.graph_file,
+            )
+            self._searched = (whole, found)
+        return self._searched[1]
+
+    def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
+        """Those that the registry has too, and ``nccl``, the choice of NCCL itself."""
+        timed = {row.algorithm for row in self.prediction(topology).rows if row.collective == collective.name}
+        return (*(name for name, own in _SAME.items() if own in timed), CHOICE)
+
+    def times(
+        self,
+        topology: Topology,
+        collective: Collective,
+        sizes: Iterable[int],
+        algorithms: Sequence[str] | None = None,
+        report: Report | None = None,
+    ) -> list[Projection]:
+        """As `TimingModel.times`; by default everything that NCCL could take, by its own names (``ring/Simple``).
+
+        topology: the whole machine, unless the model knows it already. algorithms: names of the registry, which stand
+        for their best protocol, and ``nccl`` for what NCCL chooses.
+        """
+        whole, found = self.machine or topology, self.prediction(topology)
+        answers: list[Projection] = []
+        for size in sizes:
+            timed = projections(found, whole, collective, size)
+            if algorithms is not None:
+                timed = [self._named(name, timed, found, whole) for name in algorithms]
+            answers += sorted(timed, key=lambda projection: projection.time_s)
+        return answers
+
+    def _named(self, name: str, timed: list[Projection], found: Prediction, whole: Topology) -> Projection:
+        """The projection that a name stands for, among all that NCCL could take at one size."""
+        if name == CHOICE:
+            return choice(found, whole, timed[0].collective, timed[0].size)
+        own = _SAME.get(name)
+        best = next((p for p in timed if p.algorithm.partition("/")[0] == own), None)
+        if best is None:
+            raise InfeasibleError(f"NCCL's tuner has no {name} here")
+        return best
+
+
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:
     """Everything that NCCL could take for a collective of `size` bytes, by its own model, quickest first.
 
@@ -78,7 +198,7 @@ def choice(prediction: Prediction, whole: Topology, collective: Collective, size
     """What NCCL chooses, under the name ``nccl``; details say which algorithm and protocol that is."""
     collective.check_ranks(prediction.job.ranks)
     best = prediction.best(collective.name, size)
-    return replace(_projection(prediction, whole, collective, size, best), algorithm="nccl")
+    return replace(_projection(prediction, whole, collective, size, best), algorithm=CHOICE)
 
 
 def _projection(
@@ -94,7 +214,7 @@ def _projection(
     members = prediction.members
     if len(members) < job.ranks:
         members = tuple(f"n{node}.{name}" for node in range(job.nnodes) for name in members)
-    return Projection(
+    return NcclProjection(
         machine=prediction.machine,
         collective=collective,
         members=members,

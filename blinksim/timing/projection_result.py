@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.terms import Term
 from blinksim.results import Rates, Result
+from blinksim.textio.text_table import count, names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 
@@ -106,8 +107,70 @@ class Projection(Rates, Result):
             f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)} ({self.algorithm}, {self.model})"
         )
 
+    def text(self) -> str:
+        """The sentence, the terms as a table, and what else is known."""
+        return "\n".join((self.sentence(), "", self.terms_table(), "", *labelled(self.facts())))
+
+    def terms_table(self) -> str:
+        """The terms with their shares, and their sum."""
+        time = self.time_s or 1.0
+        rows = [(term.name, format_time(term.time_s), f"{100 * term.time_s / time:.1f} %") for term in self.terms]
+        return table(("term", "time", "share"), [*rows, ("total", format_time(self.time_s), "100.0 %")])
+
+    def facts(self, edits: Sequence[str] = (), rivals: int | None = None) -> list[tuple[str, str]]:
+        """What stands under the terms, as labels and texts.
+
+        edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
+        """
+        busy = self.details.get("bottleneck_busy")
+        share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
+        lines = [("bottleneck", f"{self.bottleneck}{share}")]
+        if self.bound is not None:
+            reached = 100 * self.algbw / float(self.bound.rate)
+            lines.append(("at most", f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"))
+            lines.append(("", self.bound.words))
+        lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
+        lines += [("relays", names(self.relays))] if self.relays else []
+        lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
+        lines += [("edited", edit) for edit in edits]
+        if rivals is not None and self.bound is not None:
+            others = f", best of {rivals} that need no solver; algorithm=all ranks them" if rivals > 1 else ""
+            lines.append(("algorithm", f"{self.algorithm}{others}"))
+        if "loads_s" in self.details:
+            alone = format_time(self.details["loads_s"])
+            lines.append(("model", f"every piece at every link; the loads alone need {alone}"))
+        if self.bound is None:
+            lines.append(("model", "bandwidths only, no latencies: for large sizes"))
+        if self.details.get("pieces", 1) > 1:
+            pieces, steps = self.details["pieces"], self.details["steps"]
+            lines.append(("pieces", f"{pieces} per chunk, {count(steps, 'hop')} deep"))
+        return lines
+
     def __repr__(self) -> str:
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{self.sentence()}; bottleneck: {self.bottleneck}</p>{self.to_frame().to_html(index=False)}"
+
+
+class NcclProjection(Projection):
+    """What NCCL's tuner predicts for one of its algorithms and protocols."""
+
+    def facts(self, edits: Sequence[str] = (), rivals: int | None = None) -> list[tuple[str, str]]:
+        """As `Projection.facts`: what NCCL runs, over which channels, and what was assumed."""
+        details = self.details
+        orders = details["channel_orders"]
+        return [
+            ("bottleneck", self.bottleneck),
+            ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
+            *([("channel 0", names(orders[0]))] if orders else []),
+            ("ranks", f"{len(self.members)}: {names(self.members)}"),
+            ("rates", f"{self.rates}; figures of NCCL {details['nccl_version']}"),
+            *(("edited", edit) for edit in edits),
+            *(("assumed", text) for text in details["assumed"]),
+        ]
+
+
+def labelled(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """Labels and texts in two columns."""
+    return [f"  {label:<11} {text}" for label, text in lines]

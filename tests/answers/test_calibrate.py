@@ -16,7 +16,6 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.calibrate import Sample, Series, calibrate
 from blinksim.answers.logs.log_members import members_of
 from blinksim.answers.logs.ring_model import RingModel
-from blinksim.answers.project import build
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
@@ -146,7 +145,7 @@ def test_side_channels_from_rates_fitted_without_them(
     fitted = calibrate(log_of(tmp_path, dgx.select(ends), operation, blinkplus(operation, tenant)))
     relays = [f"gpu{number}" for number in range(4) if f"gpu{number}" not in ends]
     quad = rate_tables.apply(load("dgx1-v100", edits=edits), fitted.table).select(ends, relays)
-    plan = build(quad, Collective(operation), algorithm("packed"))
+    plan = algorithm("packed").build(quad, Collective(operation))
     rows = csv.DictReader((TESTS / "golden" / "blinkplus_measured.csv").read_text().splitlines())
     measured = max(
         float(row["bw_GBps"]) * 1e9

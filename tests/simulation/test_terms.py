@@ -18,7 +18,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.simulation.time_terms import projected, terms
 from blinksim.simulation.timeline import exact_time
-from blinksim.timing.nccl_model import predict_with, projections
+from blinksim.timing.nccl_model import NcclTuner, predict_with, projections
 from blinksim.timing.projection_result import Projection
 
 DGX1 = bs.load("dgx1-v100").selected()
@@ -73,7 +73,7 @@ def test_models_side_by_side() -> None:
     def tuner(size: int) -> Sequence[Projection]:
         return projections(prediction, machine, Collective("allreduce"), size)
 
-    table = across_models(machine, "allreduce", [2**24, 2**30], ("alpha-beta", "simulate", "nccl-tuner"), tuner=tuner)
+    table = across_models(machine, "allreduce", [2**24, 2**30], ("alpha-beta", "simulate", "nccl-tuner"))
     rows = {(row["size_bytes"], row["algorithm"], row["model"]): row for row in table.rows()}
     assert len(rows) == 2 * 2 * 3
     assert not table.refused
@@ -85,8 +85,8 @@ def test_models_side_by_side() -> None:
     )
     with pytest.raises(InputError, match="unknown model"):
         across_models(machine, "allreduce", [1024], ("alpha-beta", "guess"))
-    with pytest.raises(InputError, match="needs what NCCL"):
-        across_models(machine, "allreduce", [1024], ("nccl-tuner",))
+    alone = across_models(machine.selected(), "allreduce", [2**30], (NcclTuner(machine),))
+    assert alone.rows()[0]["time_s"] == rows[2**30, "ring", "nccl-tuner"]["time_s"]
 
 
 def test_packed_trees_come_within_three_percent_of_their_bound() -> None:

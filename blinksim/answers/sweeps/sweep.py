@@ -18,17 +18,17 @@ from blinksim import machines
 from blinksim._version import __version__
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.algorithms.registry import candidates
-from blinksim.answers.project import SCHEDULE_MODELS, contest, project_preset
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.errors import BlinksimError, InputError
 from blinksim.question import Question
 from blinksim.results import Result
+from blinksim.timing import model_registry as models
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import NONE
 from blinksim.units import exact_GBps, in_GBps, parse_size
 
 SIZES = (2**20, 2**24, 2**28)
@@ -37,8 +37,6 @@ MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck")
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_reason")
 _BOUND_WORK = " bound"
-# What NCCL would choose, by its own model (`blinksim.timing.nccl_model`); load the machine at the rates nccl.
-NCCL = "nccl"
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def sweep(
     workers: int = 1,
     cluster: str | None = None,
     journal: str | os.PathLike[str] | None = None,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Times `collective` at every combination of what varies.
 
@@ -126,7 +124,7 @@ def sweep(
     rate that is possible (of allreduce beyond 8,192 ranks: in two phases). base: what all cases have in common.
     workers: processes of this machine (scripts then need an ``if __name__ == "__main__":``); cluster: address of a dask
     scheduler instead. journal: a file that keeps finished work; the same call goes on from it after a kill. report:
-    called with the pieces of work done and the pieces in all.
+    called with the number of finished pieces of work and their total.
 
     Raises `InputError` for what cannot be right at any point (names, values, a scheduler that does not answer); points
     that have no answer are rows with a reason.
@@ -138,17 +136,17 @@ def sweep(
     if workers < 1:
         raise InputError(f"{workers} workers; give at least 1")
     along = axes(vary)
-    preset_rates = _check_model(model)
-    names = _algorithms(algorithms, wanted, model)
+    timing = models.model(models.check(model, _models()))
+    names = _algorithms(algorithms, wanted, timing)
     start = base or Question()
-    if preset_rates is not None:
-        start = replace(start, rates=preset_rates)
+    if timing.pins_rates and timing.rates is not None:
+        start = replace(start, rates=timing.rates)
         if any(axis.name == "rates" for axis in along):
-            raise InputError(f"the model {model} pins the rates {preset_rates!r}; they cannot vary")
+            raise InputError(f"model={model} pins the rates {timing.rates!r}; they cannot vary")
     cases = expand(start, along)
     asked = [case.question for case in cases]
-    if model not in SCHEDULE_MODELS and any(one.members or one.links or one.relays != NONE for one in asked):
-        raise InputError(f"the model {model} takes nodes and ranks_per_node, not members, relays or links")
+    for question in asked:
+        timing.check(question)
     nodes = _nodes(machine, {question.rates for question in asked})
     tasks = []
     for case in cases:
@@ -159,40 +157,39 @@ def sweep(
     kept = Journal(journal)
     answers = {task.key: kept.found[task.key] for task in tasks if task.key in kept.found}
     resumed, total = len(answers), len({task.key for task in tasks})
-    report(resumed, total)
+    say = report or _silent
+    say(resumed, total)
     for task, found in pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
         if found is None:
             answers[task.key] = _failed(task, pool.DIED)
         else:
             answers[task.key] = found
             kept.add(task.key, found)
-        report(len(answers), total)
+        say(len(answers), total)
     title = machine if isinstance(machine, str) else machine.name
     return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed)
 
 
-def _check_model(model: str) -> str | None:
-    """The rates that a preset pins; raises `InputError` for a model that there is not."""
-    if model in SCHEDULE_MODELS:
-        return None
-    from blinksim.cost.presets import load_preset, preset_names
-
-    if model.removeprefix("projection:") not in preset_names():
-        raise unknown("model", model, (*SCHEDULE_MODELS, *preset_names()))
-    return load_preset(model).rates
+def _silent(done: int, total: int) -> None:
+    pass
 
 
-def _algorithms(names: Sequence[str], collective: Collective, model: str) -> list[str]:
-    if model not in SCHEDULE_MODELS:
+def _models() -> tuple[str, ...]:
+    """The models that a sweep takes: those of schedules, and the presets."""
+    return (*models.schedule_models(), *models.preset_names())
+
+
+def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel) -> list[str]:
+    if not isinstance(model, ScheduleModel):
         if list(names) != ["best"]:
-            raise InputError(f"the model {model} has an algorithm of its own; leave {', '.join(names)} out")
+            raise InputError(f"model={model.name} has an algorithm of its own; leave {', '.join(names)} out")
         return ["best"]
     found: list[str] = []
     for name in (name.strip() for name in names):
         if name == "all":
             found += [entry.name for entry in candidates(collective.name)]
         else:
-            found.append(name if name in ("best", NCCL) else registered(name).name)
+            found.append(name if name == "best" or models.chooser(name) else registered(name).name)
     if not found:
         raise InputError("no algorithms to sweep over")
     return list(dict.fromkeys(found))
@@ -244,32 +241,16 @@ def _failed(task: Task, reason: str) -> Rows:
 
 
 def _timed(task: Task) -> Rows:
-    if task.model not in SCHEDULE_MODELS:
-        return [_projected(task, size) for size in task.sizes]
-    if task.algorithm == NCCL:
-        return _chosen_by_nccl(task)
-    topology = task.question.part()
-    names = None if task.algorithm == "best" else [task.algorithm]
-    found = contest(topology, task.collective, names, model=task.model)
-    return [_answer(task, found.projections(size)[0]) for size in task.sizes]
-
-
-def _chosen_by_nccl(task: Task) -> Rows:
-    from blinksim.timing.nccl_model import choice, predict_with
-
-    whole = task.question.whole()
-    prediction = predict_with(whole, task.question.part(whole).members)
-    return [_answer(task, choice(prediction, whole, task.collective, size)) for size in task.sizes]
-
-
-def _projected(task: Task, size: int) -> dict[str, Any]:
-    asked = task.question
-    # One node and its fabric are enough, unless an edit names a device of the cluster.
-    try:
-        node = replace(asked, nodes=1).whole()
-    except InputError:
-        node = asked.whole()
-    return _answer(task, project_preset(node, task.collective, size, asked.nodes, asked.ranks_per_node, task.model))
+    chooser = models.chooser(task.algorithm)
+    if chooser is not None:
+        # The links must connect the members for what a library chooses as for all others.
+        task.question.part()
+    model, topology = models.model(chooser or task.model).at(task.question)
+    names = model.best if task.algorithm == "best" else [task.algorithm]
+    quickest: dict[int, Projection] = {}
+    for projection in model.times(topology, task.collective, task.sizes, names):
+        quickest.setdefault(projection.size, projection)
+    return [_answer(task, quickest[size]) for size in task.sizes]
 
 
 def _answer(task: Task, found: Projection) -> dict[str, Any]:

@@ -1,0 +1,22 @@
+"""Alpha and beta as a timing model: the sums of loads and latencies of a schedule (`blinksim.cost.alpha_beta`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blinksim.cost.alpha_beta import cost
+from blinksim.timing.timing_model import Breakdown, ScheduleModel
+
+if TYPE_CHECKING:
+    from blinksim.schedule.model import Schedule
+
+
+class AlphaBeta(ScheduleModel):
+    """Every step costs its latencies and its busiest resource; a pipeline its busiest resource and its longest path."""
+
+    name = "alpha-beta"
+
+    def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
+        found = cost(schedule, size, gamma)
+        details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
+        return Breakdown(found.terms, found.bottleneck, details)
