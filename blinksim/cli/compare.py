@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import at_rates_of, machine_options, output_options, question_of, root_option, sizes_option
+from blinksim.cli.options import (
+    MachineOptions,
+    TableOptions,
+    at_rates_of,
+    machine_options,
+    output_options,
+    question_of,
+    root_option,
+    sizes_option,
+)
 from blinksim.cli.output import csv_text, print_json
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
@@ -18,6 +27,17 @@ if TYPE_CHECKING:
     from blinksim.question import Question
     from blinksim.timing.timing_model import TimingModel
     from blinksim.topology.graph import Topology
+
+
+class Options(MachineOptions, TableOptions, nccl.NcclOptions):
+    """What the command line says besides machine and collective."""
+
+    root: int | None
+    sizes: str
+    algorithms: str | None
+    model: str
+    plot: str | None
+    force: bool
 
 
 @click.command(
@@ -49,7 +69,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options(table=True)
 @click.pass_context
-def command(context: click.Context, /, machine: str, collective: str, **options: Any) -> None:
+def command(context: click.Context, /, machine: str, collective: str, **options: Unpack[Options]) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.answers import compare as study
     from blinksim.collective import Collective
@@ -85,7 +105,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
 
 
 def _choices(
-    names: list[str], question: Question, collective: Collective, options: dict[str, Any], context: click.Context
+    names: list[str], question: Question, collective: Collective, options: Options, context: click.Context
 ) -> tuple[Question, dict[str, Answer]]:
     """What libraries choose, by name, as functions of the size; and the question at their rates."""
     from blinksim.timing import model_registry as registry
@@ -111,7 +131,7 @@ def _across(
     sizes: list[int],
     names: list[str],
     listed: list[str] | None,
-    options: dict[str, Any],
+    options: Options,
     context: click.Context,
 ) -> None:
     """Prints the same algorithms by several models."""

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from typing import ParamSpec, TypedDict, TypeVar
 
 import click
 
 from blinksim.errors import InputError
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def nccl_options(command: F) -> F:
+class NcclOptions(TypedDict):
+    """What `nccl_options` adds to a command."""
+
+    no_nvls: bool
+    nccl_graph: str | None
+    nccl_version: str | None
+
+
+class NcclSettings(TypedDict, total=False):
+    """The settings of a timing model that the options for NCCL stand for."""
+
+    multicast: bool
+    graph_file: str | None
+    version: str
+
+
+def nccl_options(command: Callable[P, R]) -> Callable[P, R]:
     """Adds what can be said about NCCL."""
     for option in (
         click.option("--no-nvls", is_flag=True, help="With nccl: without NVLS, as NCCL_NVLS_ENABLE=0."),
@@ -23,15 +40,22 @@ def nccl_options(command: F) -> F:
     return command
 
 
-def settings(options: dict[str, Any], takes: Collection[str], cure: str) -> dict[str, Any]:
+def settings(options: NcclOptions, takes: Collection[str], cure: str) -> NcclSettings:
     """The options for NCCL as settings of a timing model, if it `takes` them.
 
     cure: what to do where it does not. Raises `InputError` if such an option is given there.
     """
     if "graph_file" in takes:
-        version = {"version": options["nccl_version"]} if options["nccl_version"] else {}
-        return {"multicast": not options["no_nvls"], "graph_file": options["nccl_graph"], **version}
-    for key in ("nccl_version", "nccl_graph", "no_nvls"):
-        if options[key]:
-            raise InputError(f"--{key.replace('_', '-')} is about NCCL; {cure}, or leave it out")
+        chosen: NcclSettings = {"multicast": not options["no_nvls"], "graph_file": options["nccl_graph"]}
+        if options["nccl_version"]:
+            chosen["version"] = options["nccl_version"]
+        return chosen
+    given = {
+        "--nccl-version": options["nccl_version"],
+        "--nccl-graph": options["nccl_graph"],
+        "--no-nvls": options["no_nvls"],
+    }
+    for option, value in given.items():
+        if value:
+            raise InputError(f"{option} is about NCCL; {cure}, or leave it out")
     return {}

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from blinksim.cli import nccl
-from blinksim.cli.options import at_rates_of, command_line, machine_options, output_options, question_of, root_option
+from blinksim.cli.options import (
+    MachineOptions,
+    TableOptions,
+    at_rates_of,
+    command_line,
+    machine_options,
+    output_options,
+    question_of,
+    root_option,
+)
 from blinksim.cli.output import csv_text, print_json, table
 from blinksim.cli.progress import Working
 from blinksim.cli.spelling import as_typed
@@ -19,6 +28,16 @@ if TYPE_CHECKING:
     from blinksim.cost.projection import Change
     from blinksim.question import Question
     from blinksim.timing.timing_model import TimingModel
+
+
+class Options(MachineOptions, TableOptions, nccl.NcclOptions):
+    """What the command line says besides machine, collective and size."""
+
+    root: int | None
+    algorithm: str
+    model: str
+    reduction_rate: str | None
+    what_if: bool
 
 
 @click.command(
@@ -56,7 +75,7 @@ Examples:
 @nccl.nccl_options
 @output_options(table=True)
 @click.pass_context
-def command(context: click.Context, /, machine: str, collective: str, size: str, **options: Any) -> None:
+def command(context: click.Context, /, machine: str, collective: str, size: str, **options: Unpack[Options]) -> None:
     """How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
 
     SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB.
@@ -84,7 +103,7 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
         _next(found, question, options)
 
 
-def _model(options: dict[str, Any]) -> TimingModel:
+def _model(options: Options) -> TimingModel:
     """The model that the options name, set up with those that it takes; refuses the others."""
     from blinksim.timing import model_registry as models
 
@@ -95,7 +114,7 @@ def _model(options: dict[str, Any]) -> TimingModel:
             raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
         name = chooser
     takes = models.settings(name)
-    settings = nccl.settings(options, takes, "say --algorithm nccl")
+    settings: dict[str, object] = {**nccl.settings(options, takes, "say --algorithm nccl")}
     if settings and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
     if options["what_if"] and not models.is_preset(name):
@@ -114,9 +133,9 @@ def _changes(found: Ranking, question: Question) -> tuple[Change, ...]:
     return bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
 
 
-def _more(options: dict[str, Any], changes: tuple[Change, ...]) -> dict[str, Any]:
+def _more(options: Options, changes: tuple[Change, ...]) -> dict[str, object]:
     """What the JSON says beyond the result."""
-    answer: dict[str, Any] = {}
+    answer: dict[str, object] = {}
     if options["reduction_rate"]:
         answer["reduction_GBps"] = in_GBps(parse_rate(options["reduction_rate"]))
     if changes:
@@ -133,7 +152,7 @@ def _show_changes(changes: tuple[Change, ...]) -> None:
     click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)) + "\n")
 
 
-def _next(found: Ranking, question: Question, options: dict[str, Any]) -> None:
+def _next(found: Ranking, question: Question, options: Options) -> None:
     best = found.best
     if found.chosen is not None:
         return
