@@ -188,7 +188,7 @@ def advise(
     wanted = Collective.parse(collective) if isinstance(collective, str) else collective
     expectation = Expectation(part, part if machine is None else machine, wanted, multicast)
     expected = expectation.at(size)
-    options = _options(part, wanted, size)
+    options = _options(expectation, size)
     best = min(options, key=lambda option: option.time_s)
     loadable = [found for option in options if (found := _for_nccl(option, expectation, size))]
     return Advice(
@@ -204,8 +204,9 @@ def advise(
     )
 
 
-def _options(part: Topology, collective: Collective, size: int) -> list[Option]:
+def _options(expectation: Expectation, size: int) -> list[Option]:
     """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
+    part, collective = expectation.part, expectation.collective
     field = contest(part, collective)
     quickest = field.projections(size)[0].algorithm
     wanted = dict.fromkeys((quickest, *_FOR_NCCL))
@@ -214,7 +215,7 @@ def _options(part: Topology, collective: Collective, size: int) -> list[Option]:
     solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
     for name in solved if part.ranks <= MOST_RANKS else ():
         try:
-            plans[name] = algorithm(name).build(part, collective)
+            plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
         except BlinksimError:
             # This collective, or this machine, has none of that kind.
             continue

@@ -144,21 +144,26 @@ def synthesize(
 
     wanted = Collective.parse(collective) if isinstance(collective, str) else collective
     part = topology.selected()
+    entry = registered(algorithm)
+    known: BoundResult | None = options.get("bound")
+    if known is None and entry.supports(wanted.name) and "bound" in entry.options():
+        # Such an algorithm aims at the bound; the answer needs the same one.
+        known = options["bound"] = bound(part, wanted)
     start = perf_counter()
-    schedule = registered(algorithm).build(part, wanted, **options)
+    schedule = entry.build(part, wanted, **options)
     front: tuple[Point, ...] = ()
     interrupted = False
     if polish_seconds is not None:
         from blinksim.algorithms.building.polish import polish
 
         try:
-            polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0))
+            polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
             schedule, front = polished.best.schedule, polished.points
         except KeyboardInterrupt:
             # The schedule before polishing attains the same rate.
             interrupted = True
     seconds = perf_counter() - start
-    bounds = bound(part, wanted)
+    bounds = known or bound(part, wanted)
     if not schedule.bound:
         schedule = schedule.with_bound(bounds.headline.to_dict(part, wanted))
     return Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)

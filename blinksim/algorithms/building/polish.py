@@ -84,16 +84,18 @@ def polish(
     seconds: float = 30.0,
     seed: int = 0,
     more: Sequence[Schedule] = (),
+    bound: BoundResult | None = None,
 ) -> Polished:
     """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
 
     seconds: of search for fewer trees, in all; the answer depends on it and on `seed`, but not on the machine that
     searches. more: further schedules of the same question (say from other seeds of packed), whose trees may be used.
+    bound: what `blinksim.bounds.bound` gave, if it is known already.
 
     Raises `InputError` for other collectives, for schedules that are no forest or answer another question, and where a
     topology is too large to compare all trees and no schedule is given.
     """
-    from blinksim.bounds import bound
+    from blinksim.bounds import bound as find_bound
 
     schedules = [*([given] if isinstance(given, Schedule) else []), *more]
     topology = given.topology if isinstance(given, Schedule) else given
@@ -105,7 +107,7 @@ def polish(
             raise InputError(f"{other.algorithm} is in steps form; only forests can be polished")
         if other.collective != wanted or other.topology.links != topology.links:
             raise InputError(f"{other.algorithm} answers another question than {wanted} on {topology.name}")
-    question = _Question(topology, wanted, bound(topology, wanted))
+    question = _Question(topology, wanted, bound or find_bound(topology, wanted))
     points = question.compared(seconds / (2 if schedules else 1), seed)
     if schedules:
         points += question.chosen(schedules, seconds if not points else seconds / 2, seed)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.bounds import bound
-from blinksim.bounds.bound_result import Bound
+from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.nccl.channel_graph import graphs_of
@@ -107,13 +107,18 @@ class Expectation:
         """The link class (or kind of device) that sets the bandwidth."""
         return self.rings.limit
 
+    @cached_property
+    def bounds(self) -> BoundResult:
+        """All bounds of the collective on the part."""
+        return bound(self.part, self.collective)
+
     def bound(self, algbw: float) -> tuple[Bound, ...]:
         """The bound for what reaches `algbw` bytes/s, then the others, tightest first.
 
         That is the one that `blinksim bound` claims; where switches may add and `algbw` is above it, the next that
         holds. What reduce-scatter and allgather reach is never one: it binds only schedules of that kind.
         """
-        found = bound(self.part, self.collective)
+        found = self.bounds
         wider = sorted((b for b in found.bounds if b.rate > found.rate), key=lambda b: b.rate)
         held = found.headline
         if self.adds_in_switches and algbw > held.rate and wider:
