@@ -14,14 +14,15 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.expectation import Expectation, Expected
 from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology.cluster import nodes_of
-from blinksim.units import exact_GBps, format_rate, format_size, in_GBps
+from blinksim.units import exact_GBps, format_rate, format_size, in_GBps, size_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -173,26 +174,55 @@ class Advice(Result):
 
 
 def advise(
-    part: Topology,
-    machine: Topology | None = None,
-    collective: Collective | str = "allreduce",
-    size: int = SIZE,
+    part: MachineLike,
+    machine: MachineLike | None = None,
+    collective: Collective | CollectiveName | str = "allreduce",
+    size: int | float | str = SIZE,
     *,
     multicast: bool = True,
 ) -> Advice:
-    """The advice for `collective` of `size` bytes on `part`, the selected part of `machine` (default: all there is).
+    """What to load into NCCL or another runtime, if anything is better than what NCCL does.
 
-    Both should be at the rates ``nccl`` where the machine has them. multicast: whether NCCL may use NVLS. Raises
-    `InfeasibleError` where the links do not connect the members.
+    Parameters
+    ----------
+    part : str, path or Topology
+        The part of the machine that the collective runs on, or a whole machine.
+    machine : str, path or Topology, optional
+        The machine that `part` was selected from. Both should be at the rates ``nccl`` where the machine has them.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    size : int or str
+        Bytes, or text such as ``"256MiB"``.
+    multicast : bool
+        True if NCCL may use NVLS.
+
+    Returns
+    -------
+    Advice
+        NCCL's own choice, the best schedule, and what is worth loading.
+
+    Raises
+    ------
+    InputError
+        For unknown names.
+    InfeasibleError
+        If the links do not connect the members.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("dgx1-v100", rates="nccl")
+    >>> bs.advise(machine.select([1, 4, 5, 7]), machine).load.algorithm
+    'chains'
     """
-    wanted = Collective.parse(collective) if isinstance(collective, str) else collective
-    expectation = Expectation(part, part if machine is None else machine, wanted, multicast)
+    chosen, wanted, size = as_topology(part), Collective.of(collective), size_of(size)
+    expectation = Expectation(chosen, chosen if machine is None else as_topology(machine), wanted, multicast)
     expected = expectation.at(size)
     options = _options(expectation, size)
     best = min(options, key=lambda option: option.time_s)
     loadable = [found for option in options if (found := _for_nccl(option, expectation, size))]
     return Advice(
-        part=part,
+        part=chosen,
         collective=wanted,
         size=size,
         expectation=expectation,

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blinksim.answers.project import Contest, contest
-from blinksim.collective import Collective
+from blinksim.answers.project import Answer, Contest, contest
+from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
+from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import names, table
+from blinksim.timing.model_registry import DEFAULT
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.timing_model import ScheduleModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size, format_size_about, format_time, parse_size
+from blinksim.units import format_size, format_size_about, format_time, parse_size, size_of
 
 # 1 KiB to 1 GiB, doubling.
 SIZES = tuple(2**power for power in range(10, 31))
@@ -126,28 +129,58 @@ def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = ()) ->
 
 
 def compare(
-    topology: Topology,
-    collective: Collective | str,
-    sizes: Iterable[int] | None = None,
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    sizes: Iterable[int | float | str] | None = None,
     algorithms: Sequence[str] | None = None,
     report: Callable[[str], None] | None = None,
-    others: Mapping[str, Callable[[int], Projection]] | None = None,
-    model: str = "alpha-beta",
+    others: Mapping[str, Answer] | None = None,
+    model: str | ScheduleModel = DEFAULT,
 ) -> Comparison:
-    """Times algorithms (default: all that need no solver) on a selected topology.
+    """Times algorithms at many sizes, and finds where the lead changes.
 
-    sizes: bytes; default 1 KiB to 1 GiB, doubling (`SIZES`). report: called with a progress message. others: what
-    models without a schedule answer for a size, by name, such as what NCCL would choose
-    (`blinksim.timing.nccl_model.NcclTuner`). model: ``alpha-beta`` or ``simulate``.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    sizes : iterable of int or str, optional
+        Bytes, or text such as ``"1MiB"``. Default: 1 KiB to 1 GiB, doubling (`SIZES`).
+    algorithms : sequence of str, optional
+        Default: all that need no solver.
+    report : callable, optional
+        Called with a progress message.
+    others : mapping, optional
+        What models without a schedule answer for a size, by name, such as what NCCL would choose
+        (`blinksim.timing.nccl_model.NcclTuner`).
+    model : str or ScheduleModel
+        ``alpha-beta`` or ``simulate``.
 
-    Raises `InputError` for unknown names, and `InfeasibleError` for a named algorithm that cannot run.
+    Returns
+    -------
+    Comparison
+        A projection of every algorithm at every size, and the crossovers.
+
+    Raises
+    ------
+    InputError
+        For unknown names, and for sizes that are no whole number of bytes.
+    InfeasibleError
+        If a named algorithm cannot run here.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.compare("dgx1-v100", "allreduce", ["1KiB", "256MiB"], ["ring", "recursive_doubling"])
+    >>> [projection.algorithm for projection in found.best()]
+    ['recursive_doubling', 'ring']
     """
-    chosen = Collective.parse(collective) if isinstance(collective, str) else collective
-    ordered = tuple(sorted(set(SIZES if sizes is None else sizes)))
+    ordered = tuple(sorted({size_of(size) for size in (SIZES if sizes is None else sizes)}))
     if not ordered:
         raise InputError("no sizes to compare at")
-    part = topology.selected()
-    candidates = contest(part, chosen, algorithms, report, model)
+    candidates = contest(machine, collective, algorithms, report, model)
+    part, chosen = candidates.topology, candidates.collective
     candidates.others |= others or {}
     timed = []
     for size in ordered:

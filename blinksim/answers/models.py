@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from blinksim.answers.compare import part_lines
-from blinksim.collective import Collective
+from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size
+from blinksim.units import format_size, size_of
 
 
 @dataclass(frozen=True)
@@ -91,22 +92,22 @@ class Models(Result):
 
 
 def across_models(
-    topology: Topology,
-    collective: Collective | str,
-    sizes: Iterable[int],
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    sizes: Iterable[int | float | str],
     models: Sequence[str | TimingModel] | None = None,
     algorithms: Sequence[str] = ("ring", "double_binary"),
     report: Callable[[str], None] | None = None,
 ) -> Models:
-    """Times the named algorithms by each model at `sizes` bytes.
+    """Times the named algorithms by each model.
 
-    topology: as `Topology.select` gives it, or a whole machine. models: names or models, default all that time
-    schedules. ``nccl-tuner`` needs a whole machine; for a selection give a `blinksim.timing.nccl_model.NcclTuner` that
-    knows the machine. report: called with a progress message. Raises `InputError` for unknown names, and
-    `InfeasibleError` if no model has an answer.
+    machine: a name, a machine file or a topology, whole or as `Topology.select` gives it. sizes: bytes, or text.
+    models: names or models, default all that time schedules. ``nccl-tuner`` needs a whole machine; for a selection give
+    a `blinksim.timing.nccl_model.NcclTuner` that knows the machine. report: called with a progress message. Raises
+    `InputError` for unknown names, and `InfeasibleError` if no model has an answer.
     """
-    chosen = Collective.parse(collective) if isinstance(collective, str) else collective
-    ordered = tuple(sorted(set(sizes)))
+    topology, chosen = as_topology(machine), Collective.of(collective)
+    ordered = tuple(sorted({size_of(size) for size in sizes}))
     named = model_registry.schedule_models() if models is None else models
     if not ordered or not named or not algorithms:
         raise InputError("no sizes, models or algorithms to compare")

@@ -14,8 +14,9 @@ from math import comb
 from typing import Any, overload
 
 from blinksim.bounds.compute import bound
-from blinksim.collective import Collective
+from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, in_GBps
@@ -106,20 +107,45 @@ class Placements(Result, Sequence[Placement]):
 
 
 def place(
-    topology: Topology,
+    machine: MachineLike,
     count: int,
-    collective: Collective | None = None,
+    collective: Collective | CollectiveName | str = "allreduce",
     *,
     links: Iterable[str] | None = None,
     relays: Sequence[str] | str = "none",
 ) -> Placements:
-    """Every subset of `count` members of `topology`, the best first and those not connected last.
+    """Every choice of `count` members, the best first and those not connected last.
 
-    collective: allreduce by default. links: classes to use, as in `Topology.select`. relays: ``none``, ``idle`` (all
-    GPUs that are not chosen forward) or the names of devices that always do. Equal rates stay in the order of the
-    machine file. Raises `InputError` for a count that does not fit, and for more than `LIMIT` subsets.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology.
+    count : int
+        How many GPUs.
+    collective : str or Collective
+        What they should be good at.
+    links : iterable of str, optional
+        Link classes to use, as in `Topology.select`.
+    relays : str or sequence of str
+        ``none``, ``idle`` (all GPUs that are not chosen forward) or the names of devices that always do.
+
+    Returns
+    -------
+    Placements
+        A sequence and a table. Equal rates stay in the order of the machine file.
+
+    Raises
+    ------
+    InputError
+        For a count that does not fit, and for more than `LIMIT` subsets.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.place("dgx1-v100", 4)[0].members
+    ('gpu0', 'gpu1', 'gpu2', 'gpu3')
     """
-    wanted = collective or Collective("allreduce")
+    topology, wanted = as_topology(machine), Collective.of(collective)
     members = topology.members
     helpers = () if isinstance(relays, str) else tuple(relays)
     if isinstance(relays, str) and relays not in ("none", "idle"):

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from blinksim.collective import Collective
+from blinksim.collective import Collective, CollectiveName
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
 from blinksim.timing.projection_result import Ceiling, Projection
 from blinksim.timing.timing_model import ScheduleModel, ceiling_of
-from blinksim.units import parse_size
+from blinksim.units import size_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -69,45 +70,105 @@ class Contest(Tabular):
 
 
 def contest(
-    topology: Topology,
-    collective: Collective,
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
     names: Iterable[str] | None = None,
     report: Callable[[str], None] | None = None,
     model: str | ScheduleModel = models.DEFAULT,
 ) -> Contest:
-    """Builds the named algorithms (default: all that have the collective and need no solver) on a selected topology.
+    """Builds algorithms once, to be timed for any size.
 
-    report: called with a progress message. model: what times them, ``alpha-beta`` or ``simulate``. A named algorithm
-    that cannot run raises; of the default ones the reason is kept. Raises `InfeasibleError` if none is left.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        As for `project`.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    names : iterable of str, optional
+        The algorithms. Default: all that have the collective and need no solver.
+    report : callable, optional
+        Called with a progress message.
+    model : str or ScheduleModel
+        What times them: ``alpha-beta`` or ``simulate``.
+
+    Returns
+    -------
+    Contest
+        The schedules; of the default algorithms that cannot run here, the reasons.
+
+    Raises
+    ------
+    InputError
+        For unknown names and fewer than two members.
+    InfeasibleError
+        If a named algorithm cannot run here, or none can.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.contest("dgx1-v100", "allreduce", ["ring", "chain"])
+    >>> [projection.algorithm for projection in found.projections(2**30)]
+    ['ring', 'chain']
     """
+    part, wanted = as_topology(machine).selected(), Collective.of(collective)
+    wanted.check_ranks(part.ranks)
     timing = models.schedule_model(model) if isinstance(model, str) else model
-    schedules, refused = timing.schedules(topology, collective, names, report)
-    return Contest(topology, collective, timing, schedules, refused)
+    schedules, refused = timing.schedules(part, wanted, names, report)
+    return Contest(part, wanted, timing, schedules, refused)
 
 
 def project(
-    topology: Topology,
-    collective: Collective | str,
-    size: int | str,
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    size: int | float | str,
     *,
     algorithm: str = "best",
     model: str = models.DEFAULT,
     gamma: float = 0.0,
 ) -> Projection:
-    """The time of a collective of `size` (bytes, or text such as ``256MiB``) on a topology.
+    """The time of a collective.
 
-    topology: as `Topology.select` gives it, or a whole machine, of which its default members and links take part.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members and links take
+        part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    size : int or str
+        Bytes, or text such as ``"256MiB"``.
+    algorithm : str
+        A name of the registry, ``best`` for the quickest that needs no solver, or ``nccl`` for what NCCL would choose
+        (of a whole machine, loaded at the rates ``nccl``).
+    model : str
+        A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``simulate``, ``nccl-tuner``, ``projection`` or
+        another preset in models/ (load the machine at the rates that the preset pins).
+    gamma : float
+        Seconds per byte that a rank reduces, for models that time schedules.
 
-    algorithm: a name of the registry, ``best`` for the quickest that needs no solver, or ``nccl`` for what NCCL would
-    choose (of a whole machine, loaded at the rates ``nccl``). model: a name of `blinksim.timing.model_registry`:
-    ``alpha-beta``, ``simulate``, ``nccl-tuner``, ``projection`` or another preset in models/ (load the machine with the
-    rates that the preset pins). gamma: seconds per byte reduced. Raises `InputError` for unknown names and
-    `InfeasibleError` where the algorithm or the model does not cover the case.
+    Returns
+    -------
+    Projection
+        The time, the terms that add up to it, and what sets it.
+
+    Raises
+    ------
+    InputError
+        For unknown names, and for what the model does not take.
+    InfeasibleError
+        If the algorithm or the model does not cover the case.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.project("dgx1-v100", "allreduce", "256MiB")
+    >>> found.algorithm, round(found.algbw_GBps, 1)
+    ('ring', 85.0)
     """
-    chosen = Collective.parse(collective) if isinstance(collective, str) else collective
-    chosen.check_ranks(topology.ranks)
-    count = parse_size(str(size))
+    topology, wanted = as_topology(machine), Collective.of(collective)
+    wanted.check_ranks(topology.ranks)
+    count = size_of(size)
     if model == models.DEFAULT:
         model = models.chooser(algorithm) or model
     timing = models.model(model, **({"gamma": gamma} if gamma else {}))
-    return timing.times(topology, chosen, [count], timing.best if algorithm == "best" else [algorithm])[0]
+    return timing.times(topology, wanted, [count], timing.best if algorithm == "best" else [algorithm])[0]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import Collective, CollectiveName, busbw_factor
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import Verdict, verify
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.schedule.model import Schedule
-    from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,23 +127,49 @@ def _point(point: Point) -> dict[str, Any]:
 
 
 def synthesize(
-    topology: Topology,
-    collective: Collective | str,
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
     algorithm: str = "packed",
     *,
     polish_seconds: float | None = None,
     **options: Any,
 ) -> Synthesis:
-    """A verified schedule of `collective` on a selected topology, with its bounds.
+    """A verified schedule with its bounds.
 
-    polish_seconds: search so long for lower and fewer trees among equally good ones
-    (`blinksim.algorithms.building.polish`). options: what the algorithm's ``build`` takes beyond these (time_limit,
-    seed …). Raises `InputError` for unknown names and `InfeasibleError` where the algorithm does not exist.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    algorithm : str
+        A name of the registry.
+    polish_seconds : float, optional
+        How long to search for lower and fewer trees among equally good ones (`blinksim.algorithms.building.polish`).
+    options
+        What the algorithm's ``build`` takes beyond machine and collective: time_limit, seed, bound …
+
+    Returns
+    -------
+    Synthesis
+        The schedule, the verdict, and the gap to the bound.
+
+    Raises
+    ------
+    InputError
+        For unknown names.
+    InfeasibleError
+        If the algorithm has no such schedule here.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.synthesize("dgx1-v100", "allreduce").gap
+    Fraction(0, 1)
     """
     from blinksim.bounds import bound
 
-    wanted = Collective.parse(collective) if isinstance(collective, str) else collective
-    part = topology.selected()
+    part, wanted = as_topology(machine).selected(), Collective.of(collective)
     entry = registered(algorithm)
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():

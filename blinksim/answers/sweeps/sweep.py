@@ -21,7 +21,7 @@ from blinksim.algorithms.registry import candidates
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
-from blinksim.collective import Collective
+from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError
 from blinksim.question import Question
 from blinksim.results import Result
@@ -29,7 +29,7 @@ from blinksim.timing import model_registry as models
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, in_GBps, parse_size
+from blinksim.units import exact_GBps, in_GBps, size_of
 
 SIZES = (2**20, 2**24, 2**28)
 # Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
@@ -101,8 +101,8 @@ class Sweep(Result):
 
 def sweep(
     machine: Topology | str,
-    collective: Collective | str,
-    sizes: Iterable[int | str] = SIZES,
+    collective: Collective | CollectiveName | str,
+    sizes: Iterable[int | float | str] = SIZES,
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] = (),
     *,
     algorithms: Sequence[str] = ("best",),
@@ -114,23 +114,56 @@ def sweep(
     journal: str | os.PathLike[str] | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Times `collective` at every combination of what varies.
+    """Times a collective at every combination of what varies.
 
-    machine: anything that `blinksim.load` takes, or one node as a topology. sizes: bytes, or text. vary: axes by name,
-    such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"], "edit": ["none", "without gpu0-gpu3"]}``, or as
-    text (`blinksim.answers.sweeps.axes.Axis.parse`). algorithms: names of the registry; ``best`` is the quickest that
-    needs no solver, ``all`` all of those, ``nccl`` what NCCL would choose by its own model (best asked with a base at
-    the rates ``nccl``). model: ``alpha-beta``, ``simulate`` or the name of a projection preset. bounds: adds the best
-    rate that is possible (of allreduce beyond 8,192 ranks: in two phases). base: what all cases have in common.
-    workers: processes of this machine (scripts then need an ``if __name__ == "__main__":``); cluster: address of a dask
-    scheduler instead. journal: a file that keeps finished work; the same call goes on from it after a kill. report:
-    called with the number of finished pieces of work and their total.
+    Parameters
+    ----------
+    machine : str or Topology
+        A name or a file as `blinksim.load` takes it, or one node as a topology.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    sizes : iterable of int or str
+        Bytes, or text such as ``"1MiB"``.
+    vary : mapping or sequence of str
+        Axes by name, such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"]}``, or as text
+        (`blinksim.answers.sweeps.axes.Axis.parse`).
+    algorithms : sequence of str
+        Names of the registry; ``best`` is the quickest that needs no solver, ``all`` all of those, ``nccl`` what NCCL
+        would choose by its own model (best asked with a base at the rates ``nccl``).
+    model : str
+        ``alpha-beta``, ``simulate`` or the name of a projection preset.
+    bounds : bool
+        Adds the bound at every point (of allreduce beyond 8,192 ranks: in two phases).
+    base : Question, optional
+        What all cases have in common.
+    workers : int
+        Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
+    cluster : str, optional
+        The address of a dask scheduler, instead of workers.
+    journal : str or path, optional
+        A file that keeps finished work; the same call goes on from it after a kill.
+    report : callable, optional
+        Called with the number of finished pieces of work and their total.
 
-    Raises `InputError` for what cannot be right at any point (names, values, a scheduler that does not answer); points
-    that have no answer are rows with a reason.
+    Returns
+    -------
+    Sweep
+        One row per point; a point without an answer is a row with a reason.
+
+    Raises
+    ------
+    InputError
+        For what cannot be right at any point: names, values, a scheduler that does not answer.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.sweep("dgx1-v100", "allreduce", ["256MiB"], {"edit": ["none", "without gpu0-gpu3"]})
+    >>> [row["algorithm"] for row in found.rows()]
+    ['ring', 'ring']
     """
-    wanted = Collective.parse(collective) if isinstance(collective, str) else collective
-    lengths = tuple(sorted({parse_size(str(size)) for size in sizes}))
+    wanted = Collective.of(collective)
+    lengths = tuple(sorted({size_of(size) for size in sizes}))
     if not lengths:
         raise InputError("no sizes to sweep over")
     if workers < 1:

@@ -1,0 +1,79 @@
+"""What every result of a public function can do: rows, a frame, JSON, a sentence, text, and rates in GB/s."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers.models import across_models
+from blinksim.answers.place import Placement
+from blinksim.results import Result
+
+MACHINE = bs.load("dgx1-v100", rates="nccl")
+QUAD = MACHINE.select([0, 1, 2, 3])
+MIB = 2**20
+LOG = Path(__file__).parent / "data" / "captures"
+
+MAKERS: dict[str, Callable[[], Result]] = {
+    "Projection": lambda: bs.project(QUAD, "allreduce", "256MiB"),
+    "Comparison": lambda: bs.compare(QUAD, "allreduce", ["1MiB", "64MiB"], ["ring", "chain"]),
+    "Models": lambda: across_models(QUAD, "allreduce", [MIB], ["alpha-beta", "simulate"]),
+    "Sweep": lambda: bs.sweep("ring:4@25GB/s", "allreduce", [MIB], {"members": ["0-1", "0-3"]}),
+    "BoundResult": lambda: bs.bound(QUAD, "allreduce"),
+    "Synthesis": lambda: bs.synthesize(QUAD, "allreduce"),
+    "Verdict": lambda: bs.verify(bs.synthesize(QUAD, "allreduce", "ring").schedule),
+    "Timeline": lambda: bs.simulate(bs.synthesize(QUAD, "allreduce", "ring").schedule, MIB),
+    "Execution": lambda: bs.execute(bs.synthesize(QUAD, "allreduce", "ring").schedule, MIB),
+    "Advice": lambda: bs.advise(QUAD, MACHINE),
+    "Placements": lambda: bs.place(QUAD, 2),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_result_shows_itself(name: str) -> None:
+    found = MAKERS[name]()
+    assert type(found).__name__ == name
+    rows = found.rows()
+    assert len(found.to_frame()) == len(rows)
+    assert all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows)
+    assert json.loads(json.dumps(found.to_dict()))
+    sentence = found.sentence()
+    assert sentence
+    assert "\n" not in sentence
+    assert not sentence.startswith("<")
+    assert found.text().strip()
+    assert "<" in found._repr_html_()
+
+
+def test_rates_are_the_bytes_per_second_of_the_result() -> None:
+    """By hand: four ranks, three lanes of NVLink out of each GPU; busbw is 3/2 of algbw."""
+    bound, made = bs.bound(QUAD, "allreduce"), bs.synthesize(QUAD, "allreduce")
+    assert bound.rate_GBps == bound.algbw_GBps == float(bound.rate / 10**9)
+    assert bound.busbw_GBps == pytest.approx(1.5 * bound.algbw_GBps)
+    assert made.rate_GBps == made.algbw_GBps <= bound.rate_GBps
+    timed = bs.project(QUAD, "allreduce", "256MiB", algorithm="ring")
+    assert timed.algbw_GBps == pytest.approx(256 * MIB / timed.time_s / 1e9)
+    assert timed.busbw_GBps == pytest.approx(1.5 * timed.algbw_GBps)
+    run = bs.execute(bs.synthesize(QUAD, "allreduce", "ring").schedule, MIB)
+    assert run.algbw_GBps is run.busbw_GBps is run.rate_GBps is None
+
+
+def test_placements_are_a_sequence_and_a_table() -> None:
+    found = bs.place("dgx1-v100", 2)
+    assert len(found) == 28
+    assert isinstance(found[0], Placement)
+    assert found[:2] == [found[0], found[1]]
+    assert list(found)[-1] is found[-1]
+    assert list(found.to_frame()["connected"]).count(False) == 12
+    assert "12" not in found.sentence()
+    assert "16 of 28" in found.sentence()
+
+
+def test_a_contest_is_shown_in_a_line() -> None:
+    found = bs.contest("dgx1-v100", "allreduce")
+    assert len(repr(found)) < 300
+    assert len(found.to_frame()) == len(found.schedules) + len(found.refused)
