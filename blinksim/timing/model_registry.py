@@ -77,6 +77,8 @@ def chooser(algorithm: str) -> str | None:
 
 def check(name: str, known: Iterable[str] | None = None) -> str:
     """`name`, if it is one of `known` (default: all models) or a preset among them; raises `InputError` otherwise."""
+    if known is None and name in MODELS:
+        return name  # without reading the presets
     known = names() if known is None else tuple(known)
     if name not in known and name.removeprefix(_PRESETS) not in set(known) - set(MODELS):
         raise unknown("model", name, known)

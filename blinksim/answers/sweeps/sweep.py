@@ -169,7 +169,9 @@ def sweep(
     if workers < 1:
         raise InputError(f"{workers} workers; give at least 1")
     along = axes(vary)
-    timing = models.model(models.check(model, _models()))
+    if not models.times_schedules(model):
+        models.check(model, (*models.schedule_models(), *models.preset_names()))
+    timing = models.model(model)
     names = _algorithms(algorithms, wanted, timing)
     start = base or Question()
     if timing.pins_rates and timing.rates is not None:
@@ -205,11 +207,6 @@ def sweep(
 
 def _silent(done: int, total: int) -> None:
     pass
-
-
-def _models() -> tuple[str, ...]:
-    """The models that a sweep takes: those of schedules, and the presets."""
-    return (*models.schedule_models(), *models.preset_names())
 
 
 def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel) -> list[str]:
