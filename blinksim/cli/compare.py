@@ -140,8 +140,8 @@ def _across(
 
     if options["plot"]:
         raise InputError("--plot draws one model; name one, or take --csv")
-    if listed is not None and "nccl" in listed:
-        raise InputError("several models compare algorithms by name; ask for ring or double_binary instead of nccl")
+    for name in filter(registry.chooser, listed or ()):
+        raise InputError(f"several models compare algorithms by name; ask for ring or double_binary instead of {name}")
     taken = {name: registry.settings(registry.check(name, registry.MODELS)) for name in names}
     if not any("graph_file" in takes for takes in taken.values()):
         nccl.settings(options, (), "name nccl-tuner in --model")

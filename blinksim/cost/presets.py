@@ -60,13 +60,18 @@ def preset_names() -> tuple[str, ...]:
     return tuple(_presets())
 
 
+def short_name(name: str) -> str:
+    """The name of a preset without the ``projection:`` that may stand before it."""
+    return name.removeprefix("projection:")
+
+
 def load_preset(name: str) -> Preset:
     """The preset called `name`, also written ``projection:name``.
 
     Raises `InputError` for an unknown name and `FileError` for a model file that cannot be used.
     """
     known = _presets()
-    short = name.removeprefix("projection:")
+    short = short_name(name)
     if short not in known:
         raise unknown("projection", short, known)
     return known[short]

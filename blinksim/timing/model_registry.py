@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel, TimingModel
 
 DEFAULT = "alpha-beta"
-_PRESETS = "projection:"
 _PRESET_HOME = "blinksim.timing.preset_model:PresetModel"
 
 
@@ -67,7 +66,13 @@ def times_schedules(name: str) -> bool:
 
 def is_preset(name: str) -> bool:
     """True if `name` is a preset in models/, also written ``projection:name``."""
-    return name not in MODELS and name.removeprefix(_PRESETS) in preset_names()
+    return name not in MODELS and _short(name) in preset_names()
+
+
+def _short(name: str) -> str:
+    from blinksim.cost import presets
+
+    return presets.short_name(name)
 
 
 def chooser(algorithm: str) -> str | None:
@@ -80,7 +85,7 @@ def check(name: str, known: Iterable[str] | None = None) -> str:
     if known is None and name in MODELS:
         return name  # without reading the presets
     known = names() if known is None else tuple(known)
-    if name not in known and name.removeprefix(_PRESETS) not in set(known) - set(MODELS):
+    if name not in known and _short(name) not in set(known) - set(MODELS):
         raise unknown("model", name, known)
     return name
 
@@ -104,7 +109,7 @@ def model(name: str, **given: Any) -> TimingModel:
     odd = sorted(given.keys() - settings(name))
     if odd:
         raise InputError(f"model={name} takes no {', '.join(odd)}")
-    preset = {} if name in MODELS else {"preset": name.removeprefix(_PRESETS)}
+    preset = {} if name in MODELS else {"preset": _short(name)}
     return _class(name)(**preset, **given)
 
 

@@ -106,7 +106,7 @@ def sweep(
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] = (),
     *,
     algorithms: Sequence[str] = ("best",),
-    model: str = "alpha-beta",
+    model: str = models.DEFAULT,
     bounds: bool = False,
     base: Question | None = None,
     workers: int = 1,
