@@ -110,14 +110,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     for name in filter(None, map(models.chooser, algorithms)):
         question = at_rates_of(models.model(name), question, context)
     output, quiet = options["output"], options["quiet"]
-    if output:
-        from blinksim.textio.text_files import check_target
-
-        check_target(output, options["force"])
-    if options["plot"]:
-        from blinksim import plots
-
-        plots.check(options["plot"], force=options["force"])
+    _check_targets(options)
     journal = f"{output}.journal" if output else None
     with _Bar(quiet) as progress:
         try:
@@ -143,12 +136,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}", quiet=quiet)
     rows = found.rows()
     if output:
-        from pathlib import Path
-
-        from blinksim.textio.text_files import write_text
-
-        write_text(output, csv_text(rows), force=options["force"])
-        Path(f"{output}.journal").unlink(missing_ok=True)
+        _keep(output, csv_text(rows), options["force"])
     if options["as_json"]:
         asked = {"source": machine, "collective": found.collective.name, "model": options["model"]}
         print_json({"command": "sweep", "machine": found.machine, **asked, "vary": list(options["vary"]), "rows": rows})
@@ -157,12 +145,36 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     else:
         _show(found, output)
     if options["plot"]:
+        from blinksim import plots
+
         path = plots.save(plots.sweep(found), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
     elif not (options["as_csv"] or options["as_json"]) and 1 <= len(found.varying()) <= 3:
         click.echo(f"next: blinksim sweep {_again(question, collective, options)} --plot sweep.png")
     if len(found.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
+
+
+def _check_targets(options: Options) -> None:
+    """Refuses files that exist before any work is done."""
+    if options["output"]:
+        from blinksim.textio.text_files import check_target
+
+        check_target(options["output"], options["force"])
+    if options["plot"]:
+        from blinksim import plots
+
+        plots.check(options["plot"], force=options["force"])
+
+
+def _keep(output: str, text: str, force: bool) -> None:
+    """Writes the rows, after which the journal has no use."""
+    from pathlib import Path
+
+    from blinksim.textio.text_files import write_text
+
+    write_text(output, text, force=force)
+    Path(f"{output}.journal").unlink(missing_ok=True)
 
 
 def _again(question: Question, collective: str, options: Options) -> str:
