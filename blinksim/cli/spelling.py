@@ -14,7 +14,6 @@ OPTIONS = {
     "edits": "--edit",
     "links": "--links",
     "machine": "--machine",
-    "algorithm": "--algorithm",
     "members": "--members",
     "model": "--model",
     "nodes": "--nodes",
