@@ -30,9 +30,6 @@ MANY_PARAMETERS = {
 COMPLEX = {
     "benchmarks/bench_simulate.py: main": "a list of cases, one after the other",
     "blinksim/algorithms/building/path_plan.py: add_paths": "one loop over paths with the cases of a relay",
-    "blinksim/answers/models.py: across_models": "one branch for each kind of model",
-    "blinksim/cli/compare.py: _across": "one branch for each kind of answer",
-    "blinksim/cli/sweep.py: command": "one branch for each option",
     "blinksim/execution/layout.py: lay_out": "one branch for each collective",
     "blinksim/formats/msccl/moves.py: moves": "one branch for each kind of send",
     "blinksim/formats/msccl/mscclpp_check.py: run": "an interpreter: one branch for each operation",
@@ -41,17 +38,13 @@ COMPLEX = {
 }
 # Commands whose signatures do not name their types yet.
 UNTYPED_COMMANDS = (
-    "blinksim/cli/compare.py",
-    "blinksim/cli/nccl.py",
     "blinksim/cli/options.py",
-    "blinksim/cli/project.py",
     "blinksim/cli/simulate.py",
 )
 # Modules whose messages name options of the command line instead of Python's arguments.
 OPTIONS_IN_TEXT = (
     "blinksim/algorithms/hierarchical.py",
     "blinksim/answers/logs/log_members.py",
-    "blinksim/answers/project.py",
     "blinksim/answers/sweeps/pool.py",
     "blinksim/answers/verify_file.py",
     "blinksim/exports.py",

@@ -70,7 +70,7 @@ class Algorithm:
         if not self.solver and needed > MOST_SENDS:
             raise InfeasibleError(
                 f"{self.name} on {ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; "
-                "take double_binary or chain_tree, or --model projection"
+                "take double_binary or chain_tree, or model=projection"
             )
 
     def build(self, topology: Topology, collective: Collective, **options: Any) -> Schedule:

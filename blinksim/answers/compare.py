@@ -101,7 +101,7 @@ class Comparison(Result):
         models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
         lines.append(table(("size", "best time", *shown), rows) + "\n")
-        lines += [f"  slower: {', '.join(columns[len(shown) :])} (--csv has all)"] if len(columns) > len(shown) else []
+        lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
         lines += part_lines(self.topology, f"; model {models}", edits)
         lines += [
             f"  {reason if reason.startswith(name) else f'{name}: {reason}'}" for name, reason in self.refused.items()
