@@ -1,1 +1,1 @@
-"""Collective algorithms: each module has a builder, its traffic and its closed form."""
+"""Collective algorithms: each module builds the schedule of one; `registry` lists them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan, Postal, pipelined
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import Parents, add_tree
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
@@ -16,22 +16,6 @@ COLLECTIVES = ("allreduce", "broadcast", "reduce")
 def heap(ranks: int, root: int) -> Parents:
     """Parents in the complete binary tree in which position i has children 2i + 1 and 2i + 2, position 0 the root."""
     return {(i + root) % ranks: ((i - 1) // 2 + root) % ranks for i in range(1, ranks)}
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds with the best number of pieces.
-
-    The busiest port sends to (or receives from) two children, and in an allreduce to its parent as well.
-    """
-    tall = ranks.bit_length() - 1
-    children = min(2, ranks - 1)
-    inner_with_parent = ranks > 3
-    if collective == "allreduce":
-        # Rank 1 is the first inner vertex with a parent; it has two children from five ranks on.
-        below = min(2, max(0, ranks - 3))
-        busiest = max(children, below + 1 if inner_with_parent else 1)
-        return pipelined(2 * tall, size, busiest * size, model, children * size)
-    return pipelined(tall, size, children * size, model, 0.0 if collective == "broadcast" else children * size)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan, Postal, pipelined
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_tree
 from blinksim.collective import Collective
 from blinksim.packing.search.hamiltonian import Order
@@ -19,13 +19,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "broadcast", "reduce")
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds with the best number of pieces; in an allreduce the inner ranks' ports carry the vector up and down."""
-    ways = 2 if collective == "allreduce" else 1
-    load = size * (ways if ranks > 2 else 1)
-    return pipelined(ways * (ranks - 1), size, load, model, 0.0 if collective == "broadcast" else size)
 
 
 def build(topology: Topology, collective: Collective, order: Order | None = None) -> Schedule:

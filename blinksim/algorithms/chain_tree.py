@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan, Postal, pipelined
-from blinksim.algorithms.building.rank_trees import Parents, add_tree, height
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.rank_trees import Parents, add_tree
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
@@ -22,7 +22,7 @@ COLLECTIVES = ("allreduce",)
 _HEADS = 16
 
 
-def _channels(groups: list[list[int]]) -> list[tuple[Parents, int]]:
+def channel_trees(groups: list[list[int]]) -> list[tuple[Parents, int]]:
     """For every local rank, or `_HEADS` of them, two trees over all ranks, with their roots."""
     trees = []
     local = min(map(len, groups))
@@ -35,27 +35,10 @@ def _channels(groups: list[list[int]]) -> list[tuple[Parents, int]]:
     return trees
 
 
-def time(collective: str, nodes: int, local: int, size: float, model: Postal) -> float:
-    """Seconds with the best number of pieces when ports are alike inside and between nodes; loads are counted."""
-    groups = [list(range(node * local, (node + 1) * local)) for node in range(nodes)]
-    trees = _channels(groups)
-    out = [0.0] * (nodes * local)
-    received = [0.0] * (nodes * local)
-    share = size / len(trees)
-    for parents, _ in trees:
-        for child, parent in parents.items():
-            out[parent] += share
-            out[child] += share
-            received[parent] += share
-    tall = max(height(parents, root) for parents, root in trees)
-    # Up and down are mirror images: what a port sends in one it receives in the other.
-    return pipelined(2 * tall, share, max(out), model, max(received))
-
-
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; on one node a chain per local rank, used up and down."""
     plan = Plan(topology, collective, "chain_tree", "forest")
-    trees = _channels(nodes_of(topology, topology.members))
+    trees = channel_trees(nodes_of(topology, topology.members))
     for channel, (parents, root) in enumerate(trees):
         add_tree(plan, collective, Fraction(1, len(trees)), parents, root, channel)
     return plan.finish()

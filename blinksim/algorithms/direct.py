@@ -10,22 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan, Postal
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall")
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds: one latency, and n-1 messages of a shard (or of the vector) through the busiest port."""
-    if ranks == 1:
-        return 0.0
-    whole = collective in ("allreduce", "broadcast", "reduce")
-    moved = size * (ranks - 1) / (1 if whole else ranks)
-    reduced = moved if collective in ("allreduce", "reduce", "reducescatter") else 0.0
-    return model.alpha + model.beta * moved + model.gamma * reduced
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

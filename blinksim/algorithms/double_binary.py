@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan, Postal, pipelined
-from blinksim.algorithms.building.rank_trees import Parents, add_tree, height
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.rank_trees import Parents, add_tree
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
@@ -50,27 +50,6 @@ def rooted_trees(ranks: int, root: int) -> list[tuple[Parents, int]]:
 
 def _trees(collective: str, ranks: int, root: int) -> list[tuple[Parents, int]]:
     return two_trees(ranks) if collective == "allreduce" else rooted_trees(ranks, root)
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds with the best number of pieces; the busiest port's load is counted on the two trees."""
-    trees = _trees(collective, ranks, 0)
-    tall = max(height(parents, root) for parents, root in trees)
-    out, into = [0.0] * ranks, [0.0] * ranks
-    for parents, _ in trees:
-        for child, parent in parents.items():
-            if collective in ("allreduce", "broadcast"):
-                out[parent] += size / 2
-                into[child] += size / 2
-            if collective in ("allreduce", "reduce"):
-                out[child] += size / 2
-                into[parent] += size / 2
-    received = [0.0] * ranks
-    for parents, _ in trees:
-        for parent in parents.values():
-            received[parent] += 0.0 if collective == "broadcast" else size / 2
-    hops = tall * (2 if collective == "allreduce" else 1)
-    return pipelined(hops, size / 2, max(*out, *into), model, max(received))
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

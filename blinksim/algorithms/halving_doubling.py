@@ -10,20 +10,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan, Postal, log2_ranks
+from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.algorithms.recursive_doubling import gather_step
 from blinksim.collective import Collective
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "reducescatter")
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds: log2 n steps and (n-1)/n of the vector, twice for allreduce."""
-    steps = log2_ranks("halving_doubling", ranks)
-    one_way = steps * model.alpha + model.beta * size * (ranks - 1) / ranks
-    return one_way * (2 if collective == "allreduce" else 1) + model.gamma * size * (ranks - 1) / ranks
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

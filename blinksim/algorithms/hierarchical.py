@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.building.plan import Plan, Postal
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -22,17 +22,6 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter")
-
-
-def time(collective: str, nodes: int, local: int, size: float, inside: Postal, between: Postal) -> float:
-    """Seconds on `nodes` nodes of `local` ranks, whose ports inside and between the nodes differ."""
-    ways = 2 if collective == "allreduce" else 1
-    moved = size * (local - 1) / local
-    shard = size / (local * nodes)
-    one_way = (inside.alpha if local > 1 else 0.0) + inside.beta * moved
-    one_way += (nodes - 1) * (between.alpha + between.beta * shard)
-    reduced = inside.gamma * moved + between.gamma * (nodes - 1) * shard
-    return ways * one_way + (reduced if collective != "allgather" else 0.0)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

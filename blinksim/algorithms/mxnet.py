@@ -19,8 +19,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.building.plan import Plan, Postal, pipelined
-from blinksim.algorithms.building.rank_trees import height
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.packing.search import balanced
@@ -153,23 +152,6 @@ def penalised(weights: Matrix, tree: BalancedTree, penalty: float) -> Matrix:
         weights[a, b] *= np.float32(penalty)
         weights[b, a] *= np.float32(penalty)
     return weights
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds with the best number of pieces where all links are alike; loads are counted on the trees."""
-    roots = range(ranks if collective == "allreduce" else 1)
-    alike = np.full((ranks, ranks), SINGLE, dtype=np.float32) * ~np.eye(ranks, dtype=np.bool_)
-    up, down = collective != "broadcast", collective != "reduce"
-    out, into, received = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
-    tall = 0
-    for tree in grow(alike, roots):
-        for _, child, parent in tree.sends:
-            out += up * (np.arange(ranks) == child) + down * (np.arange(ranks) == parent)
-            into += up * (np.arange(ranks) == parent) + down * (np.arange(ranks) == child)
-            received[parent] += up
-        tall = max(tall, height({child: parent for _, child, parent in tree.sends}, tree.root))
-    part = size / len(roots)
-    return pipelined(tall * (up + down), part, part * max(*out, *into), model, part * max(received))
 
 
 def slices(rows: int, ranks: int) -> list[range]:

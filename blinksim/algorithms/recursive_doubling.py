@@ -10,20 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan, Postal, log2_ranks
+from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "allgather")
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds: log2 n steps, with the whole vector each (allreduce) or a doubling share of it (allgather)."""
-    steps = log2_ranks("recursive_doubling", ranks)
-    if collective == "allreduce":
-        return steps * (model.alpha + (model.beta + model.gamma) * size)
-    return steps * model.alpha + model.beta * size * (ranks - 1) / ranks
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

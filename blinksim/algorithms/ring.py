@@ -13,20 +13,13 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.orders import ring_orders
-from blinksim.algorithms.building.plan import Plan, Postal
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter")
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds: (n-1) steps of a shard of size/n each, twice for allreduce."""
-    step = model.alpha + model.beta * size / ranks
-    reduction = model.gamma * size / ranks if collective != "allgather" else 0.0
-    return (ranks - 1) * (step * (2 if collective == "allreduce" else 1) + reduction)
 
 
 def build(

@@ -6,20 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan, Postal
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce",)
-
-
-def time(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Seconds: two latencies, and (n-1)/n of the vector out of every port twice."""
-    if ranks == 1:
-        return 0.0
-    moved = size * (ranks - 1) / ranks
-    return 2 * (model.alpha + model.beta * moved) + model.gamma * moved
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

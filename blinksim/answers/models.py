@@ -1,4 +1,4 @@
-"""The same algorithm by several models: what a closed form, a simulation and NCCL's own tuner say for the same sizes.
+"""The same algorithm by several models: what alpha-beta costs, a simulation and NCCL's tuner say for the same sizes.
 
 NCCL's tuner knows rings and trees with its own channels (`blinksim.nccl.tuner.tuner`); its trees are two that mirror
 each other, so it stands beside ``double_binary``. Where models differ much, an assumption of one does not hold there.

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.building.plan import best_pieces
 from blinksim.cost.terms import Term
 from blinksim.schedule.loads import Resources, resource_loads, resources, uses
 from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.schedule.pipeline import best_pieces
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import gcd
+from math import gcd, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,16 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
         route=schedule.route[which],
         channel=schedule.channel[which],
     )
+
+
+def best_pieces(tail: float, alpha: float) -> tuple[int, ...]:
+    """The whole numbers around the best number of pieces, sqrt(tail / alpha), from 1 to 65,536.
+
+    tail: seconds that the whole message needs on all hops of its path but one; alpha: seconds per further piece.
+    """
+    best = sqrt(tail / alpha) if alpha > 0 else 65536.0 if tail > 0 else 1.0
+    low = max(1, min(65536, int(best)))
+    return (low, min(65536, low + 1))
 
 
 # --- what devices hold beside their ranks' buffers ----------------------------------------------------------------

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from fractions import Fraction
-from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import textbook
+from textbook import CLOSED_FORMS, Postal
 
 from blinksim import machines
-from blinksim.algorithms import double_binary, hierarchical
+from blinksim.algorithms import double_binary
 from blinksim.algorithms.building import orders
-from blinksim.algorithms.building.plan import Postal, best_pieces, log2_ranks, pipelined
+from blinksim.algorithms.building.plan import log2_ranks
 from blinksim.algorithms.building.rank_trees import height
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.collective import COLLECTIVES, Collective
@@ -21,6 +22,7 @@ from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.schedule.pipeline import best_pieces
 from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -131,8 +133,7 @@ def check_promise(schedule: Schedule) -> None:
 @pytest.mark.parametrize("size", [8, 10**6, 10**9])
 @pytest.mark.parametrize(("name", "collective", "ranks"), flat(2, 3, 5, 8, 16))
 def test_link_graph_time_equals_the_closed_form(name: str, collective: str, size: int, ranks: int) -> None:
-    closed = import_module(f"blinksim.algorithms.{name}").time
-    expected = closed(collective, *((1, ranks) if name == "chain_tree" else (ranks,)), size, ONE_PORT)
+    expected = CLOSED_FORMS[name](collective, ranks, size, ONE_PORT)
     schedule = REGISTRY[name].build(one_port(ranks), Collective(collective))
     assert cost(schedule, size).time_s == pytest.approx(expected, rel=1e-12)
 
@@ -144,30 +145,35 @@ def test_a_single_rank_sends_nothing(name: str, collective: str, ranks: int) -> 
     assert cost(schedule, 1000).time_s == 0
 
 
+def test_every_algorithm_without_a_solver_has_a_closed_form() -> None:
+    assert {*CLOSED_FORMS, "hierarchical"} == {name for name, _ in PAIRS}
+
+
 def test_textbook_times() -> None:
     """Thakur et al. 2005: the ring's and Rabenseifner's bandwidth terms agree, the latencies are 2(n-1) and 2 log n."""
-    ring, halving = (import_module(f"blinksim.algorithms.{name}").time for name in ("ring", "halving_doubling"))
     free = Postal(0.0, 1e-9)
-    assert ring("allreduce", 8, 8e9, free) == pytest.approx(14.0)
-    assert halving("allreduce", 8, 8e9, free) == pytest.approx(14.0)
+    assert textbook.ring("allreduce", 8, 8e9, free) == pytest.approx(14.0)
+    assert textbook.halving_doubling("allreduce", 8, 8e9, free) == pytest.approx(14.0)
     slow = Postal(1.0, 0.0)
-    assert ring("allreduce", 8, 1, slow) == 14
-    assert halving("allreduce", 8, 1, slow) == 6
+    assert textbook.ring("allreduce", 8, 1, slow) == 14
+    assert textbook.halving_doubling("allreduce", 8, 1, slow) == 6
     # With gamma, both reduce (n-1)/n of the vector.
     adding = Postal(0.0, 0.0, 1e-9)
-    assert ring("allreduce", 8, 8e9, adding) == halving("allreduce", 8, 8e9, adding) == pytest.approx(7.0)
+    assert (
+        textbook.ring("allreduce", 8, 8e9, adding)
+        == textbook.halving_doubling("allreduce", 8, 8e9, adding)
+        == pytest.approx(7.0)
+    )
 
 
 def test_the_chain_uses_the_best_number_of_pieces() -> None:
     model = Postal(1e-6, 1e-9)
     h, size = 7, 10**8
     plain = min((c + h - 1) * (model.alpha + model.beta * size / c) for c in range(1, 3000))
-    assert import_module("blinksim.algorithms.chain").time("broadcast", 8, size, model) == pytest.approx(
-        plain, rel=1e-12
-    )
+    assert textbook.chain("broadcast", 8, size, model) == pytest.approx(plain, rel=1e-12)
     assert best_pieces(0.0, 1e-6) == (1, 2)
     # Without latency ever more pieces pay, down to the bandwidth alone.
-    assert pipelined(3, 100.0, 100.0, Postal(0.0, 1.0)) == pytest.approx(100.0, rel=1e-4)
+    assert textbook.pipelined(3, 100.0, 100.0, Postal(0.0, 1.0)) == pytest.approx(100.0, rel=1e-4)
 
 
 @pytest.mark.parametrize(("name", "collective"), PAIRS)
@@ -278,7 +284,7 @@ def test_hierarchical_time(collective: str, nodes: int, local: int) -> None:
         Postal(sum(x.latency for x in links) + links[0].overhead, float(1 / min(x.bandwidth for x in links)))
         for links in (min(routes, key=len), max(routes, key=len))
     ]
-    expected = hierarchical.time(collective, nodes, local, 10**8, *ports)
+    expected = textbook.hierarchical(collective, nodes, local, 10**8, *ports)
     assert cost(schedule, 10**8).time_s == pytest.approx(expected, rel=1e-9)
 
 
