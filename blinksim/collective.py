@@ -14,13 +14,28 @@ from typing import Literal
 
 from blinksim.errors import InputError, unknown
 
-ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-REDUCING = frozenset({"allreduce", "reduce", "reducescatter"})
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
 ]
 """The names of the collectives, for editors and type checkers; text such as ``all_reduce`` is understood too."""
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall")
+EVERY, ROOT, OWN = "every rank", "the root", "one rank"
+"""Who has a chunk: every rank, the root, or a rank of the chunk's own (its origin or its target)."""
+# Who has a chunk before the first send, and who must have it after the last one. All else follows from these two.
+_PROMISES = {
+    "allreduce": (EVERY, EVERY),
+    "allgather": (OWN, EVERY),
+    "reducescatter": (EVERY, OWN),
+    "broadcast": (ROOT, EVERY),
+    "reduce": (EVERY, ROOT),
+    "gather": (OWN, ROOT),
+    "scatter": (ROOT, OWN),
+    "alltoall": (OWN, OWN),
+}
+_BY_PROMISE = {promise: name for name, promise in _PROMISES.items()}
+_WIDTH = {ROOT: 0, OWN: 1, EVERY: 2}
+COLLECTIVES = tuple(_PROMISES)
+ROOTED = frozenset(name for name, promise in _PROMISES.items() if ROOT in promise)
+REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts == EVERY)
 
 
 def busbw_factor(name: str, ranks: int) -> Fraction:
@@ -81,8 +96,47 @@ class Collective:
         return self.name in ROOTED
 
     @property
+    def starts(self) -> str:
+        """Who has data of a chunk at first: `EVERY` (each rank its own contribution), `ROOT` or `OWN` (its origin)."""
+        return _PROMISES[self.name][0]
+
+    @property
+    def ends(self) -> str:
+        """Who must have a chunk in the end, complete: `EVERY`, `ROOT` or `OWN` (its target)."""
+        return _PROMISES[self.name][1]
+
+    @property
     def reduces(self) -> bool:
+        """True if contributions to the same chunk are added up."""
         return self.name in REDUCING
+
+    @property
+    def collects(self) -> bool:
+        """True for reduce, reducescatter and gather, where data comes together; their duals spread it."""
+        return _WIDTH[self.starts] > _WIDTH[self.ends]
+
+    @property
+    def dual(self) -> Collective:
+        """The collective that this one is backwards, over reversed links: allgather for reducescatter, and so on.
+
+        allreduce and alltoall are their own duals.
+        """
+        return Collective(_BY_PROMISE[self.ends, self.starts], self.root)
+
+    def labels(self, start: int, end: int) -> tuple[int, int]:
+        """Origin and target of a chunk that goes from rank `start` to rank `end`; -1 for an end without a name."""
+        return start if self.starts == OWN else -1, end if self.ends == OWN else -1
+
+    def vectors(self, ranks: int) -> int:
+        """How many vectors of `size` are moved: one for every rank in alltoall, otherwise one."""
+        return ranks if self.starts == self.ends == OWN else 1
+
+    def buffers(self, units: int, ranks: int) -> tuple[int, int]:
+        """Units of a rank's input and output buffer for a vector of `units`: all of them, or one block of `ranks`."""
+        block = units // ranks
+        if self.vectors(ranks) > 1:
+            return units, units
+        return block if self.starts == OWN else units, block if self.ends == OWN else units
 
     def check_ranks(self, ranks: int) -> None:
         """Raises `InputError` unless the root is one of `ranks` ranks."""

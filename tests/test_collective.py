@@ -5,7 +5,17 @@ from fractions import Fraction
 
 import pytest
 
-from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, Collective, CollectiveName, busbw_factor
+from blinksim.collective import (
+    COLLECTIVES,
+    EVERY,
+    OWN,
+    REDUCING,
+    ROOT,
+    ROOTED,
+    Collective,
+    CollectiveName,
+    busbw_factor,
+)
 from blinksim.errors import InputError
 
 
@@ -83,3 +93,43 @@ def test_a_collective_by_name_or_as_it_is() -> None:
         with pytest.raises(InputError):
             Collective.of(wrong, root)  # type: ignore[arg-type]
     assert typing.get_args(CollectiveName) == COLLECTIVES
+
+
+# MPI-4.0, section 6, and NCCL's user guide, "Collective Operations".
+@pytest.mark.parametrize(
+    ("name", "starts", "ends", "dual"),
+    [
+        ("allreduce", EVERY, EVERY, "allreduce"),
+        ("allgather", OWN, EVERY, "reducescatter"),
+        ("reducescatter", EVERY, OWN, "allgather"),
+        ("broadcast", ROOT, EVERY, "reduce"),
+        ("reduce", EVERY, ROOT, "broadcast"),
+        ("gather", OWN, ROOT, "scatter"),
+        ("scatter", ROOT, OWN, "gather"),
+        ("alltoall", OWN, OWN, "alltoall"),
+    ],
+)
+def test_promises_and_duals(name: str, starts: str, ends: str, dual: str) -> None:
+    collective = Collective(name, 2 if name in ROOTED else 0)
+    assert (collective.starts, collective.ends) == (starts, ends)
+    assert collective.dual == Collective(dual, collective.root)
+    assert collective.collects == (name in ("reduce", "reducescatter", "gather"))
+    assert collective.labels(3, 5) == (3 if starts == OWN else -1, 5 if ends == OWN else -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "buffers"),
+    [
+        # Send and receive counts of NCCL's calls for 12 elements and 4 ranks (nccl-tests: "count" and "size").
+        ("allreduce", (12, 12)),
+        ("allgather", (3, 12)),
+        ("reducescatter", (12, 3)),
+        ("broadcast", (12, 12)),
+        ("gather", (3, 12)),
+        ("scatter", (12, 3)),
+        ("alltoall", (12, 12)),
+    ],
+)
+def test_buffers(name: str, buffers: tuple[int, int]) -> None:
+    assert Collective(name).buffers(12, 4) == buffers
+    assert Collective(name).vectors(4) == (4 if name == "alltoall" else 1)

@@ -10,8 +10,6 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "broadcast", "reduce")
-
 
 def heap(ranks: int, root: int) -> Parents:
     """Parents in the complete binary tree in which position i has children 2i + 1 and 2i + 2, position 0 the root."""

@@ -14,7 +14,7 @@ from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import Branches, ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns.column_mix import Column, Mix
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
@@ -23,9 +23,8 @@ from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch, centre
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter")
-USE = {"allreduce": BOTH, "broadcast": DOWN, "allgather": DOWN, "reduce": UP, "reducescatter": UP}
 MOST_RANKS = 32
+"""Ranks up to which trees are searched."""
 
 
 def build(
@@ -64,7 +63,7 @@ def _trees(
     topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits
 ) -> list[Branches]:
     hops = find_hops(topology)
-    use = USE[collective.name]
+    use = use_of(collective)
     members = hops.vertices
     roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
     switched = all(len(route) > 1 for route in hops.routes.values())
@@ -78,6 +77,11 @@ def _trees(
         )
     search = TreeSearch(hops, roots, use)
     return branches(hops, search.few(search.best(), limits, loss=loss), roots, use)
+
+
+def use_of(collective: Collective) -> str:
+    """The direction in which a collective uses its trees: `DOWN` from the root, `UP` to it, or `BOTH`."""
+    return BOTH if collective.reduces and collective.ends == EVERY else UP if collective.reduces else DOWN
 
 
 def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:

@@ -28,7 +28,6 @@ from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce",)
 # Ranks up to which every partition into the fewest cliques is looked at, at most so many, and ways to choose owners.
 _EXACT_RANKS = 10
 _MOST_PARTITIONS = 60

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.algorithms.blink import as_branches
+from blinksim.algorithms.blink import MOST_RANKS, as_branches, use_of
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
 from blinksim.bounds import BoundResult
@@ -22,13 +22,9 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns.column_mix import Mix
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
+from blinksim.packing.columns.tree_mix import BOTH, TreeSearch, centre_path, rooted_at
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
-
-COLLECTIVES = ("allreduce", "broadcast", "reduce")
-_USE = {"allreduce": BOTH, "broadcast": DOWN, "reduce": UP}
-MOST_RANKS = 32
 
 
 def build(
@@ -65,7 +61,7 @@ def build(
         return plan.finish()
     found = bound or find_bound(machine, collective)
     hops = find_hops(machine, helpers)
-    use = _USE[collective.name]
+    use = use_of(collective)
     root = hops.vertices[collective.root if collective.rooted else 0]
     mix = _mix(TreeSearch(hops, (root,), use, hops_first=True), channels, Limits(time_limit, seed))
     total = sum(mix.rates, start=Fraction(0))

@@ -18,8 +18,6 @@ from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "broadcast", "reduce")
-
 
 def build(topology: Topology, collective: Collective, order: Order | None = None) -> Schedule:
     """The schedule along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""

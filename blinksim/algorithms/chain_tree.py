@@ -17,7 +17,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce",)
 # As many channels as NCCL has in every version (NCCL 2.24: 32, two per chain).
 _HEADS = 16
 

@@ -39,7 +39,6 @@ from blinksim.schedule.model import COPY, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce",)
 CHANNELS = 16
 MOST_CHANNELS = 64
 _LIST_RANKS = 10

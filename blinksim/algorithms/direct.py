@@ -9,45 +9,35 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.collective import Collective
+from blinksim.collective import OWN, ROOT, Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
-
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall")
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule, a single step."""
     plan = Plan(topology, collective, "direct", "steps")
     n, root = plan.n, collective.root
-    ranks = np.arange(n)
-    others = ranks[ranks != root]
-    src, dst = (grid.ravel() for grid in np.meshgrid(ranks, ranks, indexing="ij"))
+    senders = [root] if collective.starts == ROOT else range(n)
+    receivers = [root] if collective.ends == ROOT else range(n)
+    src, dst = (grid.ravel() for grid in np.meshgrid(senders, receivers, indexing="ij"))
     src, dst = src[src != dst], dst[src != dst]
-    op = REDUCE if collective.reduces else COPY
-    match collective.name:
-        case "allreduce":
-            plan.send(src, dst, chunk=plan.add_chunk(Fraction(1)), op=op, step=0)
-        case "broadcast":
-            plan.send(root, others, chunk=plan.add_chunk(Fraction(1)), op=op, step=0)
-        case "reduce":
-            plan.send(others, root, chunk=plan.add_chunk(Fraction(1)), op=op, step=0)
-        case "alltoall":
+    chunk: npt.NDArray[np.int64] | int
+    match collective.starts == OWN, collective.ends == OWN:
+        case True, True:
             for origin in range(n):
                 for target in range(n):
                     plan.add_chunk(Fraction(1, n), origin, target)
-            plan.send(src, dst, chunk=src * n + dst, op=op, step=0)
-        case _:
+            chunk = src * n + dst
+        case False, False:
+            chunk = plan.add_chunk(Fraction(1))
+        case from_own, _:
             # One shard per rank: its own, or the one that ends with it.
-            own = collective.name in ("allgather", "gather")
             for rank in range(n):
-                plan.add_chunk(Fraction(1, n), *((rank, -1) if own else (-1, rank)))
-            if collective.name == "gather":
-                plan.send(others, root, chunk=others, op=op, step=0)
-            elif collective.name == "scatter":
-                plan.send(root, others, chunk=others, op=op, step=0)
-            else:
-                plan.send(src, dst, chunk=src if own else dst, op=op, step=0)
+                plan.add_chunk(Fraction(1, n), *collective.labels(rank, rank))
+            chunk = src if from_own else dst
+    plan.send(src, dst, chunk=chunk, op=REDUCE if collective.reduces else COPY, step=0)
     return plan.finish()

@@ -14,8 +14,6 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "broadcast", "reduce")
-
 
 def inorder(positions: int) -> Parents:
     """Parents in the in-order tree over 0 … positions-1: odd positions are leaves, 0 is the root with one child."""

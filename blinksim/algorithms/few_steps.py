@@ -8,7 +8,6 @@ reduces is one that spreads, backwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -23,8 +22,6 @@ from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.topology.graph import Topology
-
-BACKWARDS: Mapping[str, str] = {"reducescatter": "allgather", "reduce": "broadcast", "gather": "scatter"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def find(
         least = ceil(_vector(phase, ranks, chunks) * hops.lane / rate)
         answer = _phase(topology, hops, phase, chunks, own_steps, own_rounds, least, time_limit, seed)
         _add(builder, topology, hops, collective, phase, chunks, answer, len(per_step), numbers)
-        per_step += answer.rounds[::-1] if phase.name in BACKWARDS else answer.rounds
+        per_step += answer.rounds[::-1] if phase.collects else answer.rounds
         if phase == collective:
             least_rounds = answer.least_rounds
     used = sum(per_step)
@@ -134,7 +131,7 @@ def find(
 def fewest_steps(hops: Hops, collective: Collective) -> int:
     """No schedule has fewer steps: the hops between the two members farthest apart, or between them and the root."""
     members = hops.vertices[: hops.members]
-    if collective.name in BACKWARDS:
+    if collective.collects:
         hops = turned(hops)
     starts = [members[collective.root]] if collective.rooted else members
     farthest = 0
@@ -184,9 +181,9 @@ def _phase(
     if rounds is not None and rounds < least_rounds:
         raise InfeasibleError(f"{what} needs {least_rounds} rounds or more, not {rounds}, by its bound")
     members = hops.vertices[: hops.members]
-    work = turned(hops) if collective.name in BACKWARDS else hops
+    work = turned(hops) if collective.collects else hops
     question = Question(work, steps, rounds, least_rounds, time_limit, seed)
-    name = BACKWARDS.get(collective.name, collective.name)
+    name = (collective.dual if collective.collects else collective).name
     if name == "broadcast":
         answer = spread(question, [members[collective.root]] * chunks)
     elif name == "allgather":
@@ -216,7 +213,7 @@ def _add(
 ) -> None:
     """The sends of one phase. numbers: chunks already there, by (origin or owner, target, which of them)."""
     rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
-    backwards = phase.name in BACKWARDS
+    backwards = phase.collects
     share = Fraction(1, _vector(whole, topology.ranks, chunks))
     seen: dict[tuple[int, int], int] = {}
 
@@ -224,7 +221,7 @@ def _add(
         ends = (rank[journey.origin], -1 if journey.target is None else rank[journey.target])
         which = seen[ends] = seen.get(ends, -1) + 1
         if (*ends, which) not in numbers:
-            numbers[*ends, which] = builder.add_chunk(share, *_ends(whole.name, *ends))
+            numbers[*ends, which] = builder.add_chunk(share, *whole.labels(*(ends[::-1] if backwards else ends)))
         return numbers[*ends, which]
 
     steps = len(answer.rounds)
@@ -246,21 +243,4 @@ def _add(
         each = chunks // topology.ranks if whole.name == "alltoall" else chunks
         for own in range(topology.ranks) if whole.name == "alltoall" else (whole.root,):
             for _ in range(each):
-                builder.add_chunk(share, *_ends(whole.name, own, own))
-
-
-def _ends(name: str, start: int, target: int) -> tuple[int, int]:
-    """Origin and target of a chunk in a schedule of the collective, from those of its journey."""
-    match name:
-        case "allgather":
-            return start, -1
-        case "reducescatter":
-            return -1, start
-        case "scatter":
-            return -1, target
-        case "gather":
-            return target, -1
-        case "alltoall":
-            return start, target
-        case _:
-            return -1, -1
+                builder.add_chunk(share, *whole.labels(own, own))

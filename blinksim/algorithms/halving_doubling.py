@@ -16,15 +16,13 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "reducescatter")
-
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; raises `InputError` unless the number of ranks is a power of two."""
     plan = Plan(topology, collective, "halving_doubling", "steps")
     steps = log2_ranks("halving_doubling", plan.n)
     for rank in range(plan.n):
-        plan.add_chunk(Fraction(1, plan.n), target=rank if collective.name == "reducescatter" else -1)
+        plan.add_chunk(Fraction(1, plan.n), *collective.labels(rank, rank))
     ranks = np.arange(plan.n)[:, None]
     for step in range(steps):
         distance = plan.n >> (step + 1)

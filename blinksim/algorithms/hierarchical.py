@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-
-COLLECTIVES = ("allreduce", "allgather", "reducescatter")
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
@@ -47,9 +45,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     for l in range(local):  # noqa: E741 - l for local, as in the formulas
         for k in range(nodes):
             owner = int(ranks[k, l])
-            origin = owner if collective.name == "allgather" else -1
-            target = owner if collective.name == "reducescatter" else -1
-            plan.add_chunk(Fraction(1, nodes * local), origin, target)
+            plan.add_chunk(Fraction(1, nodes * local), *collective.labels(owner, owner))
     between = _direct if cards else _rings
     step = 0
     if collective.reduces:
@@ -57,7 +53,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             _inside(plan, ranks, REDUCE, step)
             step += 1
         step = between(plan, ranks, REDUCE, step)
-    if collective.name != "reducescatter":
+    if collective.ends == EVERY:
         step = between(plan, ranks, COPY, step)
         if local > 1:
             _inside(plan, ranks, COPY, step)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.packing.search import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -29,7 +29,6 @@ from blinksim.topology.graph import Topology
 ARRAY_BOUND = 10_000_000
 """Elements above which an array is sliced, and every GPU roots a tree with one slice."""
 PENALTY = 0.7
-COLLECTIVES = ("allreduce", "broadcast", "reduce")
 PCIE, SINGLE, DOUBLE = 1, 2, 3
 """Values of the link matrix: a way over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
 TREES = ("auto", "single", "multi")
@@ -200,7 +199,7 @@ def build(
         up = tree.depth if collective.reduces else 0
         if up and level:
             plan.send(src, dst, chunk=chunk, op=REDUCE, step=level, channel=channel)
-        if collective.name != "reduce" and level:
+        if collective.ends == EVERY and level:
             down = [up + tree.depth - 1 - round_ for round_ in level]
             plan.send(dst, src, chunk=chunk, op=COPY, step=down, channel=channel)
     return plan.finish()

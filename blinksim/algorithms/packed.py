@@ -33,7 +33,8 @@ from blinksim.topology.graph import Topology
 if TYPE_CHECKING:
     from blinksim.packing.exact.shared_capacity import Split
 
-TURNED = ("reducescatter", "reduce")
+# Collectives whose trees all have the same share, from the root or from every rank.
+_EQUAL_TREES = ("allgather", "reducescatter", "broadcast", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
 _UNDIRECTED = 64
 
@@ -69,7 +70,7 @@ def build(
 
     Raises `InputError` for numbers below 1, and `InfeasibleError` if the time is over or the members are not connected.
     """
-    if trees is not None and (trees < 1 or collective.name not in ("allgather", "broadcast", *TURNED)):
+    if trees is not None and (trees < 1 or collective.name not in _EQUAL_TREES):
         raise InputError(
             f"{trees} trees for {collective.name}: give 1 or more, for allgather, reducescatter, broadcast or reduce"
         )
@@ -170,7 +171,7 @@ class _Builder:
     # --- trees in one direction ---------------------------------------------------------------------------------
 
     def one_way(self) -> list[Branches]:
-        turned = self.collective.name in TURNED
+        turned = self.collective.collects
         net = self.net.reversed() if turned else self.net
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)

@@ -15,8 +15,6 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce",)
-
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule with rank 0 as the server."""

@@ -15,8 +15,6 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "allgather")
-
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; raises `InputError` unless the number of ranks is a power of two."""

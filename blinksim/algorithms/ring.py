@@ -14,12 +14,10 @@ import numpy as np
 
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
-
-COLLECTIVES = ("allreduce", "allgather", "reducescatter")
 
 
 def build(
@@ -36,21 +34,15 @@ def build(
     position, step = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(n - 1)))
     for channel, ring in enumerate(orders):
         order = np.array(ring, dtype=np.int32)
-        first = plan.add_chunk(share, *_ends(collective.name, ring, 0))
+        first = plan.add_chunk(share, *collective.labels(ring[0], ring[-1]))
         for shard in range(1, n):
-            plan.add_chunk(share, *_ends(collective.name, ring, shard))
+            plan.add_chunk(share, *collective.labels(ring[shard], ring[shard - 1]))
         src, dst = order[position], order[(position + 1) % n]
-        if collective.name != "allgather":
+        if collective.reduces:
             plan.send(src, dst, chunk=first + (position - step) % n, op=REDUCE, step=step, channel=channel)
-        if collective.name != "reducescatter":
+        if collective.ends == EVERY:
             # After a reduce-scatter the rank at position p owns shard p + 1, before an allgather its own.
             owned, after = (1, n - 1) if collective.name == "allreduce" else (0, 0)
             chunk = first + (position + owned - step) % n
             plan.send(src, dst, chunk=chunk, op=COPY, step=after + step, channel=channel)
     return plan.finish()
-
-
-def _ends(collective: str, ring: Order, shard: int) -> tuple[int, int]:
-    if collective == "allgather":
-        return ring[shard], -1
-    return -1, ring[shard - 1] if collective == "reducescatter" else -1

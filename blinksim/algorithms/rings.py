@@ -16,7 +16,7 @@ from blinksim.algorithms import ring
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_tree
+from blinksim.algorithms.building.rank_trees import add_chains
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -41,7 +41,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 _LIST_RANKS = 9
 # Rings of a machine with wide switch ports are copies of each other; more than these add nothing.
 MOST_RINGS = 64
@@ -86,12 +85,7 @@ def build(
         rings = even_rings(topology, channels, limits)
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
-        for channel, order in enumerate(rings):
-            place = order.index(collective.root)
-            path = order[place:] + order[:place]
-            if collective.reduces:
-                path = (path[0], *reversed(path[1:]))
-            add_tree(plan, collective, Fraction(1, len(rings)), {b: a for a, b in pairwise(path)}, path[0], channel)
+        add_chains(plan, collective, rings)
         return with_gap(plan.finish(), found)
     return with_gap(replace(ring.build(topology, collective, list(rings)), algorithm="rings"), found)
 

@@ -11,8 +11,6 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce",)
-
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule: shard r is reduced by rank r in step 0 and sent to everybody in step 1."""

@@ -28,7 +28,6 @@ TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
 _SHARED = frozenset({"allgather", "reducescatter", "gather", "scatter"})
-_DUAL = {"reducescatter": "allgather", "reduce": "broadcast", "scatter": "gather"}
 
 
 def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[int] = ()) -> BoundResult:
@@ -63,6 +62,11 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     return BoundResult(topology, collective, tuple(bounds), weights)
 
 
+def _is_reversed(collective: Collective) -> bool:
+    """True if the cut is that of the dual in the reversed network: a cut has many sources, and one kind of sink."""
+    return collective.reduces or collective.name == "scatter"
+
+
 class _Question:
     """One collective on one topology, with what several bounds need."""
 
@@ -89,8 +93,8 @@ class _Question:
 
         from blinksim.bounds.cuts import tightest
 
-        turned = collective.name in _DUAL
-        name = _DUAL.get(collective.name, collective.name)
+        turned = _is_reversed(collective)
+        name = collective.dual.name if turned else collective.name
         net = self.net
         # A network that is its own reverse gives the same cut, read from the other side.
         work = net.reversed() if turned else net
@@ -120,7 +124,7 @@ class _Question:
         """True if the cut bound of a one-way collective is known to be attained."""
         if collective.name in ("gather", "scatter"):
             return self.paired_buses
-        return not self.buses and (self.net.reversed() if collective.name in _DUAL else self.net).passes_on()
+        return not self.buses and (self.net.reversed() if _is_reversed(collective) else self.net).passes_on()
 
     @cached_property
     def paired_buses(self) -> bool:

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
 
@@ -60,23 +60,10 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
         capacity += leaving * float(link.bandwidth)
     ranks = inside[:, [topology.index[name] for name in topology.members]]
     within, has_root = ranks.sum(axis=1), ranks[:, collective.root]
-    match collective.name:
-        case "allreduce":
-            crossing = ((within > 0) & (within < n)).astype(float)
-        case "broadcast":
-            crossing = (has_root & (within < n)).astype(float)
-        case "reduce":
-            crossing = (~has_root & (within > 0)).astype(float)
-        case "allgather":
-            crossing = np.where(within < n, within / n, 0.0)
-        case "reducescatter":
-            crossing = np.where(within > 0, (n - within) / n, 0.0)
-        case "gather":
-            crossing = np.where(has_root, 0.0, within / n)
-        case "scatter":
-            crossing = np.where(has_root, (n - within) / n, 0.0)
-        case _:
-            crossing = within * (n - within) / n
+    # As in `certificates.sums.must_leave`: what starts inside and must end outside as well.
+    inner = {EVERY: within > 0, ROOT: has_root, OWN: within / n}[collective.starts]
+    outer = {EVERY: within < n, ROOT: ~has_root, OWN: (n - within) / n}[collective.ends]
+    crossing = inner.astype(float) * outer * collective.vectors(n)
     rate = np.divide(capacity, crossing, out=np.full(len(sets), np.inf), where=crossing > 0)
     return [device.name for device, here in zip(topology.devices, inside[int(np.argmin(rate))], strict=True) if here]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
 
@@ -67,21 +68,8 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
     sizes, inputs, outputs = [], [], []
     for rank in range(ranks):
         whole, part, nothing = (0, count), (bounds[rank], bounds[rank + 1]), (0, 0)
-        match name:
-            case "allreduce":
-                begin, end = whole, whole
-            case "reduce":
-                begin, end = whole, whole if rank == root else nothing
-            case "broadcast":
-                begin, end = whole if rank == root else nothing, whole
-            case "allgather":
-                begin, end = part, whole
-            case "reducescatter":
-                begin, end = whole, part
-            case "gather":
-                begin, end = part, whole if rank == root else nothing
-            case _:  # scatter
-                begin, end = whole if rank == root else nothing, part
+        spans = {EVERY: whole, ROOT: whole if rank == root else nothing, OWN: part}
+        begin, end = spans[schedule.collective.starts], spans[schedule.collective.ends]
         a, b = begin[1] - begin[0], end[1] - end[0]
         shared = in_place and a > 0 and b > 0
         # In place, the larger of the two buffers holds both: the output, unless only a part of the input remains.
@@ -105,9 +93,9 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
 def _cut(schedule: Schedule, count: int, itemsize: int) -> tuple[list[int], list[int]]:
     """Offset and length of each chunk in the vector."""
     ranks = schedule.topology.ranks
-    owner = schedule.origin if schedule.collective.name in ("allgather", "gather") else schedule.target
+    owner = schedule.origin if schedule.collective.starts == OWN else schedule.target
     groups: dict[int, list[int]] = {}
-    if schedule.collective.name in ("allgather", "gather", "reducescatter", "scatter"):
+    if OWN in (schedule.collective.starts, schedule.collective.ends):
         bounds = slice_bounds(count, ranks)
         for chunk, rank in enumerate(owner.tolist()):
             groups.setdefault(rank, []).append(chunk)

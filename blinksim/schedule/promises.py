@@ -14,49 +14,38 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int32]
 
-_EVERY, _ROOT, _OWN = "every rank", "the root", "one rank"
-_STARTS = {
-    **dict.fromkeys(("allreduce", "reduce", "reducescatter"), _EVERY),
-    **dict.fromkeys(("broadcast", "scatter"), _ROOT),
-    **dict.fromkeys(("allgather", "gather", "alltoall"), _OWN),
-}
-_ENDS = {
-    **dict.fromkeys(("allreduce", "broadcast", "allgather"), _EVERY),
-    **dict.fromkeys(("reduce", "gather"), _ROOT),
-    **dict.fromkeys(("reducescatter", "scatter", "alltoall"), _OWN),
-}
-
 
 def starts_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
     """Whether each device (index into topology.devices) has original data of the chunk beside it, before any send."""
-    return _among(schedule, _STARTS[schedule.collective.name], schedule.rank_of[device], schedule.origin[chunk])
+    return _among(schedule, schedule.collective.starts, schedule.rank_of[device], schedule.origin[chunk])
 
 
 def ends_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
     """Whether each device must have the chunk beside it, complete, after the last send."""
-    return _among(schedule, _ENDS[schedule.collective.name], schedule.rank_of[device], schedule.target[chunk])
+    return _among(schedule, schedule.collective.ends, schedule.rank_of[device], schedule.target[chunk])
 
 
 def _among(schedule: Schedule, who: str, rank: Ints, own: Ints) -> Bools:
-    if who == _EVERY:
+    if who == EVERY:
         return rank >= 0
-    return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == _ROOT else own)))
+    return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == ROOT else own)))
 
 
 def ends_at_every_rank(schedule: Schedule) -> bool:
     """Whether every rank must end with every chunk; otherwise one rank must: `end_rank`."""
-    return _ENDS[schedule.collective.name] == _EVERY
+    return schedule.collective.ends == EVERY
 
 
 def end_rank(schedule: Schedule) -> Ints:
     """For each chunk the rank that must end with it, where that is one rank."""
-    if _ENDS[schedule.collective.name] == _ROOT:
+    if schedule.collective.ends == ROOT:
         return np.full(schedule.chunks, schedule.collective.root, dtype=np.int32)
     return schedule.target
 
@@ -74,12 +63,13 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
     n, name = schedule.topology.ranks, schedule.collective.name
     if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
         raise InputError(f"{n} ranks need {n} shares that are not negative and add up to 1")
-    labels = (("origin", schedule.origin, _STARTS[name]), ("target", schedule.target, _ENDS[name]))
+    starts, ends = schedule.collective.starts, schedule.collective.ends
+    labels = (("origin", schedule.origin, starts), ("target", schedule.target, ends))
     unlabelled = False
     for what, ranks, who in labels:
         # Where it is the root, -1 and the root say the same.
-        allowed = ranks >= 0 if who == _OWN else (ranks == -1)
-        if who == _ROOT:
+        allowed = ranks >= 0 if who == OWN else (ranks == -1)
+        if who == ROOT:
             allowed |= ranks == schedule.collective.root
         for chunk in np.flatnonzero(~allowed)[:1]:
             verb = "starts from" if what == "origin" else "ends at"
@@ -87,7 +77,7 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
             yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
             unlabelled = True
     total = _sum(schedule.share_num, schedule.share_den)
-    promised = n if name == "alltoall" else 1
+    promised = schedule.collective.vectors(n)
     if total != promised:
         yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
     if not unlabelled:
@@ -96,7 +86,8 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
 
 def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
     n, name = schedule.topology.ranks, schedule.collective.name
-    by = {_STARTS[name]: ("starts with", schedule.origin), _ENDS[name]: ("ends with", schedule.target)}.get(_OWN)
+    starts, ends = schedule.collective.starts, schedule.collective.ends
+    by = {starts: ("starts with", schedule.origin), ends: ("ends with", schedule.target)}.get(OWN)
     if by is None:
         return
     if name == "alltoall":

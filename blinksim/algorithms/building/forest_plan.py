@@ -41,15 +41,10 @@ class ForestPlan(Builder):
         Channels: a tree takes the first channel that no tree before it uses between any two of its devices, so that
         trees which share nothing share channels, and no chunk waits behind another's.
         """
-        name = self.collective.name
         for tree in trees:
             rank = self._rank.get(tree.root, -1)
             down, up = self._pruned(tree.down), self._pruned(tree.up)
-            chunk = self.add_chunk(
-                tree.share,
-                origin=rank if name == "allgather" else -1,
-                target=rank if name == "reducescatter" else -1,
-            )
+            chunk = self.add_chunk(tree.share, *self.collective.labels(rank, rank))
             edges = [(b, a) for a, b, _ in up] + [(a, b) for a, b, _ in down]
             channel = self._channel(edges)
             after = 0

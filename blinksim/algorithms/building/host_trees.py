@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.collective import EVERY
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
 from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
 from blinksim.schedule.model import COPY, REDUCE
@@ -27,7 +28,7 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
     back, needed for reductions.
     """
     hosts = read_hosts(topology)
-    if hosts is None or (plan.collective.name != "allgather" and pairs is None):
+    if hosts is None or (plan.collective.reduces and pairs is None):
         return False
     kinds = kinds_of(hosts)
     trees: list[list[LocalTree]] = []
@@ -64,7 +65,7 @@ class _Writer:
     """Collects one chunk's sends as arrays over hosts."""
 
     def __init__(self, plan: ForestPlan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
-        self.plan, self.hosts, self.name = plan, hosts, plan.collective.name
+        self.plan, self.hosts, self.collective = plan, hosts, plan.collective
         self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
         self.rank[[topology.index[name] for name in topology.members]] = np.arange(topology.ranks)
         self.pairs = pairs or []
@@ -75,8 +76,7 @@ class _Writer:
 
     def begin(self, host: int, member: int, share: Fraction, channel: int) -> None:
         rank = int(self.rank[self.hosts.device[host, member]])
-        origin, target = (rank if self.name == wanted else -1 for wanted in ("allgather", "reducescatter"))
-        self._chunk, self._channel = self.plan.add_chunk(share, origin, target), channel
+        self._chunk, self._channel = self.plan.add_chunk(share, *self.collective.labels(rank, rank)), channel
         self._columns = [[], [], [], [], []]
 
     def everywhere(
@@ -99,10 +99,10 @@ class _Writer:
 
     def _both(self, links: list[int]) -> tuple[int, int]:
         """The numbers of a route and of the one back."""
-        back = [self.pairs[link] for link in reversed(links)] if self.name != "allgather" else links
+        back = [self.pairs[link] for link in reversed(links)] if self.collective.reduces else links
         return (
-            self.plan.add_route(links) if self.name != "reducescatter" else 0,
-            self.plan.add_route(back) if self.name != "allgather" else 0,
+            self.plan.add_route(links) if self.collective.ends == EVERY else 0,
+            self.plan.add_route(back) if self.collective.reduces else 0,
         )
 
     def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:
@@ -166,8 +166,8 @@ class _Writer:
         src, dst, depth, ahead, back = (np.concatenate(column) for column in self._columns)
         tall = int(depth.max()) + 1
         same = {"chunk": self._chunk, "channel": self._channel}
-        if self.name != "allgather":
+        if self.collective.reduces:
             self.plan.add_sends(src=dst, dst=src, op=REDUCE, step=tall - 1 - depth, route=back, **same)
-        if self.name != "reducescatter":
-            after = tall if self.name == "allreduce" else 0
+        if self.collective.ends == EVERY:
+            after = tall if self.collective.reduces else 0
             self.plan.add_sends(src=src, dst=dst, op=COPY, step=after + depth, route=ahead, **same)

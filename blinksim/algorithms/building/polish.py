@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
 MOST_TREES = 8_000
 """Trees of one height up to which all of them are compared."""
-_TURNED = ("reducescatter", "reduce")
 # Trees up to which a linear program over given ones is made exact.
 _MOST_EXACT = 150
 # Height of trees that enter every other node once and spread there.
@@ -124,7 +123,7 @@ class _Question:
     def __init__(self, topology: Topology, collective: Collective, bound: BoundResult) -> None:
         self.topology, self.collective, self.bound = topology, collective, bound
         hops = find_hops(topology)
-        self.hops = turned(hops) if collective.name in _TURNED else hops
+        self.hops = turned(hops) if collective.collects else hops
         self.members = hops.vertices[: hops.members]
         # Every root of an allgather needs its own rate, which makes it a group; in an allreduce the roots are free.
         self.both = collective.name == "allreduce"
@@ -228,7 +227,7 @@ class _Question:
         """A tree as the schedule takes it, without its share."""
         routes = self.hops.routes
         spread = tuple((a, b, routes[a, b]) for a, b in column.arcs)
-        if self.collective.name in _TURNED:
+        if self.collective.collects:
             return Branches(column.arcs[0][0], Fraction(0), up=spread)
         up = tuple((a, b, routes[b, a]) for a, b in column.arcs) if self.both else ()
         return Branches(column.arcs[0][0], Fraction(0), spread, up)

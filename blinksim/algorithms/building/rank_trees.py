@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
+from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE
 
 Parents = dict[int, int]
@@ -39,10 +41,28 @@ def add_tree(plan: Plan, collective: Collective, share: Fraction, parents: Paren
     if collective.reduces:
         up = sorted(children, key=lambda v: -depth[v])
         _edges(plan, up, [parents[v] for v in up], chunk, REDUCE, [tall - depth[v] for v in up], channel)
-    if collective.name in ("broadcast", "allreduce"):
+    if collective.ends == EVERY:
         after = tall if collective.reduces else 0
         steps = [after + depth[v] - 1 for v in children]
         _edges(plan, [parents[v] for v in children], children, chunk, COPY, steps, channel)
+
+
+def add_chains(plan: Plan, collective: Collective, orders: Sequence[Order]) -> None:
+    """One chain per order of all ranks, with equal shares, from its first rank.
+
+    If the collective has a root, the orders are rings: each is followed as a chain from the root, or to it for a
+    reduce, and the hop that closes the ring stays unused.
+    """
+    for channel, order in enumerate(orders):
+        path = _cut_at(order, collective.root, collective.reduces) if collective.rooted else order
+        add_tree(plan, collective, Fraction(1, len(orders)), {b: a for a, b in pairwise(path)}, path[0], channel)
+
+
+def _cut_at(ring: Order, root: int, reduces: bool) -> Order:
+    """The ring as a chain whose top is the root; data that is reduced goes up it in the direction of the ring."""
+    place = ring.index(root)
+    path = ring[place:] + ring[:place]
+    return (path[0], *reversed(path[1:])) if reduces else path
 
 
 def _edges(

@@ -10,14 +10,14 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from blinksim.algorithms import direct, ring
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_tree
+from blinksim.algorithms.building.rank_trees import add_chains
+from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost, route_alphas
 from blinksim.errors import InputError
@@ -34,19 +34,12 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if topology.ranks < 2:
         raise InputError("one rank moves nothing between GPUs; choose at least two members")
     collective.check_ranks(topology.ranks)
-    if collective.name in ring.COLLECTIVES:
+    if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
         return direct.build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")
-    rings = ring_orders(topology)
-    for channel, order in enumerate(rings):
-        place = order.index(collective.root)
-        path = order[place:] + order[:place]
-        if collective.reduces:
-            # The last rank before the root is the one next to it.
-            path = (path[0], *reversed(path[1:]))
-        add_tree(plan, collective, Fraction(1, len(rings)), {b: a for a, b in pairwise(path)}, path[0], channel)
+    add_chains(plan, collective, ring_orders(topology))
     return plan.finish()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Link, Topology
 
@@ -82,26 +82,12 @@ def must_leave(collective: Collective, topology: Topology, inside: set[str], sha
     shares: weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
     """
     members = topology.members
-    weights = list(shares) or [1] * len(members)
+    # The blocks of an alltoall are always equal.
+    weights = list(shares) if shares and collective.name != "alltoall" else [1] * len(members)
     within = [name in inside for name in members]
     held = sum(w for w, here in zip(weights, within, strict=True) if here)
     total = sum(weights)
     root = within[collective.root] if collective.rooted else False
-    match collective.name:
-        case "allgather":
-            return Fraction(held, total) if not all(within) else Fraction(0)
-        case "reducescatter":
-            return Fraction(total - held, total) if any(within) else Fraction(0)
-        case "scatter":
-            return Fraction(total - held, total) if root else Fraction(0)
-        case "gather":
-            return Fraction(held, total) if not root else Fraction(0)
-        case "broadcast":
-            return Fraction(int(root and not all(within)))
-        case "reduce":
-            return Fraction(int(any(within) and not root))
-        case "alltoall":
-            count = sum(within)
-            return Fraction(count * (len(members) - count), len(members))
-        case _:
-            return Fraction(int(any(within) and not all(within)))
+    inner = {EVERY: Fraction(any(within)), ROOT: Fraction(root), OWN: Fraction(held, total)}
+    outer = {EVERY: Fraction(not all(within)), ROOT: Fraction(not root), OWN: Fraction(total - held, total)}
+    return inner[collective.starts] * outer[collective.ends] * collective.vectors(len(members))

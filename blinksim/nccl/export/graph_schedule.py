@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from itertools import pairwise
-
 from blinksim.algorithms import ring as ring_algorithm
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_tree
+from blinksim.algorithms.building.rank_trees import add_chains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.devices import number
@@ -34,12 +31,5 @@ def as_run(file: GraphFile, topology: Topology, collective: Collective, algorith
     if algorithm == "ring" and not collective.rooted:
         return ring_algorithm.build(topology, collective, orders)
     plan = Plan(topology, collective, "nccl", "forest")
-    for position, order in enumerate(orders):
-        if collective.rooted:
-            at = order.index(collective.root)
-            order = order[at:] + order[:at]
-            if collective.name == "reduce":
-                order = (order[0], *reversed(order[1:]))
-        parents = {b: a for a, b in pairwise(order)}
-        add_tree(plan, collective, Fraction(1, len(orders)), parents, order[0], position)
+    add_chains(plan, collective, orders)
     return plan.finish()
