@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.forest_plan import Branches, ForestPlan
+from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.columns.column_mix import Column, Mix
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
 from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch, centre_path, rooted_at
+from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 
 MOST_RANKS = 32
@@ -49,7 +51,7 @@ def build(
         raise InputError(f"loss {loss}: give a fraction from 0 up to, but not including, 1")
     plan = ForestPlan(topology, collective, "blink")
     if topology.ranks == 1:
-        plan.add_trees([Branches(topology.index[topology.members[0]], Fraction(1))])
+        plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
         return plan.finish()
     found = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
@@ -59,9 +61,7 @@ def build(
     return with_gap(plan.finish(), found)
 
 
-def _trees(
-    topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits
-) -> list[Branches]:
+def _trees(topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits) -> list[Tree]:
     hops = find_hops(topology)
     use = use_of(collective)
     members = hops.vertices
@@ -70,13 +70,13 @@ def _trees(
     if switched:
         mix = one_hop(hops, TreeSearch(hops, roots, use))
         if mix is not None and mix.rate * len(roots) * hops.unit >= bound * (1 - loss):
-            return branches(hops, mix, roots, use)
+            return trees_from(hops, mix, roots, use)
     if topology.ranks > MOST_RANKS:
         raise InfeasibleError(
             f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no limit"
         )
     search = TreeSearch(hops, roots, use)
-    return branches(hops, search.few(search.best(), limits, loss=loss), roots, use)
+    return trees_from(hops, search.few(search.best(), limits, loss=loss), roots, use)
 
 
 def use_of(collective: Collective) -> str:
@@ -112,25 +112,24 @@ def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
     return Mix(tuple(columns), (rate,) * len(columns), float(rate) * (n if len(search.roots) == 1 else 1))
 
 
-def branches(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Branches]:
+def trees_from(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Tree]:
     """The trees of a mix with their shares of the data; those used both ways hang from their centres."""
     total = sum(mix.rates, start=Fraction(0))
     found = []
     for column, value in zip(mix.columns, mix.rates, strict=True):
         root, arcs = roots[column.group], column.arcs
         if use == BOTH:
-            path = centre_path(arcs)
-            root = path[len(path) // 2]
-            arcs = rooted_at(arcs, root)
-        found.append(as_branches(hops, root, value / total, arcs, use))
+            root = centre(arcs)
+            arcs = hung_from(root, arcs)
+        found.append(as_tree(hops, root, value / total, arcs, use))
     return found
 
 
-def as_branches(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Branches:
+def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Tree:
     """One tree with the links of its hops, used downwards, upwards or both ways."""
     down = tuple((a, b, hops.routes[a, b]) for a, b in arcs) if use != UP else ()
     up = tuple((a, b, hops.routes[b, a]) for a, b in arcs) if use != DOWN else ()
-    return Branches(root, share, down, up)
+    return Tree(root, share, down, up)
 
 
 def _flows(plan: ForestPlan, topology: Topology, collective: Collective, bound: BoundResult) -> None:

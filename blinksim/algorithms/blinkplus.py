@@ -9,21 +9,23 @@ searched (Steiner trees), so "no helper adds more" is proved while the tenant or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
-from blinksim.algorithms.blink import MOST_RANKS, as_branches, use_of
+from blinksim.algorithms.blink import MOST_RANKS, as_tree, use_of
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
+from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.rooted_trees import hung_from, longest_path
 from blinksim.packing.columns.column_mix import Mix
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.columns.tree_mix import BOTH, TreeSearch, centre_path, rooted_at
+from blinksim.packing.columns.tree_mix import BOTH, TreeSearch
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
 
 
@@ -57,7 +59,7 @@ def build(
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
     plan = ForestPlan(machine, collective, "blinkplus")
     if topology.ranks == 1:
-        plan.add_trees([Branches(topology.index[topology.members[0]], Fraction(1))])
+        plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
         return plan.finish()
     found = bound or find_bound(machine, collective)
     hops = find_hops(machine, helpers)
@@ -68,11 +70,11 @@ def build(
     for column, value in zip(mix.columns, mix.rates, strict=True):
         top, arcs = root, column.arcs
         if use == BOTH:
-            path = centre_path(arcs)
+            path = longest_path(arcs)
             middle = [v for v in (path[len(path) // 2], path[(len(path) - 1) // 2]) if _computes(machine, v)]
             top = middle[0] if middle else path[0]
-            arcs = rooted_at(arcs, top)
-        plan.add_trees([_through(machine, as_branches(hops, top, value / total, arcs, use))])
+            arcs = hung_from(top, arcs)
+        plan.add_trees([_through(machine, as_tree(hops, top, value / total, arcs, use))])
     return with_gap(plan.finish(), found)
 
 
@@ -101,7 +103,7 @@ def _computes(topology: Topology, device: int) -> bool:
     return bool({"hold", "reduce"} & topology.devices[device].can)
 
 
-def _through(topology: Topology, tree: Branches) -> Branches:
+def _through(topology: Topology, tree: Tree) -> Tree:
     """The tree without relays that only forward: they lie on the routes of longer hops."""
     return replace(tree, down=_merged(topology, tree.down, up=False), up=_merged(topology, tree.up, up=True))
 
@@ -120,43 +122,20 @@ def _merged(topology: Topology, edges: Sequence[Edge], *, up: bool) -> tuple[Edg
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeUse:
-    """One tree of a schedule. share: of the data. devices: in order along a chain, else all of them. hops: as pairs."""
-
-    share: Fraction
-    devices: tuple[str, ...]
-    hops: tuple[tuple[str, str], ...]
-
-    @property
-    def words(self) -> str:
-        """``gpu0-gpu3-gpu1`` for a chain, otherwise the hops."""
-        if len(self.devices) == len(self.hops) + 1 and all(
-            {a, b} in [set(hop) for hop in self.hops] for a, b in zip(self.devices, self.devices[1:], strict=False)
-        ):
-            return "-".join(self.devices)
-        return " ".join(f"{a}-{b}" for a, b in self.hops)
-
-
-def trees_of(schedule: Schedule) -> list[TreeUse]:
-    """The trees that a schedule in forest form uses, as people write them; routes are spelled out link by link."""
-    topology = schedule.topology
-    first = {name: number for number, name in enumerate(topology.members)}
-    found = []
-    for chunk in range(schedule.chunks):
-        joined: dict[frozenset[str], tuple[str, str]] = {}
-        for route in schedule.route[schedule.chunk == chunk].tolist():
-            for number in schedule.links_of(route):
-                link = topology.links[number]
-                joined.setdefault(frozenset((link.src, link.dst)), (link.src, link.dst))
-        index = topology.index
-        arcs = [(index[a], index[b]) for a, b in joined.values()]
-        path = [topology.devices[v].name for v in centre_path(arcs)]
-        if path and first.get(path[-1], len(first)) < first.get(path[0], len(first)):
-            path.reverse()
-        devices = path if len(path) == len(arcs) + 1 else sorted({name for pair in joined for name in pair})
-        found.append(TreeUse(schedule.share(chunk), tuple(devices), tuple(joined.values())))
-    return found
+def spelled(topology: Topology, tree: Tree) -> str:
+    """``gpu0-gpu3-gpu1`` for a chain, otherwise the hops; routes are spelled out link by link."""
+    joined: dict[frozenset[str], tuple[str, str]] = {}
+    for _, _, links in (*reversed(tree.up), *tree.down):
+        for link in (topology.links[number] for number in links):
+            joined.setdefault(frozenset((link.src, link.dst)), (link.src, link.dst))
+    index = topology.index
+    path = longest_path([(index[a], index[b]) for a, b in joined.values()])
+    if len(path) != len(joined) + 1:
+        return " ".join(f"{a}-{b}" for a, b in joined.values())
+    names = [topology.devices[vertex].name for vertex in path]
+    rank = {name: number for number, name in enumerate(topology.members)}
+    turned = rank.get(names[-1], len(rank)) < rank.get(names[0], len(rank))
+    return "-".join(reversed(names) if turned else names)
 
 
 def lanes(schedule: Schedule, hops: Hops | None = None) -> Fraction:

@@ -35,7 +35,7 @@ from blinksim.packing.columns.equal_shares import equal_shares
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.search.hamiltonian import Order
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
@@ -104,17 +104,6 @@ def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, 
     _, counts = equal_shares(pool, hops.capacity, channels, best, limits)
     taken = [order_of(hops, c, closed=False) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
     return sorted(taken)
-
-
-def elements(schedule: Schedule) -> list[tuple[str, ...]]:
-    """The devices of every chain in order, by channel: what the channels of an NCCL graph file list."""
-    names = [device.name for device in schedule.topology.devices]
-    down = schedule.op == COPY
-    chains = []
-    for chunk in range(schedule.chunks):
-        mine = down & (schedule.chunk == chunk)
-        chains.append(tuple(names[i] for i in (*schedule.src[mine][:1].tolist(), *schedule.dst[mine].tolist())))
-    return chains
 
 
 def _column(hops: Hops, order: Order) -> Column:

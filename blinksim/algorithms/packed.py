@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
-from blinksim.algorithms.building.forest_plan import Branches, ForestPlan, Route
+from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -27,6 +27,7 @@ from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.tree import Route, Tree
 from blinksim.topology.connectivity import in_reach
 from blinksim.topology.graph import Topology
 
@@ -170,7 +171,7 @@ class _Builder:
 
     # --- trees in one direction ---------------------------------------------------------------------------------
 
-    def one_way(self) -> list[Branches]:
+    def one_way(self) -> list[Tree]:
         turned = self.collective.collects
         net = self.net.reversed() if turned else self.net
         members = net.members.tolist()
@@ -240,10 +241,10 @@ class _Builder:
 
     # --- allreduce ----------------------------------------------------------------------------------------------
 
-    def allreduce(self) -> list[Branches]:
+    def allreduce(self) -> list[Tree]:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
         target = self.bound.rate
-        found: list[tuple[Fraction, list[Branches]]] = []
+        found: list[tuple[Fraction, list[Tree]]] = []
         pairs = pairs_of_links(self.topology)
         for spanned in self.vertex_sets:
             net = _spanning(self.net, spanned)
@@ -257,7 +258,7 @@ class _Builder:
             found.append(self._free_roots())
         return max(found, key=_first)[1]
 
-    def _two_phases(self) -> tuple[Fraction, list[Branches]]:
+    def _two_phases(self) -> tuple[Fraction, list[Tree]]:
         """The forest of an allgather, used up and down; the one of a reducescatter goes with it if links differ."""
         weights = dict.fromkeys(self.net.members.tolist(), 1)
         spanned = self.vertex_sets[0]
@@ -267,7 +268,7 @@ class _Builder:
         up = self._forest(self.net.reversed(), weights, spanned)
         return self.net.unit / (1 / down.rate + 1 / up.rate), self._matched(down, up)
 
-    def _mirrored(self, forest: Forest) -> list[Branches]:
+    def _mirrored(self, forest: Forest) -> list[Tree]:
         """Every tree up and down, up over the partners of its arcs."""
         assert self.net.partner is not None
         partner = self.net.partner.tolist()
@@ -276,12 +277,12 @@ class _Builder:
         for tree in forest.trees:
             down = tuple((a, b, self._links(path)) for a, b, path in tree.edges)
             up = tuple((a, b, tuple(partner[arc] for arc in reversed(path))) for a, b, path in down)
-            found.append(Branches(tree.root, Fraction(tree.amount, total), down, up))
+            found.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
         return found
 
-    def _matched(self, down: Forest, up: Forest) -> list[Branches]:
+    def _matched(self, down: Forest, up: Forest) -> list[Tree]:
         """In-trees and out-trees of the same roots side by side, cut where either ends."""
-        found: list[Branches] = []
+        found: list[Tree] = []
         queues: dict[int, list[tuple[Fraction, tuple[tuple[int, int, Route], ...]]]] = {}
         total = sum(tree.amount for tree in up.trees)
         for tree in up.trees:
@@ -295,18 +296,18 @@ class _Builder:
             while left:
                 share, other = waiting[-1]
                 part = min(left, share)
-                found.append(Branches(tree.root, part, edges, other))
+                found.append(Tree(tree.root, part, edges, other))
                 left -= part
                 waiting.pop()
                 if share > part:
                     waiting.append((share - part, other))
         return found
 
-    def _free_roots(self) -> tuple[Fraction, list[Branches]]:
+    def _free_roots(self) -> tuple[Fraction, list[Tree]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
         from blinksim.packing.exact.shared_capacity import best_split, even_split
 
-        best: tuple[Fraction, list[Branches]] | None = None
+        best: tuple[Fraction, list[Tree]] | None = None
         for spanned in self.vertex_sets:
             net = _spanning(self.net, spanned)
             split = best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
@@ -325,7 +326,7 @@ class _Builder:
         return best
 
 
-def _first(entry: tuple[Fraction, list[Branches]]) -> Fraction:
+def _first(entry: tuple[Fraction, list[Tree]]) -> Fraction:
     return entry[0]
 
 
@@ -340,7 +341,7 @@ def _spanning(net: Network, spanned: Sequence[int]) -> Network:
     return net if len(spanned) == len(net.members) else replace(net, members=np.array(spanned, dtype=np.int64))
 
 
-def _branches(root: int, share: Fraction, edges: list[tuple[int, int, Route]], turned: bool) -> Branches:
+def _branches(root: int, share: Fraction, edges: list[tuple[int, int, Route]], turned: bool) -> Tree:
     if turned:
-        return Branches(root, share, up=tuple((a, b, tuple(reversed(links))) for a, b, links in edges))
-    return Branches(root, share, down=tuple(edges))
+        return Tree(root, share, up=tuple((a, b, tuple(reversed(links))) for a, b, links in edges))
+    return Tree(root, share, down=tuple(edges))

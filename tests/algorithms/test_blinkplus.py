@@ -14,7 +14,7 @@ import pytest
 from dgx1_subsets import GOLDEN, machine
 
 from blinksim.algorithms import blinkplus
-from blinksim.algorithms.blinkplus import idle_helpers, lanes, trees_of
+from blinksim.algorithms.blinkplus import idle_helpers, lanes, spelled
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.execution.compile import compile_schedule
@@ -25,6 +25,7 @@ from blinksim.machines import load
 from blinksim.packing.columns import steiner
 from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.pipeline import scratch
+from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 
@@ -54,11 +55,12 @@ def test_tenants_of_the_report(row: dict[str, str]) -> None:
 
 def test_the_chains_that_the_report_names() -> None:
     schedule = blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE)
-    found = {tree.words: tree.share for tree in trees_of(schedule)}
+    found = {spelled(schedule.topology, tree): tree.share for tree in trees_of(schedule)}
     named = ["gpu0-gpu1", "gpu0-gpu3-gpu1", "gpu0-gpu2-gpu1", "gpu0-gpu3-gpu2-gpu1"]
     assert found == dict.fromkeys(named, Fraction(1, 4))
     # The data of 0-3 is split 2:1:1 over the double link and two helpers (section 4.2).
-    split = {tree.words: tree.share for tree in trees_of(blinkplus.build(tenant((0, 3), range(4)), ALLREDUCE))}
+    schedule = blinkplus.build(tenant((0, 3), range(4)), ALLREDUCE)
+    split = {spelled(schedule.topology, tree): tree.share for tree in trees_of(schedule)}
     assert split == {
         "gpu0-gpu3": Fraction(1, 2),
         "gpu0-gpu1-gpu3": Fraction(1, 4),
@@ -97,7 +99,11 @@ def test_fewer_channels_when_asked() -> None:
     schedule = blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE, channels=3)
     assert verify(schedule).ok
     assert lanes(schedule) == 3
-    assert [tree.words for tree in trees_of(schedule)] == ["gpu0-gpu1", "gpu0-gpu2-gpu1", "gpu0-gpu3-gpu1"]
+    assert [spelled(schedule.topology, tree) for tree in trees_of(schedule)] == [
+        "gpu0-gpu1",
+        "gpu0-gpu2-gpu1",
+        "gpu0-gpu3-gpu1",
+    ]
     assert schedule.bound["gap_exact"] == "1/4"
     assert lanes(blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE, channels=9)) == 4
     with pytest.raises(InputError, match="0 channels"):

@@ -20,6 +20,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.packing.columns.chain_columns import by_rail, zigzags
 from blinksim.schedule.loads import rate
+from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -87,7 +88,8 @@ def test_the_whole_dgx1v_needs_24_channels() -> None:
 
 def test_chains_can_be_read_back_with_their_root_first() -> None:
     schedule = chains.build(part("DGX-1V", "0-1-2-3"), ALLREDUCE)
-    listed = chains.elements(schedule)
+    devices = schedule.topology.devices
+    listed = [[devices[v].name for v in (tree.root, *(b for _, b, _ in tree.down))] for tree in trees_of(schedule)]
     assert schedule.channel.max() + 1 == schedule.chunks == len(listed) == 3
     load = Counter[frozenset[str]]()
     for channel, names in enumerate(listed):
@@ -104,7 +106,7 @@ def test_chains_can_be_read_back_with_their_root_first() -> None:
 
 def test_the_same_answer_every_time() -> None:
     topology = part("DGX-1V", "0-1-2-3-4-7")
-    first, second = (chains.elements(chains.build(topology, ALLREDUCE)) for _ in range(2))
+    first, second = (trees_of(chains.build(topology, ALLREDUCE)) for _ in range(2))
     assert first == second
 
 

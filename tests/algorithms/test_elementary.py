@@ -15,7 +15,6 @@ from blinksim import machines
 from blinksim.algorithms import double_binary
 from blinksim.algorithms.building import orders
 from blinksim.algorithms.building.plan import log2_ranks
-from blinksim.algorithms.building.rank_trees import height
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.cost.alpha_beta import cost
@@ -194,7 +193,7 @@ def test_double_binary_trees_span_and_make_every_rank_a_leaf_once(ranks: int) ->
     trees = double_binary.two_trees(ranks)
     for parents, root in trees:
         assert set(parents) | {root} == set(range(ranks))
-        assert height(parents, root) <= max(1, ranks.bit_length())
+        assert textbook.height(parents) <= max(1, ranks.bit_length())
     inner = [set(parents.values()) for parents, _ in trees]
     shared = inner[0] & inner[1]
     # The mirror image of an even count shares no inner vertex; the shift of an odd count may share the one it wraps.

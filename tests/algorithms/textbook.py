@@ -115,9 +115,14 @@ def _on_trees(collective: str, ranks: int, size: float, model: Postal, trees: It
             received[parent] += up
             out[parent] += down
             into[child] += down
-        tall = max([tall, *(_depth(parents, vertex) for vertex in parents)])
+        tall = max(tall, height(parents))
     part = size / count
     return pipelined(tall * (up + down), part, part * max(*out, *into), model, part * max(received))
+
+
+def height(parents: dict[int, int]) -> int:
+    """The most steps from a vertex up to the root, in a tree given by the parent of every other vertex."""
+    return max((_depth(parents, vertex) for vertex in parents), default=0)
 
 
 def _depth(parents: dict[int, int], vertex: int) -> int:

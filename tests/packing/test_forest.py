@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.packing.exact.arborescences import Effort, Tree, pack
+from blinksim.graphs.rooted_trees import RootedTree
+from blinksim.packing.exact.arborescences import Effort, pack
 from blinksim.packing.exact.forest import pack_forest, pack_shares
 from blinksim.packing.exact.routed_trees import RoutedTree, Routes
 from blinksim.packing.exact.scaling import Arcs, clipped, common_step, fewest, trimmed
@@ -226,7 +227,7 @@ def test_paths_are_cut_where_they_change() -> None:
     # Two ways of 1 and 2 from 0 to 1 over switches 2 and 3.
     log = [Split(0, 2, 1, 1), Split(0, 3, 1, 2)]
     routes = Routes([0, 2, 0, 3], [2, 1, 3, 1], [1, 1, 2, 2], log)
-    found = routes.route([Tree(0, 3, ((0, 1),))])
+    found = routes.route([RootedTree(0, 3, ((0, 1),))])
     assert sorted((tree.amount, tree.edges) for tree in found) == [(1, ((0, 1, (0, 1)),)), (2, ((0, 1, (2, 3)),))]
 
 
@@ -256,16 +257,17 @@ def test_spanning_trees_reach_the_strength(machine: tuple[int, Edges]) -> None:
     a, b, capacity = (np.array([edge[i] for edge in edges], dtype=np.int64) for i in range(3))
     rate, trees = pack_spanning(count, a, b, capacity)
     assert rate == strength(count, a, b, capacity)[0]
-    assert sum(tree.weight for tree in trees) == rate
+    # The amounts stand for weights that add up to the rate.
+    unit = rate / sum(tree.amount for tree in trees)
+    position = {frozenset((x, y)): number for number, (x, y, _) in enumerate(edges)}
     load = [Fraction(0)] * len(edges)
     for tree in trees:
         graph = nx.Graph(tree.edges)
         assert nx.is_tree(graph)
         assert len(graph) == count
         assert tree.root in nx.center(graph)
-        for (x, y), number in zip(tree.edges, tree.numbers, strict=True):
-            assert {x, y} == {a[number], b[number]}
-            load[number] += tree.weight
+        for edge in tree.edges:
+            load[position[frozenset(edge)]] += tree.amount * unit
     assert all(carried <= c for carried, (_, _, c) in zip(load, edges, strict=True))
     assert len(trees) <= len(edges) + 1
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 from blinksim.algorithms import packed
-from blinksim.algorithms.building.forest_trees import trees_of
 from blinksim.algorithms.building.polish import Polished, polish
 from blinksim.algorithms.packed import build
 from blinksim.algorithms.registry import algorithm
@@ -24,6 +23,7 @@ from blinksim.packing.columns.fewest_columns import Choice
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.columns.low_trees import entry_trees, low_trees
 from blinksim.schedule.loads import rate
+from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import lcm
 
-from blinksim.algorithms.building.forest_plan import Branches
 from blinksim.bounds.partition import undirected
 from blinksim.graphs.network import Network
-from blinksim.packing.exact.arborescences import Tree
+from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.exact.routed_trees import Routes
 from blinksim.packing.exact.spanning import pack_low
+from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 
 
@@ -36,14 +35,15 @@ def pairs_of_links(topology: Topology) -> list[int] | None:
 
 def undirected_trees(
     topology: Topology, net: Network, pairs: Sequence[int], progress: Callable[[int, int], None] | None = None
-) -> tuple[Fraction, list[Branches]]:
+) -> tuple[Fraction, list[Tree]]:
     """algbw in bytes/s, and spanning trees of the graph whose edges are pairs of links.
 
     net: the network of `topology`, in which every device is a vertex of the trees. pairs: what `pairs_of_links` gives.
     """
     a, b, capacity, unit = undirected(topology)
     strength, trees = pack_low(net.vertices, a, b, capacity, progress)
-    scale = lcm(*(tree.weight.denominator for tree in trees))
+    # Whole amounts stand for weights that add up to the strength.
+    scale = sum(tree.amount for tree in trees) / strength
     # One arc per pair of links, from the lower to the higher device; a bus counts once for both directions.
     tail, head = net.tail.tolist(), net.head.tolist()
     once = [0] * len(tail)
@@ -51,14 +51,14 @@ def undirected_trees(
         if x < y:
             once[arc] = int(c * net.unit / unit * scale) * (1 if topology.links[arc].bus else 2)
     routes = Routes(tail, head, once, ())
-    found: list[Branches] = []
+    found: list[Tree] = []
     for tree in trees:
-        plain = Tree(tree.root, int(tree.weight * scale), tuple((min(e), max(e)) for e in tree.edges))
+        plain = RootedTree(tree.root, tree.amount, tuple((min(e), max(e)) for e in tree.edges))
         for routed in routes.route([plain]):
             down, up = [], []
             for (parent, child), (_, _, (arc,)) in zip(tree.edges, routed.edges, strict=True):
                 ways = (arc, pairs[arc]) if tail[arc] == parent else (pairs[arc], arc)
                 down.append((parent, child, ways[:1]))
                 up.append((parent, child, ways[1:]))
-            found.append(Branches(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
+            found.append(Tree(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
     return strength * unit / 2, found

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 
 from blinksim.collective import Collective
+from blinksim.graphs.rooted_trees import depths
 from blinksim.schedule.model import COPY, REDUCE, Builder
+from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
-
-Route = tuple[int, ...]
-Edge = tuple[int, int, Route]
-
-
-@dataclass(frozen=True, slots=True)
-class Branches:
-    """A tree of devices with a share: edges (parent, child, links), parents before their children.
-
-    The links of `down` lead from the parent to the child, those of `up` from the child to the parent.
-    """
-
-    root: int
-    share: Fraction
-    down: tuple[Edge, ...] = ()
-    up: tuple[Edge, ...] = ()
 
 
 class ForestPlan(Builder):
@@ -35,7 +19,7 @@ class ForestPlan(Builder):
         self._rank = {topology.index[name]: rank for rank, name in enumerate(topology.members)}
         self._busy: dict[tuple[int, int], int] = {}
 
-    def add_trees(self, trees: Iterable[Branches]) -> None:
+    def add_trees(self, trees: Iterable[Tree]) -> None:
         """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
 
         Channels: a tree takes the first channel that no tree before it uses between any two of its devices, so that
@@ -60,9 +44,7 @@ class ForestPlan(Builder):
                 turned = list(reversed(up))
                 self._add(chunk, [(b, a, links) for a, b, links in turned], REDUCE, steps, channel)
             if down:
-                depth = {tree.root: after}
-                for parent, child, _ in down:
-                    depth[child] = depth[parent] + 1
+                depth = depths(tree.root, [edge[:2] for edge in down], after)
                 self._add(chunk, down, COPY, [depth[child] - 1 for _, child, _ in down], channel)
 
     def add_chain(self, chunk: int, edges: Sequence[Edge]) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.collective import EVERY
+from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
 from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
 from blinksim.schedule.model import COPY, REDUCE
@@ -49,12 +50,12 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
                 rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
                 if part < 1:
                     writer.begin(host, member, share * (1 - part), channel)
-                    writer.everywhere(host, own, {member: 0}, rest)
+                    writer.everywhere(host, own, rest)
                     writer.end()
                 for tree, there in rest if part else ():
                     for by in there.tolist():
                         writer.begin(host, member, share * part / (hosts.count - 1), channel)
-                        depth = writer.everywhere(host, own, {member: 0}, [(tree, np.array([by]))])
+                        depth = writer.everywhere(host, own, [(tree, np.array([by]))])
                         onward = [(other, others[others != by]) for other, others in rest]
                         writer.onward(by, depth, onward)
                         writer.end()
@@ -79,12 +80,9 @@ class _Writer:
         self._chunk, self._channel = self.plan.add_chunk(share, *self.collective.labels(rank, rank)), channel
         self._columns = [[], [], [], [], []]
 
-    def everywhere(
-        self, host: int, own: LocalTree, first: dict[int, int], away: list[tuple[LocalTree, Ints]]
-    ) -> dict[int, int]:
+    def everywhere(self, host: int, own: LocalTree, away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
         """The tree in the own host, and from there to others and their trees; when the last kind of these has it."""
-        self.inside(np.array([host]), own, first)
-        return self.onward(host, self.depths(own, first), away)
+        return self.onward(host, self.inside(np.array([host]), own, 0), away)
 
     def onward(self, host: int, depth: dict[int, int], away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
         """From a host whose members have the data at these depths to others, and inside them."""
@@ -93,8 +91,7 @@ class _Writer:
             if len(there):
                 start = depth[self.hosts.shape.feeds[tree.port][0]]
                 self.across(host, there, tree, start)
-                self.inside(there, tree, {tree.root: start + 1})
-                last = self.depths(tree, {tree.root: start + 1})
+                last = self.inside(there, tree, start + 1)
         return last
 
     def _both(self, links: list[int]) -> tuple[int, int]:
@@ -109,25 +106,18 @@ class _Writer:
         for column, values in zip(self._columns, (src, dst, depth, *routes), strict=True):
             column.append(values.ravel())
 
-    @staticmethod
-    def depths(tree: LocalTree, depth: dict[int, int]) -> dict[int, int]:
-        """When each member of a host has the data, given when the first has."""
-        found = dict(depth)
-        for parent, child, _ in tree.edges:
-            found[child] = found[parent] + 1
-        return found
-
-    def inside(self, there: Ints, tree: LocalTree, first: dict[int, int]) -> None:
-        """The tree's edges in all these hosts."""
+    def inside(self, there: Ints, tree: LocalTree, first: int) -> dict[int, int]:
+        """The tree's edges in all these hosts, its root having the data at `first`; when each member has it."""
+        depth = depths(tree.root, [edge[:2] for edge in tree.edges], first)
         if not tree.edges:
-            return
-        depth = self.depths(tree, first)
+            return depth
         routes = [self._routes_inside(path) for _, _, path in tree.edges]
         device = self.hosts.device[there]
         children = [b for _, b, _ in tree.edges]
         steps = np.broadcast_to(np.array([depth[b] - 1 for b in children]), (len(there), len(children)))
         ahead, back = (np.stack([pair[way][there] for pair in routes], axis=1) for way in (0, 1))
         self._put(device[:, [a for a, _, _ in tree.edges]], device[:, children], steps, (ahead, back))
+        return depth
 
     def _routes_inside(self, path: Path) -> tuple[Ints, Ints]:
         known = self._local.get(path)

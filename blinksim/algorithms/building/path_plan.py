@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.forest_plan import Edge, ForestPlan
+from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.collective import Collective
 from blinksim.graphs.capacities import SharedCapacity
@@ -19,6 +19,7 @@ from blinksim.packing.exact.flow_paths import PathShare, route_flows
 from blinksim.packing.hosts.alike_hosts import read_hosts
 from blinksim.packing.hosts.alike_hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
+from blinksim.schedule.tree import Edge
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
 

@@ -16,8 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.forest_plan import Branches, Edge, ForestPlan
-from blinksim.algorithms.building.forest_trees import tree_height, tree_loads, trees_of
+from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.columns.column_mix import Column, Mix, best_mix
@@ -27,7 +26,9 @@ from blinksim.packing.columns.hops import Arc, find_hops
 from blinksim.packing.columns.low_trees import entry_trees, low_trees
 from blinksim.packing.search.expansion import turned
 from blinksim.schedule.loads import rate as load_rate
+from blinksim.schedule.loads import resources
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.tree import Edge, Tree, trees_of
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
@@ -223,14 +224,14 @@ class _Question:
         used = (*arcs, *((b, a) for a, b in arcs)) if self.both else arcs
         return Column(arcs, self.hops.load(used), 0, 0 if self.both else group)
 
-    def _branches(self, column: Column) -> Branches:
+    def _branches(self, column: Column) -> Tree:
         """A tree as the schedule takes it, without its share."""
         routes = self.hops.routes
         spread = tuple((a, b, routes[a, b]) for a, b in column.arcs)
         if self.collective.collects:
-            return Branches(column.arcs[0][0], Fraction(0), up=spread)
+            return Tree(column.arcs[0][0], Fraction(0), up=spread)
         up = tuple((a, b, routes[b, a]) for a, b in column.arcs) if self.both else ()
-        return Branches(column.arcs[0][0], Fraction(0), spread, up)
+        return Tree(column.arcs[0][0], Fraction(0), spread, up)
 
     # --- given trees ----------------------------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class _Question:
         For the lowest trees that suffice, and for trees as tall as those of each schedule.
         """
         place: dict[tuple[int, frozenset[Edge], frozenset[Edge]], int] = {}
-        given: list[Branches] = []
+        given: list[Tree] = []
         shares: list[dict[int, Fraction]] = [{} for _ in schedules]
         for own, schedule in zip(shares, schedules, strict=True):
             for tree in trees_of(schedule):
@@ -251,11 +252,12 @@ class _Question:
         rates = [load_rate(schedule) or Fraction(0) for schedule in schedules]
         total = rates[0] / self.hops.unit
         group = {root: number for number, root in enumerate(self.roots)}
+        shared = resources(self.topology)
         columns = [
             Column((), load, 0, 0 if self.both else group[tree.root])
-            for tree, load in zip(given, tree_loads(self.topology, given), strict=True)
+            for tree, load in [(tree, tree.loads(shared)) for tree in given]
         ]
-        heights = [tree_height(tree) for tree in given]
+        heights = [tree.height for tree in given]
         tallest = [max(heights[number] for number in own) for own in shares]
         amounts = [total / len(self.roots), *(total * share for share in shares[0].values())]
         parts = lcm(*(amount.denominator for amount in amounts))
@@ -289,21 +291,19 @@ class _Question:
 
     # --- answers --------------------------------------------------------------------------------------------------
 
-    def _point(
-        self, trees: Sequence[Branches], choice: Choice, selection: Selection, height: int, of_all: bool
-    ) -> Point:
+    def _point(self, trees: Sequence[Tree], choice: Choice, selection: Selection, height: int, of_all: bool) -> Point:
         total = int(choice.rate * choice.parts) * len(self.roots)
         pairs = zip(trees, selection.amounts, strict=True)
         chosen = [(tree, Fraction(amount, total)) for tree, amount in pairs if amount]
         return self._finished(chosen, height, selection.least, of_all)
 
-    def _finished(self, chosen: Sequence[tuple[Branches, Fraction]], height: int, least: int, of_all: bool) -> Point:
+    def _finished(self, chosen: Sequence[tuple[Tree, Fraction]], height: int, least: int, of_all: bool) -> Point:
         plan = ForestPlan(self.topology, self.collective, "packed")
         plan.add_trees(replace(tree, share=share) for tree, share in chosen)
         schedule = with_gap(plan.finish(), self.bound)
         rate = load_rate(schedule)
         assert rate is not None
-        own = max(tree_height(tree) for tree, _ in chosen)
+        own = max(tree.height for tree, _ in chosen)
         return Point(schedule, rate, min(own, height), len(chosen), least, of_all)
 
 

@@ -8,43 +8,28 @@ from itertools import pairwise
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
+from blinksim.graphs.rooted_trees import depths, from_parents
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE
 
 Parents = dict[int, int]
-
-
-def depths(parents: Parents, root: int) -> dict[int, int]:
-    """Distance of every vertex from the root; `parents` maps every other vertex to its parent."""
-    depth = {root: 0}
-    for vertex in parents:
-        trail = []
-        while vertex not in depth:
-            trail.append(vertex)
-            vertex = parents[vertex]
-        for below in reversed(trail):
-            depth[below] = depth[parents[below]] + 1
-    return depth
-
-
-def height(parents: Parents, root: int) -> int:
-    """The greatest distance from the root."""
-    return max(depths(parents, root).values())
+"""The parent of every rank but the root."""
 
 
 def add_tree(plan: Plan, collective: Collective, share: Fraction, parents: Parents, root: int, channel: int) -> None:
     """One chunk on one tree: up for a reduction, down for a distribution, up and then down for allreduce."""
     chunk = plan.add_chunk(share)
-    depth = depths(parents, root)
+    arcs = from_parents(parents, root)
+    depth = depths(root, arcs)
     tall = max(depth.values())
-    children = sorted(parents, key=lambda v: (depth[v], v))
     if collective.reduces:
-        up = sorted(children, key=lambda v: -depth[v])
-        _edges(plan, up, [parents[v] for v in up], chunk, REDUCE, [tall - depth[v] for v in up], channel)
+        up = sorted(arcs, key=lambda arc: -depth[arc[1]])
+        steps = [tall - depth[child] for _, child in up]
+        _edges(plan, [child for _, child in up], [parent for parent, _ in up], chunk, REDUCE, steps, channel)
     if collective.ends == EVERY:
         after = tall if collective.reduces else 0
-        steps = [after + depth[v] - 1 for v in children]
-        _edges(plan, [parents[v] for v in children], children, chunk, COPY, steps, channel)
+        steps = [after + depth[child] - 1 for _, child in arcs]
+        _edges(plan, [parent for parent, _ in arcs], [child for _, child in arcs], chunk, COPY, steps, channel)
 
 
 def add_chains(plan: Plan, collective: Collective, orders: Sequence[Order]) -> None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from random import Random
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.columns.column_mix import Column, Mix, best_mix, improves, shortened
 from blinksim.packing.columns.fewest_columns import fewest
 from blinksim.packing.columns.fewest_trees import MOST_MEMBERS, Answer, search
@@ -56,7 +57,7 @@ class TreeSearch:
 
     def height(self, arcs: Sequence[Arc], group: int = 0) -> int:
         """The most hops from the root, or from the centre of a tree that is used both ways."""
-        return len(centre_path(arcs)) // 2 if self.use == BOTH else depth(arcs, self.roots[group])
+        return len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
 
     def prices(self, cost: Mapping[Arc, float]) -> Prices:
         """What each arc of a tree costs, if each hop costs `cost`."""
@@ -136,52 +137,3 @@ class TreeSearch:
             if answer is Answer.UNKNOWN:
                 return None
         return None
-
-
-def depth(arcs: Sequence[Arc], root: int) -> int:
-    """The most hops from the root; parents come first."""
-    below = {root: 0}
-    for a, b in arcs:
-        below[b] = below[a] + 1
-    return max(below.values())
-
-
-def centre_path(arcs: Sequence[Arc]) -> list[int]:
-    """The vertices of a longest path of the tree; its middle is a centre."""
-    joined: dict[int, list[int]] = {}
-    for a, b in arcs:
-        joined.setdefault(a, []).append(b)
-        joined.setdefault(b, []).append(a)
-
-    def farthest(start: int) -> list[int]:
-        came: dict[int, int] = {start: start}
-        order = [start]
-        for v in order:
-            for u in sorted(joined.get(v, ())):
-                if u not in came:
-                    came[u] = v
-                    order.append(u)
-        path = [order[-1]]
-        while path[-1] != start:
-            path.append(came[path[-1]])
-        return path
-
-    if not arcs:
-        return []
-    return farthest(farthest(arcs[0][0])[0])
-
-
-def rooted_at(arcs: Sequence[Arc], root: int) -> tuple[Arc, ...]:
-    """The same tree with its arcs away from `root`, parents first."""
-    joined: dict[int, list[int]] = {}
-    for a, b in arcs:
-        joined.setdefault(a, []).append(b)
-        joined.setdefault(b, []).append(a)
-    order, seen, found = [root], {root}, []
-    for v in order:
-        for u in joined.get(v, ()):
-            if u not in seen:
-                seen.add(u)
-                order.append(u)
-                found.append((v, u))
-    return tuple(found)

@@ -17,17 +17,9 @@ import numpy as np
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.rooted_trees import RootedTree
 
 Edge = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """`amount` equal out-trees: edges (parent, child) from the root outwards."""
-
-    root: int
-    amount: int
-    edges: tuple[Edge, ...]
 
 
 @dataclass(slots=True)
@@ -54,14 +46,14 @@ class _Growth:
 
 def pack(
     graph: Digraph, pool: CutPool, effort: Effort | None = None, progress: Callable[[int, int], None] | None = None
-) -> list[Tree]:
+) -> list[RootedTree]:
     """Trees that span the members of `graph`, whose other vertices must have no arcs; takes them out of `graph`.
 
     No set may be short at the start; raises `InfeasibleError` otherwise. progress: called with trees done and wanted.
     """
     effort = effort or Effort()
     wanted = graph.trees
-    found: list[Tree] = []
+    found: list[RootedTree] = []
     batch = 1 << 30
     while graph.roots:
         start, mark = graph.copy(), len(found)
@@ -90,7 +82,7 @@ def pack(
     return found
 
 
-def _fill(graph: Digraph, pool: CutPool, found: list[Tree], batch: int) -> bool:
+def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], batch: int) -> bool:
     """Grow up to `batch` trees, the roots taking turns; whether growing got stuck before all were there."""
     while graph.roots:
         for root in list(graph.roots):
@@ -105,7 +97,7 @@ def _fill(graph: Digraph, pool: CutPool, found: list[Tree], batch: int) -> bool:
     return False
 
 
-def _grow_widest(graph: Digraph, pool: CutPool, root: int) -> Tree | None:
+def _grow_widest(graph: Digraph, pool: CutPool, root: int) -> RootedTree | None:
     """The lowest tree from `root` among those found by halving the copies asked for; None if none is found.
 
     Of equally low ones the first, which has the most copies, so that few trees do.
@@ -124,7 +116,7 @@ def _grow_widest(graph: Digraph, pool: CutPool, root: int) -> Tree | None:
         amount = min(amount, pool.slack[bit.bit_length() - 1] // times)
     for bit, times in best.extra.items():
         pool.pay(bit, times * amount)
-    return Tree(root, amount, tuple(best.edges))
+    return RootedTree(root, amount, tuple(best.edges))
 
 
 def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
@@ -172,7 +164,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
     return growth
 
 
-def _remove(graph: Digraph, tree: Tree) -> None:
+def _remove(graph: Digraph, tree: RootedTree) -> None:
     for a, b in tree.edges:
         graph.take(a, b, tree.amount)
     left = graph.roots[tree.root] - tree.amount
@@ -182,7 +174,7 @@ def _remove(graph: Digraph, tree: Tree) -> None:
         del graph.roots[tree.root]
 
 
-def _exact(graph: Digraph, pool: CutPool) -> Tree:
+def _exact(graph: Digraph, pool: CutPool) -> RootedTree:
     """One tree that leaves no set short, found with one flow per arc tried; takes it out of `graph`.
 
     For an arc x->y from inside the unfinished tree to outside, let Z hold y and not x. If Z meets the tree, it must
@@ -213,7 +205,7 @@ def _exact(graph: Digraph, pool: CutPool) -> Tree:
         level.append(arc[1])
     if not graph.roots[root]:
         del graph.roots[root]
-    return Tree(root, 1, tuple(edges))
+    return RootedTree(root, 1, tuple(edges))
 
 
 def _allowed(graph: Digraph, pool: CutPool, others: dict[int, int], need: int, start: int, end: int) -> bool:

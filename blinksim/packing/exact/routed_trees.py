@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from blinksim.packing.exact.arborescences import Tree
+from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.exact.splitting import Split
 
 Path = tuple[int, ...]
@@ -70,7 +70,7 @@ class Routes:
             amount -= part
         return found
 
-    def route(self, trees: Iterable[Tree]) -> list[RoutedTree]:
+    def route(self, trees: Iterable[RootedTree]) -> list[RoutedTree]:
         """The trees with paths, those that need several paths on an edge cut up."""
         found = []
         for tree in trees:

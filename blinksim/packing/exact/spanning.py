@@ -9,8 +9,8 @@ known. Used up for a reduction and down for a broadcast, such trees are an optim
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 from math import gcd
@@ -21,22 +21,13 @@ import numpy as np
 from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.network import Array, guard
+from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from
 
 Edge = tuple[int, int]
 
 
 # Vertices up to which several orders of them are tried, and how many: a few milliseconds each.
 _SMALL, _ORDERS = 16, 8
-
-
-@dataclass(frozen=True, slots=True)
-class SpanningTree:
-    """A tree of `weight` (units of capacity): edges (parent, child) from its centre outwards, and their numbers."""
-
-    root: int
-    weight: Fraction
-    edges: tuple[Edge, ...]
-    numbers: tuple[int, ...]
 
 
 class _State:
@@ -104,8 +95,10 @@ class _State:
 
 def pack_spanning(
     count: int, a: Array, b: Array, capacity: Array, progress: Callable[[int, int], None] | None = None
-) -> tuple[Fraction, list[SpanningTree]]:
-    """The strength of the graph (edges a-b of whole capacities) and trees whose weights add up to it.
+) -> tuple[Fraction, list[RootedTree]]:
+    """The strength of the graph (edges a-b of whole capacities) and trees, rooted at their centres, that attain it.
+
+    The sum of their whole amounts stands for the strength.
 
     Raises `InfeasibleError` if the graph is not connected. Trees: at most one per edge and a few more.
     """
@@ -114,7 +107,7 @@ def pack_spanning(
         raise InfeasibleError("the links do not reach every member")
     state = _State(count, a, b, capacity, rate)
     state.add(part)
-    trees: list[SpanningTree] = []
+    found: list[tuple[list[int], Fraction]] = []
     while state.left:
         chosen = state.tree()
         if chosen is None:
@@ -129,16 +122,16 @@ def pack_spanning(
             extra = sum(edge in inside for edge in crossed) - int(state.parts[number].max())
             state.slack[number] -= amount * extra
         state.left -= amount
-        trees.append(_centred(state, chosen, Fraction(amount, state.scale)))
+        found.append((chosen, Fraction(amount, state.scale)))
         if progress:
             done = rate * state.scale - state.left
             progress(int(done / rate / state.scale * 1000), 1000)
-    return rate, trees
+    return rate, [_centred([state.ends[edge] for edge in chosen], int(w * state.scale)) for chosen, w in found]
 
 
 def pack_low(
     count: int, a: Array, b: Array, capacity: Array, progress: Callable[[int, int], None] | None = None, seed: int = 0
-) -> tuple[Fraction, list[SpanningTree]]:
+) -> tuple[Fraction, list[RootedTree]]:
     """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
 
     Best is what loses least to overheads and to filling when every tree's share is cut into equally many pieces: few
@@ -157,30 +150,18 @@ def pack_low(
         x, y = new[a][order], new[b][order]
         _, found = pack_spanning(count, np.minimum(x, y), np.maximum(x, y), capacity[order])
         trees = [
-            SpanningTree(
-                back[tree.root],
-                tree.weight,
-                tuple((back[parent], back[child]) for parent, child in tree.edges),
-                tuple(order[number] for number in tree.numbers),
-            )
+            RootedTree(back[tree.root], tree.amount, tuple((back[parent], back[child]) for parent, child in tree.edges))
             for tree in found
         ]
         best = min(best, trees, key=_lost)
     return rate, best
 
 
-def _lost(trees: Sequence[SpanningTree]) -> tuple[Fraction, int]:
+def _lost(trees: Sequence[RootedTree]) -> tuple[Fraction, int]:
     """What `pack_low` makes small; equal ones by their number."""
-    passing: dict[int, int] = {}
-    longest = Fraction(0)
-    for tree in trees:
-        depth = {tree.root: 0}
-        for parent, child in tree.edges:
-            depth[child] = depth[parent] + 1
-        longest = max(longest, tree.weight * max(depth.values()))
-        for number in tree.numbers:
-            passing[number] = passing.get(number, 0) + 1
-    return longest * max(passing.values()), len(trees)
+    passing = Counter(frozenset(edge) for tree in trees for edge in tree.edges)
+    longest = max(tree.amount * height(tree.root, tree.edges) for tree in trees)
+    return Fraction(longest * max(passing.values()), sum(tree.amount for tree in trees)), len(trees)
 
 
 def _most(state: _State, chosen: list[int]) -> int | None:
@@ -223,32 +204,6 @@ def _most(state: _State, chosen: list[int]) -> int | None:
         limit = min(limit, most)
 
 
-def _centred(state: _State, chosen: list[int], weight: Fraction) -> SpanningTree:
-    """The tree with its centre as root: the vertex whose farthest other vertex is nearest."""
-    around: dict[int, list[tuple[int, int]]] = {}
-    for edge in chosen:
-        x, y = state.ends[edge]
-        around.setdefault(x, []).append((edge, y))
-        around.setdefault(y, []).append((edge, x))
-
-    def walk(start: int) -> list[tuple[int, int, int]]:
-        order: list[tuple[int, int, int]] = []
-        queue, seen = [start], {start}
-        for vertex in queue:
-            for edge, other in around.get(vertex, []):
-                if other not in seen:
-                    seen.add(other)
-                    queue.append(other)
-                    order.append((vertex, other, edge))
-        return order
-
-    # The middle of a longest path: the end of one walk, then the end of a walk from there.
-    far = walk(0)[-1][1]
-    order = walk(far)
-    parent = {child: above for above, child, _ in order}
-    path = [order[-1][1]]
-    while path[-1] != far:
-        path.append(parent[path[-1]])
-    root = path[len(path) // 2]
-    edges = walk(root)
-    return SpanningTree(root, weight, tuple((x, y) for x, y, _ in edges), tuple(edge for _, _, edge in edges))
+def _centred(edges: Sequence[Edge], amount: int) -> RootedTree:
+    root = centre(edges)
+    return RootedTree(root, amount, hung_from(root, edges))
