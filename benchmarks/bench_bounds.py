@@ -92,7 +92,7 @@ def main() -> None:
         assert answer.rate == expected(gpus), answer.rate
         show(f"allgather, {gpus} A100, one sink per orbit", times, answer, aims[0])
         growth["one sink per orbit"][gpus] = statistics.median(times)
-        every = replace(machine, generators=())
+        every = replace(machine, symmetries=())
         times, answer = timed(partial(bound, every, allgather), runs)
         assert answer.rate == expected(gpus), answer.rate
         show(f"allgather, {gpus} A100, every sink", times, answer, aims[1])

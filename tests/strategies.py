@@ -82,7 +82,7 @@ def renamed(draw: st.DrawFn, topology: Topology) -> tuple[Topology, dict[str, st
         links=tuple(links),
         members=tuple(name[member] for member in topology.members),
         relays=tuple(name[relay] for relay in topology.relays),
-        generators=tuple(tuple(where[perm[old]] for old in order) for perm in topology.generators),
+        symmetries=tuple(tuple(where[perm[old]] for old in order) for perm in topology.symmetries),
     )
     return other, name
 

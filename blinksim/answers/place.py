@@ -1,7 +1,7 @@
 """Which GPUs should I ask for? All subsets of a machine ranked by what a collective can reach on them.
 
 Subsets that a symmetry of the machine maps onto each other are computed once (orbits of subsets under the machine's
-checked generators: Holt, Handbook of Computational Group Theory, 2005, section 4.1).
+checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 4.1).
 """
 
 from __future__ import annotations
@@ -184,10 +184,10 @@ def place(
 
 def _member_maps(topology: Topology) -> list[list[int]]:
     """The checked symmetries of the machine as permutations of its ranks."""
-    from blinksim.topology.symmetry import symmetries
+    from blinksim.topology.symmetry import automorphisms
 
     rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
-    return [[rank[perm[topology.index[name]]] for name in topology.members] for perm in symmetries(topology)]
+    return [[rank[perm[topology.index[name]]] for name in topology.members] for perm in automorphisms(topology)]
 
 
 def _orbit(subset: tuple[int, ...], maps: list[list[int]]) -> set[tuple[int, ...]]:

@@ -115,7 +115,7 @@ class _Question:
 
         from blinksim.topology.symmetry import orbits
 
-        if not self.topology.generators:
+        if not self.topology.symmetries:
             return []
         ranked = set(self.net.members.tolist())
         return [np.array(group) for group in orbits(self.topology) if group[0] in ranked]

@@ -111,7 +111,7 @@ def _changed(topology: Topology, pair: Iterable[Link], lanes: int) -> Topology:
             links.append(link)
         elif link.lanes + lanes > 0:
             links.append(replace(link, lanes=link.lanes + lanes))
-    return replace(topology, links=tuple(links), generators=())
+    return replace(topology, links=tuple(links), symmetries=())
 
 
 def link_losses(topology: Topology, collective: Collective, *, one_lane: bool = False) -> list[Change]:
@@ -161,7 +161,7 @@ def nic_gain(topology: Topology, collective: Collective) -> Change | None:
         if link.src in name or link.dst in name:
             bus = None if link.bus is None else f"{link.bus}.more"
             links.append(replace(link, src=name.get(link.src, link.src), dst=name.get(link.dst, link.dst), bus=bus))
-    more = replace(topology, devices=tuple(devices), links=tuple(links), generators=())
+    more = replace(topology, devices=tuple(devices), links=tuple(links), symmetries=())
     after, words = _answer(more, collective)
     return Change("one NIC more on every node", tuple(first.values()), bound(topology, collective).rate, after, words)
 
@@ -193,7 +193,7 @@ def headroom(result: BoundResult) -> Headroom:
     keys = {link.key for link in topology.links if link.name in counted}
     keys |= {(dst, src, kind) for src, dst, kind in keys}
     wide = [replace(x, lanes=x.lanes * _PLENTY) if x.key in keys else x for x in topology.links]
-    limit, words = _answer(replace(topology, links=tuple(wide), generators=()), result.collective)
+    limit, words = _answer(replace(topology, links=tuple(wide), symmetries=()), result.collective)
     if counted == {link.name for link in topology.links} and limit >= result.rate * _PLENTY:
         words = "none: every link is counted, and all together can be widened without end"
     return Headroom(result.rate, limit, words)

@@ -267,7 +267,7 @@ class _Body:
             return topology
         from blinksim.topology.symmetry import is_automorphism
 
-        generators = []
+        symmetries = []
         for entry in self.keys["symmetries"].items(example="[{gpu0: gpu1, gpu1: gpu0}]"):
             entry.what = "a symmetry"
             moved = list(range(len(topology.devices)))
@@ -278,5 +278,5 @@ class _Body:
                 moved[topology.index[name]] = topology.index[value.text(80)]
             if not is_automorphism(topology, moved):
                 raise entry.error("this does not map the machine onto itself; compare the links of moved devices")
-            generators.append(tuple(moved))
-        return replace(topology, generators=tuple(generators))
+            symmetries.append(tuple(moved))
+        return replace(topology, symmetries=tuple(symmetries))

@@ -55,10 +55,10 @@ def write(topology: Topology) -> str:
             tail[key] = kinds
     if topology.fabric:
         tail["fabric"] = _fabric(topology.fabric, classes[topology.fabric.kind])
-    if topology.generators:
+    if topology.symmetries:
         names = [device.name for device in topology.devices]
         tail["symmetries"] = [
-            {names[old]: names[new] for old, new in enumerate(perm) if old != new} for perm in topology.generators
+            {names[old]: names[new] for old, new in enumerate(perm) if old != new} for perm in topology.symmetries
         ]
     parts: list[dict[str, Any]] = [
         head,

@@ -40,8 +40,8 @@ def single_orbits(net: Network) -> NetworkOrbits:
 
 
 def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
-    """The orbits of arcs and ranks under the checked generators of `topology`."""
-    if not topology.generators:
+    """The orbits of arcs and ranks under the checked symmetries of `topology`."""
+    if not topology.symmetries:
         return single_orbits(net)
     from blinksim.topology.symmetry import link_orbits, orbits
 

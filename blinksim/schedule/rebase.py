@@ -32,7 +32,7 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         devices=tuple(replace(x, can=abilities[x.name]) if x.name in abilities else x for x in topology.devices),
         members=old.members,
         relays=old.relays,
-        generators=(),
+        symmetries=(),
     )
     # Unused routes may name links that are gone.
     used = np.unique(schedule.route)

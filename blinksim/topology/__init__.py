@@ -1,1 +1,1 @@
-"""Machines as link graphs: devices, links, who takes part, edits, clusters, generators, rules."""
+"""Machines as link graphs: devices, links, who takes part, edits, clusters, symmetries, rules."""

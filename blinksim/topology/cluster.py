@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.elements import Device, Link
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
 
 SHAPES = ("switch", "tree", "direct")
 MOST_DEVICES = 400_000
@@ -93,7 +97,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         # The fabric's own links always count among those that join nodes.
         inter_node_links=tuple(dict.fromkeys((*node.inter_node_links, fabric.kind))),
         nodes=nodes,
-        generators=_symmetries(node, fabric, nodes, len(more_devices)),
+        symmetries=_symmetries(node, fabric, nodes, len(more_devices)),
         fabric=None,
     )
 
@@ -136,7 +140,7 @@ def _symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -> tuple
         if nodes > 2:
             return ()
         ports_of = {node.index[port] for port in fabric.ports}
-        both = [p for p in node.generators if all(p[port] in ports_of for port in ports_of)]
+        both = [p for p in node.symmetries if all(p[port] in ports_of for port in ports_of)]
         return (of_nodes((1, 0), fixed), *(tuple(i * size + place for i in (0, 1) for place in p) for p in both))
     width = nodes if fabric.shape == "switch" else fabric.leaf_nodes
     # The first node, and the first of a last leaf that is not full, stand for all nodes that they can be turned into.
@@ -155,7 +159,7 @@ def _symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -> tuple
         tops = [fixed[p * (1 + leaves)] + i for p in range(fabric.planes) for i in (0, *(1 + k for k in leaf_order))]
         found.append(of_nodes(order, tops))
     ports = [node.index[port] for port in fabric.ports]
-    for perm in node.generators:
+    for perm in node.symmetries:
         plane = {port: number % fabric.planes for number, port in enumerate(ports)}
         image = {(plane[port], plane.get(perm[port], -1)) for port in ports}
         if len(image) != fabric.planes or any(to < 0 for _, to in image):

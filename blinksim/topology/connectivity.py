@@ -8,9 +8,12 @@ components, found here in linear time (S. R. Kosaraju, in Aho, Hopcroft and Ullm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
 
 
 def components(topology: Topology) -> list[list[str]]:

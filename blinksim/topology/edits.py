@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, unknown
 from blinksim.topology.cluster import Fabric
-from blinksim.topology.graph import Link, Topology
+from blinksim.topology.elements import Link
 from blinksim.units import format_rate, parse_rate, parse_time
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
 
 LinkLike = TypeVar("LinkLike", Link, Fabric)
 VERBS = {
@@ -66,7 +69,7 @@ def without(topology: Topology, *targets: str) -> Topology:
             members=tuple(name for name in topology.members if name not in gone),
             relays=tuple(name for name in topology.relays if name not in gone),
             fabric=_fabric_without(topology.fabric, gone),
-            generators=(),
+            symmetries=(),
         )
     return topology
 
@@ -94,7 +97,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
         members=chosen,
         relays=tuple(name for name in topology.relays if name in kept),
         fabric=_fabric_without(topology.fabric, set(topology.index) - kept),
-        generators=(),
+        symmetries=(),
     )
 
 
@@ -135,7 +138,7 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     if fabric is not None and target == fabric.kind:
         fabric, of_class = _changed(fabric, changes), True
         fabric.pair("port", "fabric")  # refuses what no link can have
-    return replace(topology, links=links, fabric=fabric, generators=topology.generators if of_class else ())
+    return replace(topology, links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ())
 
 
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
@@ -187,7 +190,7 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
             raise InputError(f"{link.name} exists; add only lanes to it, and use replace for its other properties")
         grown.append(replace(link, lanes=link.lanes + more.lanes) if more else link)
     _check_buses(topology.links, grown, target)
-    return replace(topology, links=(*grown, *new.values()), generators=())
+    return replace(topology, links=(*grown, *new.values()), symmetries=())
 
 
 def apply(topology: Topology, text: str) -> Topology:

@@ -7,16 +7,15 @@ values (`blinksim.topology.edits`). Bandwidths are exact (`fractions.Fraction`, 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.results import Tabular
+from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link
 from blinksim.topology.selection import Names, class_names, listed, relay_names
 
 if TYPE_CHECKING:
@@ -26,93 +25,7 @@ if TYPE_CHECKING:
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
 
-DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
-ABILITIES = ("hold", "forward", "multicast", "reduce")
-# '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
-_NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
-_KIND = re.compile(r"[A-Za-z0-9_.:/+-]{1,80}")
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A vertex of the link graph.
-
-    name: unique in its topology. kind: one of `DEVICE_KINDS`. node: index of the host it sits in; fabric switches that
-    belong to no host have -1. capacity: bytes/s that may enter it, and as many that may leave it, None for no limit.
-    can: a subset of `ABILITIES`; by default GPUs and tiles can do everything and all others only forward.
-    attributes: facts that no computation needs (bus id, sm, ...).
-    """
-
-    name: str
-    kind: str
-    node: int = 0
-    capacity: Fraction | None = None
-    can: frozenset[str] = frozenset()
-    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise InputError(f"{self.name!r} cannot name a device: use letters, digits and _ . : / only")
-        if self.kind not in DEVICE_KINDS:
-            raise unknown("device kind", self.kind, DEVICE_KINDS)
-        if self.capacity is not None and self.capacity <= 0:
-            raise InputError(f"device {self.name}: its capacity must be positive")
-        if not self.can:
-            everything = self.kind in ("gpu", "tile")
-            object.__setattr__(self, "can", frozenset(ABILITIES if everything else ("forward",)))
-        for ability in self.can:
-            if ability not in ABILITIES:
-                raise unknown("ability", ability, ABILITIES)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the device can hold a rank's data."""
-        return "hold" in self.can
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A directed edge.
-
-    kind: the link class. lanes: parallel lanes, each of `lane_bandwidth` bytes/s. latency: seconds from the last byte
-    sent to its arrival, overlaps with the next chunk. overhead: seconds that each chunk occupies the sender.
-    bus: links with the same bus share one capacity (half duplex); None for a link of its own.
-    """
-
-    src: str
-    dst: str
-    kind: str
-    lane_bandwidth: Fraction
-    lanes: int = 1
-    latency: float = 0.0
-    overhead: float = 0.0
-    bus: str | None = None
-
-    def __post_init__(self) -> None:
-        if not _KIND.fullmatch(self.kind):
-            raise InputError(f"{self.kind!r} cannot name a link class: use letters, digits and _ . : / + - only")
-        if self.src == self.dst:
-            raise InputError(f"link {self.name}: joins a device with itself")
-        if self.lanes < 1:
-            raise InputError(f"link {self.name}: has {self.lanes} lanes; leave the link out if it has none")
-        if self.lane_bandwidth <= 0:
-            raise InputError(f"link {self.name}: its bandwidth must be positive")
-        if not (0 <= self.latency <= 3600 and 0 <= self.overhead <= 3600):
-            raise InputError(f"link {self.name}: latency and overhead must lie between 0 and 3600 s")
-
-    @property
-    def bandwidth(self) -> Fraction:
-        """Bytes/s in this direction, all lanes together."""
-        return self.lane_bandwidth * self.lanes
-
-    @property
-    def name(self) -> str:
-        """``src->dst (kind)``, unique in a topology."""
-        return f"{self.src}->{self.dst} ({self.kind})"
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return (self.src, self.dst, self.kind)
+__all__ = ["ABILITIES", "DEVICE_KINDS", "Device", "Link", "Topology"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +35,7 @@ class Topology(Tabular):
     members: the devices that hold ranks, in rank order (by default every GPU or tile, in file order). relays: devices
     without a rank that may forward, or reduce if they can. collective_links: the link classes that collectives use by
     default; inter_node_links: further ones once there are several nodes. rates: name of the rate table in force.
-    fabric: how copies of this node are joined by `replicate`. generators: permutations of the device indices that map
+    fabric: how copies of this node are joined by `replicate`. symmetries: permutations of the device indices that map
     the machine onto itself (checked before use).
     """
 
@@ -136,16 +49,25 @@ class Topology(Tabular):
     nodes: int = 1
     rates: str = "nominal"
     fabric: Fabric | None = None
-    generators: tuple[tuple[int, ...], ...] = ()
+    symmetries: tuple[tuple[int, ...], ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
+        self._check_devices()
+        self._check_links()
+        if not self.members:
+            object.__setattr__(self, "members", tuple(d.name for d in self.devices if d.holds))
+        self._check_roles()
+
+    def _check_devices(self) -> None:
         if len(self.index) != len(self.devices):
             seen: set[str] = set()
             for device in self.devices:
                 if device.name in seen:
                     raise InputError(f"{self.name}: two devices are called {device.name!r}; names must be unique")
                 seen.add(device.name)
+
+    def _check_links(self) -> None:
         keys: set[tuple[str, str, str]] = set()
         for link in self.links:
             for end in (link.src, link.dst):
@@ -154,8 +76,9 @@ class Topology(Tabular):
             if link.key in keys:
                 raise InputError(f"{self.name}: link {link.name} is given twice; use lanes for parallel links")
             keys.add(link.key)
-        if not self.members:
-            object.__setattr__(self, "members", tuple(d.name for d in self.devices if d.holds))
+
+    def _check_roles(self) -> None:
+        """Members and relays: known, able, and each in one role once."""
         for name in (*self.members, *self.relays):
             if name not in self.index:
                 raise unknown("device", name, self.index)
@@ -217,23 +140,23 @@ class Topology(Tabular):
         """One row per directed link."""
         return [
             {
-                "src": x.src,
-                "dst": x.dst,
-                "class": x.kind,
-                "lanes": x.lanes,
-                "bandwidth_GBps": float(x.bandwidth) / 1e9,
-                "bandwidth_exact": str(x.bandwidth / 10**9),
-                "latency_s": x.latency,
-                "overhead_s": x.overhead,
-                "bus": x.bus,
+                "src": link.src,
+                "dst": link.dst,
+                "class": link.kind,
+                "lanes": link.lanes,
+                "bandwidth_GBps": float(link.bandwidth) / 1e9,
+                "bandwidth_exact": str(link.bandwidth / 10**9),
+                "latency_s": link.latency,
+                "overhead_s": link.overhead,
+                "bus": link.bus,
             }
-            for x in self.links
+            for link in self.links
         ]
 
     def __repr__(self) -> str:
         counts = [f"{sum(d.kind == kind for d in self.devices)} {kind}" for kind in DEVICE_KINDS]
         present = ", ".join(text for text in counts if not text.startswith("0 "))
-        links = ", ".join(f"{sum(x.kind == kind for x in self.links)} {kind}" for kind in self.link_classes)
+        links = ", ".join(f"{sum(link.kind == kind for link in self.links)} {kind}" for kind in self.link_classes)
         return (
             f"<Topology {self.name}: {self.nodes} node{'s' * (self.nodes != 1)}, {self.ranks} members\n"
             f"  devices: {present}\n"
@@ -243,7 +166,7 @@ class Topology(Tabular):
     # --- who takes part -----------------------------------------------------------------------------------------
 
     def default_links(self) -> tuple[str, ...]:
-        """The classes that a collective uses when nobody says otherwise."""
+        """The classes that a collective uses by default."""
         chosen = self.collective_links + (self.inter_node_links if self.nodes > 1 else ())
         present = tuple(kind for kind in dict.fromkeys(chosen) if kind in self.link_classes)
         return present or self.link_classes
@@ -282,7 +205,7 @@ class Topology(Tabular):
         for name in (*chosen, *helpers):
             self.device(name)
         can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
-        # A switch named as a relay keeps its own abilities; a member among the relays is refused below.
+        # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a relay.
         turned = {name for name in helpers if self.device(name).holds} - {*chosen}
         kept = [
             replace(device, can=can) if device.name in turned else device
@@ -293,12 +216,14 @@ class Topology(Tabular):
         result = replace(
             self,
             devices=tuple(kept),
-            links=tuple(x for x in self.links if x.kind in classes and x.src in names and x.dst in names),
+            links=tuple(
+                link for link in self.links if link.kind in classes and link.src in names and link.dst in names
+            ),
             members=chosen,
             relays=helpers,
             collective_links=classes,
             inter_node_links=(),
-            generators=self._restricted(kept),
+            symmetries=self._restricted(kept),
         )
         result = result.pruned()
         if connected:
@@ -319,14 +244,14 @@ class Topology(Tabular):
         if len(used) == len(self.devices):
             return self
         kept = tuple(device for device in self.devices if device.name in used)
-        return replace(self, devices=kept, generators=self._restricted(kept))
+        return replace(self, devices=kept, symmetries=self._restricted(kept))
 
     def _restricted(self, kept: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
         """The symmetries that keep the devices `kept` among themselves, as permutations of these."""
         position = {self.index[device.name]: number for number, device in enumerate(kept)}
         if len(position) == len(self.devices):
-            return self.generators
-        inside = [perm for perm in self.generators if all(perm[old] in position for old in position)]
+            return self.symmetries
+        inside = [perm for perm in self.symmetries if all(perm[old] in position for old in position)]
         return tuple(tuple(position[perm[old]] for old in position) for perm in inside)
 
     def components(self) -> list[list[str]]:
@@ -381,6 +306,6 @@ class Topology(Tabular):
 
     def graph(self) -> nx.MultiDiGraph[str]:
         """The NetworkX view: devices as nodes, links as edges, with their fields as attributes."""
-        from blinksim.topology import convert
+        from blinksim.topology import networkx_view
 
-        return convert.to_networkx(self)
+        return networkx_view.to_networkx(self)

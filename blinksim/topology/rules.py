@@ -11,10 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from blinksim.errors import BlinksimError
-from blinksim.topology.graph import Link, Topology
 from blinksim.units import format_rate
+
+if TYPE_CHECKING:
+    from blinksim.topology.elements import Link
+    from blinksim.topology.graph import Topology
 
 GPUS = ("gpu", "tile")
 FORWARDERS = ("switch", "pcie", "fabric")
@@ -298,10 +302,10 @@ def _latency(topology: Topology) -> Iterator[str]:
 @_rule("symmetric-generators", "warning", "correct or drop these symmetries; they are passed over")
 def _symmetric(topology: Topology) -> Iterator[str]:
     """The symmetries given map the machine onto itself."""
-    if not topology.generators:
+    if not topology.symmetries:
         return
     from blinksim.topology import symmetry
 
-    wrong = len(topology.generators) - len(symmetry.symmetries(topology))
+    wrong = len(topology.symmetries) - len(symmetry.automorphisms(topology))
     if wrong:
-        yield f"{wrong} of {len(topology.generators)} symmetries do not map the machine onto itself"
+        yield f"{wrong} of {len(topology.symmetries)} symmetries do not map the machine onto itself"

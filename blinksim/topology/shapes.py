@@ -99,7 +99,7 @@ def _grid(
         tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
         tuple(links),
         collective_links=("link",),
-        generators=_grid_symmetries(sizes, strides, positions, wrap),
+        symmetries=_grid_symmetries(sizes, strides, positions, wrap),
         source=_source(f"{name} of {' x '.join(map(str, sizes))} GPUs", bandwidth, latency, overhead),
     )
 
@@ -193,7 +193,7 @@ def hypercube(
         tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
         tuple(links),
         collective_links=("link",),
-        generators=(flip, *orders),
+        symmetries=(flip, *orders),
         source=_source(f"hypercube of dimension {dimension}", bandwidth, latency, overhead),
     )
 
@@ -214,7 +214,7 @@ def fully_connected(
         tuple(Device(f"gpu{i}", "gpu") for i in range(gpus)),
         tuple(links),
         collective_links=("link",),
-        generators=tuple(map(tuple, _turn_and_swap(gpus))),
+        symmetries=tuple(map(tuple, _turn_and_swap(gpus))),
         source=_source(f"{gpus} GPUs, every two linked", bandwidth, latency, overhead),
     )
 
@@ -228,7 +228,7 @@ def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATE
         (*(Device(f"gpu{i}", "gpu") for i in range(gpus)), Device("switch", "switch")),
         tuple(links),
         collective_links=("nvlink",),
-        generators=tuple((*order, gpus) for order in _turn_and_swap(gpus)),
+        symmetries=tuple((*order, gpus) for order in _turn_and_swap(gpus)),
         source=_source(f"{gpus} GPUs around a switch", bandwidth, latency, overhead),
     )
 
@@ -248,7 +248,7 @@ def _node(gpus: int, bandwidth: Fraction, nic_bandwidth: Fraction, latency: floa
         (*(inside.links if inside else ()), *links),
         collective_links=("nvlink",) if inside else ("nic",),
         inter_node_links=("nic",),
-        generators=tuple(map(tuple, orders)),
+        symmetries=tuple(map(tuple, orders)),
     )
 
 

@@ -120,27 +120,27 @@ def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
     return _encode(topology).image(permutation) is not None
 
 
-def symmetries(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """Those of the topology's `generators` that are automorphisms."""
+def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """Those of the topology's `symmetries` that are automorphisms."""
     encoded = _encode(topology)
-    return tuple(perm for perm in topology.generators if encoded.image(perm) is not None)
+    return tuple(perm for perm in topology.symmetries if encoded.image(perm) is not None)
 
 
 def orbits(topology: Topology) -> Orbits:
-    """The devices grouped by what the topology's generators map onto each other.
+    """The devices grouped by what the topology's symmetries map onto each other.
 
     Generators that are no automorphism are passed over; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
     encoded = _encode(topology)
-    good = [np.asarray(perm) for perm in topology.generators if encoded.image(perm) is not None]
+    good = [np.asarray(perm) for perm in topology.symmetries if encoded.image(perm) is not None]
     return _orbits(len(topology.devices), good)
 
 
 def link_orbits(topology: Topology) -> Orbits:
     """The links, by index, grouped as `orbits` groups devices."""
     encoded = _encode(topology)
-    images = [encoded.image(perm) for perm in topology.generators]
+    images = [encoded.image(perm) for perm in topology.symmetries]
     return _orbits(len(topology.links), [image for image in images if image is not None])
 
 

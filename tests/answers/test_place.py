@@ -49,9 +49,9 @@ def test_symmetry_changes_no_answer() -> None:
     machine = load("dgx1-v100")
     swap = tuple((i + 4) % 8 if i < 8 else i for i in range(len(machine.devices)))
     part = machine.select(links=["nvlink"])
-    symmetric = replace(part, generators=(swap[:8],))
+    symmetric = replace(part, symmetries=(swap[:8],))
     with_it = {row.members: row.rate for row in place(symmetric, 3, Collective("allgather"))}
-    without = {row.members: row.rate for row in place(replace(part, generators=()), 3, Collective("allgather"))}
+    without = {row.members: row.rate for row in place(replace(part, symmetries=()), 3, Collective("allgather"))}
     assert with_it == without
     assert max(row.alike for row in place(symmetric, 3)) == 2
 

@@ -58,7 +58,7 @@ def a100(nodes: int) -> Topology:
     links = [x for g in gpus for x in pair(g, "nvswitch", 300)]
     links += [x for g, n in zip(gpus, nics, strict=True) for x in pair(g, n, 25, "pcie")]
     turn = (*range(1, 8), 0, 8, *range(10, 17), 9)
-    box = Topology("a100", tuple(devices), tuple(links), collective_links=("nvlink", "pcie"), generators=(turn,))
+    box = Topology("a100", tuple(devices), tuple(links), collective_links=("nvlink", "pcie"), symmetries=(turn,))
     fabric = Fabric("switch", tuple(nics), "ib", Fraction(25 * GB))
     whole = replicate(box, nodes, fabric)
     return whole.select(links=whole.link_classes)

@@ -164,11 +164,11 @@ def test_symmetry_changes_no_bound(port: str) -> None:
     whole = a100(4)
     for name in ("allgather", "reducescatter", "broadcast"):
         collective = Collective(name)
-        assert bound(whole, collective).rate == bound(replace(whole, generators=()), collective).rate
+        assert bound(whole, collective).rate == bound(replace(whole, symmetries=()), collective).rate
         slower = whole.degrade(port, bandwidth="10GB/s")
         assert bound(slower, collective).rate < bound(whole, collective).rate
         # A wrong generator is not believed.
-        assert bound(replace(slower, generators=whole.generators), collective).rate == bound(slower, collective).rate
+        assert bound(replace(slower, symmetries=whole.symmetries), collective).rate == bound(slower, collective).rate
 
 
 @settings(max_examples=40)
@@ -204,10 +204,10 @@ def test_programs_over_orbits_give_the_same_rates(rates: dict[str, str]) -> None
     whole = a100(3)
     for kind, rate in rates.items():
         whole = whole.replace(kind, bandwidth=rate)
-    assert whole.generators
+    assert whole.symmetries
     for name in ("allreduce", "alltoall"):
         symmetric = bound(whole, Collective(name))
-        plain = bound(replace(whole, generators=()), Collective(name))
+        plain = bound(replace(whole, symmetries=()), Collective(name))
         expected = [(entry.scope, entry.rate, entry.exact) for entry in plain.bounds]
         assert [(entry.scope, entry.rate, entry.exact) for entry in symmetric.bounds] == expected
         assert symmetric.headline.exact

@@ -75,7 +75,7 @@ def test_every_key_is_read() -> None:
     assert box.fabric == Fabric(
         "tree", ("nic0",), "bus", Fraction(25 * GB, 2), 2, 1e-6, 0.0, leaf_nodes=4, oversubscription=Fraction(3, 2)
     )
-    assert box.generators == ((1, 0, 2, 3, 4),)
+    assert box.symmetries == ((1, 0, 2, 3, 4),)
     assert read(BOX, "seed").rates == "seed (bus: nominal)"
     assert read(BOX, "seed").links[0].bandwidth == 40 * GB
 
@@ -273,7 +273,7 @@ def test_edits_survive_writing() -> None:
 
 
 def test_classes_without_links_are_left_out() -> None:
-    box = replace(read(BOX), links=(), fabric=None, generators=())
+    box = replace(read(BOX), links=(), fabric=None, symmetries=())
     assert read(machine_yaml.write(box)) == replace(box, collective_links=(), inter_node_links=())
 
 
@@ -330,7 +330,7 @@ def machines(draw: st.DrawFn) -> Topology:
         members=tuple(draw(st.permutations(machine.members))),
         collective_links=tuple(k for k in machine.collective_links if k in {x.kind for x in links}),
         fabric=draw(st.just(fabric) | st.none()),
-        generators=(tuple(range(len(devices))),) if draw(st.booleans()) else (),
+        symmetries=(tuple(range(len(devices))),) if draw(st.booleans()) else (),
     )
 
 

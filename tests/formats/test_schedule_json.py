@@ -36,7 +36,7 @@ def assert_same(a: Schedule, b: Schedule) -> None:
             assert x.dtype == y.dtype
             assert x.tolist() == y.tolist()
         elif field.name == "topology":
-            assert replace(x, fabric=None, generators=()) == y
+            assert replace(x, fabric=None, symmetries=()) == y
             assert [d.attributes for d in x.devices] == [d.attributes for d in y.devices]
         else:
             assert x == y, field.name

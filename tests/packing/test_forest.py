@@ -131,7 +131,7 @@ def test_splitting_keeps_what_members_can_receive(machine: tuple[int, list[int],
     pieces = Routes(tails, heads, [int(c * scale) for _, _, c in edges], log)
     wanted = {(a, b): c for a, row in enumerate(graph.out) for b, c in row.items() if c}
     carried, load = Counter[tuple[int, int]](), Counter[int]()
-    for routed in pieces.route(Tree(a, c, ((a, b),)) for (a, b), c in wanted.items()):
+    for routed in pieces.route(RootedTree(a, c, ((a, b),)) for (a, b), c in wanted.items()):
         ((a, b, path),) = routed.edges
         assert (tails[path[0]], heads[path[-1]]) == (a, b)
         assert all(heads[one] == tails[other] for one, other in pairwise(path))

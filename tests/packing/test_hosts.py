@@ -107,17 +107,17 @@ def with_capacity(topology: Topology, name: str) -> Topology:
     devices = tuple(
         replace(device, capacity=Fraction(10 * GB)) if device.name == name else device for device in topology.devices
     )
-    return replace(topology, devices=devices, generators=())
+    return replace(topology, devices=devices, symmetries=())
 
 
 def joined(topology: Topology, src: str, dst: str) -> Topology:
     """With a copy of the first link between `src` and `dst`."""
-    return replace(topology, links=(*topology.links, replace(topology.links[0], src=src, dst=dst)), generators=())
+    return replace(topology, links=(*topology.links, replace(topology.links[0], src=src, dst=dst)), symmetries=())
 
 
 def with_bus(topology: Topology) -> Topology:
     first, *others = topology.links
-    return replace(topology, links=(replace(first, bus="shared"), *others), generators=())
+    return replace(topology, links=(replace(first, bus="shared"), *others), symmetries=())
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def node(gpus: int = 2, nics: int = 2, *, symmetric: bool = True) -> Topology:
         tuple(Device(n, k) for n, k in zip(names, kinds, strict=True)),
         tuple(links),
         collective_links=("pcie",),
-        generators=(turn_gpus, turn_nics) if symmetric else (),
+        symmetries=(turn_gpus, turn_nics) if symmetric else (),
     )
 
 
@@ -136,7 +136,7 @@ def test_symmetries_of_clusters_are_true_ones(
     planes = data.draw(st.integers(1, nics))
     if nodes > 1:
         cluster = node(3, nics).replicate(nodes, fabric(shape, nics, planes=planes, leaf_nodes=leaf_nodes))
-        for perm in cluster.generators:
+        for perm in cluster.symmetries:
             assert is_automorphism(cluster, perm)
 
 
@@ -172,7 +172,7 @@ def test_any_machine_can_be_replicated(machine: Topology, nodes: int) -> None:
     cluster = machine.replicate(nodes, Fabric("switch", (machine.members[0],), "net", G))
     assert cluster.select().ranks == nodes * machine.ranks
     assert len(cluster.links) == nodes * (len(machine.links) + 2)
-    assert all(is_automorphism(cluster, perm) for perm in cluster.generators)
+    assert all(is_automorphism(cluster, perm) for perm in cluster.symmetries)
 
 
 def test_place_takes_the_first_members_of_every_node() -> None:

@@ -38,7 +38,7 @@ def test_round_trip_keeps_everything() -> None:
         nodes=2,
         rates="measured",
         fabric=Fabric("switch", ("b",), "net", third),
-        generators=((0, 1, 2),),
+        symmetries=((0, 1, 2),),
         source="a page",
     )
     back = from_networkx(machine.graph())

@@ -237,8 +237,8 @@ def test_symmetries_stay_where_the_choice_respects_them() -> None:
 
     cluster = shapes.rail_cluster(4, 4)
     chosen = cluster.select([f"n{n}.gpu{i}" for n in range(4) for i in range(2)])
-    assert chosen.generators
-    assert all(is_automorphism(chosen, perm) for perm in chosen.generators)
+    assert chosen.symmetries
+    assert all(is_automorphism(chosen, perm) for perm in chosen.symmetries)
     assert len(orbits(chosen)) < len(chosen.devices)
     # Two GPUs on the same rail reach each other; across rails a GPU in between has to forward.
     assert cluster.select(["n0.gpu1", "n1.gpu1"]).members == ("n0.gpu1", "n1.gpu1")
@@ -248,9 +248,9 @@ def test_symmetries_stay_where_the_choice_respects_them() -> None:
 
 def test_pruned_drops_only_forwarders_without_links() -> None:
     machine = Topology("t", (*gpus("a"), Device("s", "switch"), *gpus("b")), (link("a", "b"), link("b", "a")))
-    small = replace(machine, generators=((2, 1, 0), (1, 0, 2))).pruned()
+    small = replace(machine, symmetries=((2, 1, 0), (1, 0, 2))).pruned()
     assert [d.name for d in small.devices] == ["a", "b"]
-    assert small.generators == ((1, 0),)
+    assert small.symmetries == ((1, 0),)
     assert small.pruned() is small
 
 

@@ -21,7 +21,7 @@ STAR = shapes.one_switch(4)
 
 
 def more(machine: Topology, *links: Link, devices: tuple[Device, ...] = ()) -> Topology:
-    return replace(machine, devices=(*machine.devices, *devices), links=(*machine.links, *links), generators=())
+    return replace(machine, devices=(*machine.devices, *devices), links=(*machine.links, *links), symmetries=())
 
 
 def pair(a: str, b: str, kind: str, rate: Fraction = 25 * G, **rest: Any) -> list[Link]:
@@ -31,7 +31,7 @@ def pair(a: str, b: str, kind: str, rate: Fraction = 25 * G, **rest: Any) -> lis
 def changed(machine: Topology, number: int, **values: Any) -> Topology:
     links = list(machine.links)
     links[number] = replace(links[number], **values)
-    return replace(machine, links=tuple(links), generators=())
+    return replace(machine, links=tuple(links), symmetries=())
 
 
 def fabric(*ports: str, kind: str = "net") -> Fabric:
@@ -81,7 +81,7 @@ BROKEN = [
      "link and pcie links join the same devices, such as gpu0 and gpu1"),
     ("private-pcie", more(RING, *pair("gpu0", "gpu3", "PCIe4")), "PCIe4 links join GPUs directly"),
     ("latency-given", shapes.ring(4, latency=0.0), "no latency and no overhead on link links"),
-    ("symmetric-generators", replace(RING, generators=((1, 0, 2, 3, 4, 5), RING.generators[0])),
+    ("symmetric-generators", replace(RING, symmetries=((1, 0, 2, 3, 4, 5), RING.symmetries[0])),
      "1 of 2 symmetries do not map"),
 ]  # fmt: skip
 
@@ -134,7 +134,7 @@ def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is() ->
 
 
 def test_errors_come_first() -> None:
-    machine = replace(RING.without("gpu0->gpu1", "gpu3-gpu4"), collective_links=("lnk", "link"), generators=((0,),))
+    machine = replace(RING.without("gpu0->gpu1", "gpu3-gpu4"), collective_links=("lnk", "link"), symmetries=((0,),))
     severities = [finding.severity for finding in check(machine)]
     assert severities == sorted(severities)
     assert {"error", "warning"} == set(severities)

@@ -44,8 +44,8 @@ def test_every_machine_is_sound(text: str) -> None:
     errors = [finding for finding in machine.check() if finding.severity == "error"]
     assert errors == []
     assert {f.rule for f in machine.check()} <= {"missing-link"}  # the ends of a line look like a ring cut open
-    assert machine.generators
-    for perm in machine.generators:
+    assert machine.symmetries
+    for perm in machine.symmetries:
         assert is_automorphism(machine, perm)
         assert perm != tuple(range(len(perm)))
     there = {(x.src, x.dst, x.kind, x.bandwidth) for x in machine.links}

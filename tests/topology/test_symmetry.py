@@ -16,7 +16,7 @@ from strategies import renamed, topologies
 
 from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.symmetry import is_automorphism, link_orbits, orbits, symmetries
+from blinksim.topology.symmetry import automorphisms, is_automorphism, link_orbits, orbits
 
 G = Fraction(10**9)
 
@@ -57,7 +57,7 @@ def test_every_permutation_is_judged_as_the_definition_says(machine: Topology) -
 @given(topologies(max_devices=5), st.data())
 def test_names_and_order_do_not_change_the_orbits(machine: Topology, data: st.DataObject) -> None:
     group = [p for p in permutations(range(len(machine.devices))) if maps_onto_itself(machine, p)]
-    machine = replace(machine, generators=tuple(group))
+    machine = replace(machine, symmetries=tuple(group))
     other, name = data.draw(renamed(machine))
     renamed_orbits = {frozenset(name[machine.devices[i].name] for i in orbit) for orbit in orbits(machine)}
     assert {frozenset(other.devices[i].name for i in orbit) for orbit in orbits(other)} == renamed_orbits
@@ -118,10 +118,10 @@ def test_buses_must_go_to_buses_as_wholes() -> None:
 
 
 def test_wrong_generators_are_passed_over() -> None:
-    machine = replace(shapes.line(4), generators=((1, 2, 3, 0), (3, 2, 1, 0), (0,)))
-    assert symmetries(machine) == ((3, 2, 1, 0),)
+    machine = replace(shapes.line(4), symmetries=((1, 2, 3, 0), (3, 2, 1, 0), (0,)))
+    assert automorphisms(machine) == ((3, 2, 1, 0),)
     assert orbits(machine) == ((0, 3), (1, 2))
-    assert orbits(replace(machine, generators=())) == ((0,), (1,), (2,), (3,))
+    assert orbits(replace(machine, symmetries=())) == ((0,), (1,), (2,), (3,))
     assert len(link_orbits(machine)) == 3
 
 
@@ -136,7 +136,7 @@ def test_dgx1_has_the_symmetries_of_its_drawing() -> None:
 
 
 def test_a_machine_without_links() -> None:
-    pair = Topology("t", (Device("a", "gpu"), Device("b", "gpu")), (), generators=((1, 0),))
+    pair = Topology("t", (Device("a", "gpu"), Device("b", "gpu")), (), symmetries=((1, 0),))
     assert orbits(pair) == ((0, 1),)
     assert link_orbits(pair) == ()
 
