@@ -98,7 +98,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
     for kind, row in table.classes.items():
         if kind not in kinds:
             raise unknown(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
-        if row.bandwidth is not None and len({x.lane_bandwidth for x in topology.links if x.kind == kind}) > 1:
+        if row.bandwidth is not None and len({link.lane_bandwidth for link in topology.links if link.kind == kind}) > 1:
             raise InputError(
                 f"{kind} lanes of {topology.name} have several bandwidths, which the rates {table.name!r} would make "
                 f"equal; write the machine as YAML with a link class for each"
@@ -112,7 +112,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
     by_kind = {kind: changes(kind) for kind in kinds}
     return replace(
         topology,
-        links=tuple(replace(x, **by_kind[x.kind]) for x in topology.links),  # type: ignore[arg-type]
+        links=tuple(replace(link, **by_kind[link.kind]) for link in topology.links),  # type: ignore[arg-type]
         fabric=replace(fabric, **by_kind[fabric.kind]) if fabric else None,  # type: ignore[arg-type]
         rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),
     )

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.topology.cluster_symmetry import cluster_symmetries
 from blinksim.topology.elements import Device, Link
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Fabric:
         """The two links between `a` and `b`, with `times` a port's bandwidth."""
         lane = self.lane_bandwidth * times
         ends = ((a, b), (b, a))
-        return [Link(x, y, self.kind, lane, self.lanes, self.latency, self.overhead) for x, y in ends]
+        return [Link(src, dst, self.kind, lane, self.lanes, self.latency, self.overhead) for src, dst in ends]
 
 
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
@@ -83,9 +84,14 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         )
     devices = [replace(d, name=f"n{i}.{d.name}", node=i) for i in range(nodes) for d in node.devices]
     links = [
-        replace(x, src=f"n{i}.{x.src}", dst=f"n{i}.{x.dst}", bus=None if x.bus is None else f"n{i}.{x.bus}")
+        replace(
+            link,
+            src=f"n{i}.{link.src}",
+            dst=f"n{i}.{link.dst}",
+            bus=None if link.bus is None else f"n{i}.{link.bus}",
+        )
         for i in range(nodes)
-        for x in node.links
+        for link in node.links
     ]
     more_devices, more_links = _join(fabric, nodes)
     return replace(
@@ -97,7 +103,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         # The fabric's own links always count among those that join nodes.
         inter_node_links=tuple(dict.fromkeys((*node.inter_node_links, fabric.kind))),
         nodes=nodes,
-        symmetries=_symmetries(node, fabric, nodes, len(more_devices)),
+        symmetries=cluster_symmetries(node, fabric, nodes, len(more_devices)),
         fabric=None,
     )
 
@@ -118,72 +124,9 @@ def _join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
             tops = [f"{name}.leaf{i // fabric.leaf_nodes}" for i in range(nodes)]
             devices += [Device(f"{name}.leaf{i}", "fabric", node=-1) for i in range(leaves)]
             up = Fraction(fabric.leaf_nodes * len(ports)) / fabric.oversubscription
-            links += [x for i in range(leaves) for x in fabric.pair(f"{name}.leaf{i}", name, up)]
-        links += [x for i in range(nodes) for port in ports for x in fabric.pair(f"n{i}.{port}", tops[i])]
+            links += [link for i in range(leaves) for link in fabric.pair(f"{name}.leaf{i}", name, up)]
+        links += [link for i in range(nodes) for port in ports for link in fabric.pair(f"n{i}.{port}", tops[i])]
     return devices, links
-
-
-def _symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -> tuple[tuple[int, ...], ...]:
-    """Permutations of the cluster's devices that map it onto itself: exchanged nodes, leaves and, inside nodes, GPUs.
-
-    extra: how many devices the fabric adds behind those of the nodes.
-    """
-    size = len(node.devices)
-    fixed = list(range(nodes * size, nodes * size + extra))
-
-    def of_nodes(order: Sequence[int], switches: Sequence[int]) -> tuple[int, ...]:
-        return (*(i * size + place for i in order for place in range(size)), *switches)
-
-    found: list[tuple[int, ...]] = []
-    if fabric.shape == "direct":
-        # Two nodes join equal ports; among more, the port that a wire leaves from tells the nodes apart.
-        if nodes > 2:
-            return ()
-        ports_of = {node.index[port] for port in fabric.ports}
-        both = [p for p in node.symmetries if all(p[port] in ports_of for port in ports_of)]
-        return (of_nodes((1, 0), fixed), *(tuple(i * size + place for i in (0, 1) for place in p) for p in both))
-    width = nodes if fabric.shape == "switch" else fabric.leaf_nodes
-    # The first node, and the first of a last leaf that is not full, stand for all nodes that they can be turned into.
-    firsts = [first for first in dict.fromkeys((0, nodes - nodes % width)) if first < nodes]
-    for first in firsts:
-        last = min(first + width, nodes)
-        found += [of_nodes(order, fixed) for order in _turn_and_swap(list(range(nodes)), first, last, 1)]
-    leaves = -(-nodes // width) if fabric.shape == "tree" else 0
-    # A leaf moves with all its nodes, in every plane; a last leaf that is not full stays.
-    moves = zip(
-        _turn_and_swap(list(range(nodes)), 0, nodes - nodes % width, width),
-        _turn_and_swap(list(range(leaves)), 0, nodes // width, 1),
-        strict=False,
-    )
-    for order, leaf_order in moves if leaves else ():
-        tops = [fixed[p * (1 + leaves)] + i for p in range(fabric.planes) for i in (0, *(1 + k for k in leaf_order))]
-        found.append(of_nodes(order, tops))
-    ports = [node.index[port] for port in fabric.ports]
-    for perm in node.symmetries:
-        plane = {port: number % fabric.planes for number, port in enumerate(ports)}
-        image = {(plane[port], plane.get(perm[port], -1)) for port in ports}
-        if len(image) != fabric.planes or any(to < 0 for _, to in image):
-            continue  # it mixes ports with other devices, or tears the ports of a plane apart
-        if all(plane_of == to for plane_of, to in image):
-            for start in (first * size for first in firsts):
-                after = range(start + size, nodes * size + extra)
-                found.append((*range(start), *(start + place for place in perm), *after))
-            continue
-        goes = dict(image)
-        block = extra // fabric.planes
-        switches = [fixed[goes[p] * block] + i for p in range(fabric.planes) for i in range(block)]
-        found.append((*(i * size + place for i in range(nodes) for place in perm), *switches))
-    return tuple(dict.fromkeys(found))
-
-
-def _turn_and_swap(order: list[int], first: int, last: int, width: int) -> list[list[int]]:
-    """`order` with its blocks of `width` between `first` and `last` turned by one, and with the first two exchanged."""
-    if last - first < 2 * width:
-        return []
-    blocks, end = order[first:last], first + 2 * width
-    turned = [*order[:first], *blocks[width:], *blocks[:width], *order[last:]]
-    swapped = [*order[:first], *order[first + width : end], *order[first : first + width], *order[end:]]
-    return [turned, swapped]
 
 
 def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:

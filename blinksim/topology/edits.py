@@ -65,7 +65,7 @@ def without(topology: Topology, *targets: str) -> Topology:
         topology = replace(
             topology,
             devices=tuple(d for d in topology.devices if d.name not in gone),
-            links=tuple(x for x in topology.links if x.key not in keys and x.src not in gone and x.dst not in gone),
+            links=tuple(link for link in topology.links if link.key not in keys and not {link.src, link.dst} & gone),
             members=tuple(name for name in topology.members if name not in gone),
             relays=tuple(name for name in topology.relays if name not in gone),
             fabric=_fabric_without(topology.fabric, gone),
@@ -93,7 +93,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
     return replace(
         topology,
         devices=tuple(d for d in topology.devices if d.name in kept),
-        links=tuple(x for x in topology.links if x.src in kept and x.dst in kept),
+        links=tuple(link for link in topology.links if link.src in kept and link.dst in kept),
         members=chosen,
         relays=tuple(name for name in topology.relays if name in kept),
         fabric=_fabric_without(topology.fabric, set(topology.index) - kept),
@@ -132,7 +132,7 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     if not changes:
         raise InputError(f"replace {target}: say what becomes different, as in {VERBS['replace']}")
     keys = _matching(topology, target, classes=True)
-    links = tuple(_changed(x, changes) if x.key in keys else x for x in topology.links)
+    links = tuple(_changed(link, changes) if link.key in keys else link for link in topology.links)
     _check_buses(topology.links, links, target)
     fabric, of_class = topology.fabric, target in topology.link_classes
     if fabric is not None and target == fabric.kind:
@@ -158,7 +158,7 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
     if not changes:
         raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
     edited = replace_links(topology, target, **changes)
-    ports = [[] if x.fabric is None else x.fabric.pair("port", "fabric") for x in (topology, edited)]
+    ports = [[] if one.fabric is None else one.fabric.pair("port", "fabric") for one in (topology, edited)]
     for before, after in zip((*topology.links, *ports[0]), (*edited.links, *ports[1]), strict=True):
         if after.bandwidth > before.bandwidth:
             raise InputError(
@@ -173,7 +173,7 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     pairs = _ends(topology, target)
     if pairs is None:
         raise InputError(f"{target!r} is not a link; write it as in {VERBS['add']}")
-    example = next((x for x in topology.links if x.kind == kind), None)
+    example = next((link for link in topology.links if link.kind == kind), None)
     if example is None:
         raise unknown("link class", kind, topology.link_classes)
     # A half-duplex class stays half duplex: the two directions of a new pair share one bus.

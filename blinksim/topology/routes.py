@@ -25,8 +25,10 @@ class Router:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         # Widths are only compared: their order as whole numbers is far quicker than that of fractions.
-        place = {rate: number for number, rate in enumerate(sorted({x.bandwidth for x in topology.links}))}
-        self._links = [(topology.index[x.src], topology.index[x.dst], place[x.bandwidth]) for x in topology.links]
+        place = {rate: number for number, rate in enumerate(sorted({link.bandwidth for link in topology.links}))}
+        self._links = [
+            (topology.index[link.src], topology.index[link.dst], place[link.bandwidth]) for link in topology.links
+        ]
         self._holds = [device.holds or device.name in topology.relays for device in topology.devices]
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._arrivals: dict[tuple[int, bool], _Arrivals] = {}

@@ -111,7 +111,7 @@ def _grid_symmetries(
     columns = list(zip(*positions, strict=True))
 
     def numbered(coordinates: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        terms = [[x * stride for x in column] for column, stride in zip(coordinates, strides, strict=True)]
+        terms = [[place * stride for place in column] for column, stride in zip(coordinates, strides, strict=True)]
         return tuple(map(sum, zip(*terms, strict=True)))
 
     found = []
@@ -119,9 +119,9 @@ def _grid_symmetries(
         if size == 1:
             continue
         before, column, after = columns[:axis], columns[axis], columns[axis + 1 :]
-        found.append(numbered([*before, [size - 1 - x for x in column], *after]))
+        found.append(numbered([*before, [size - 1 - place for place in column], *after]))
         if wrap and size > 2:
-            found.append(numbered([*before, [(x + 1) % size for x in column], *after]))
+            found.append(numbered([*before, [(place + 1) % size for place in column], *after]))
         twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size), None)
         if twin is not None:
             order = list(columns)

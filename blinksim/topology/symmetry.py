@@ -98,12 +98,17 @@ def _encode(topology: Topology) -> _Encoded:
         for d in topology.devices
     )
     links = topology.links
-    colour = _ranked((x.kind, rate(x.lane_bandwidth), x.lanes, x.latency, x.overhead, x.bus is None) for x in links)
+    colour = _ranked(
+        (link.kind, rate(link.lane_bandwidth), link.lanes, link.latency, link.overhead, link.bus is None)
+        for link in links
+    )
     buses: dict[str, int] = {}
-    bus = np.array([-1 if x.bus is None else buses.setdefault(x.bus, len(buses)) for x in links], dtype=np.int64)
-    src = np.array([index[x.src] for x in links], dtype=np.int64)
-    dst = np.array([index[x.dst] for x in links], dtype=np.int64)
-    kind = _ranked((x.kind,) for x in links)
+    bus = np.array(
+        [-1 if link.bus is None else buses.setdefault(link.bus, len(buses)) for link in links], dtype=np.int64
+    )
+    src = np.array([index[link.src] for link in links], dtype=np.int64)
+    dst = np.array([index[link.dst] for link in links], dtype=np.int64)
+    kind = _ranked((link.kind,) for link in links)
     bare = _Encoded(device, src, dst, colour, kind, bus, src, src)
     keys = bare.key(src, dst)
     order = np.argsort(keys)
