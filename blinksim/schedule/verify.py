@@ -32,7 +32,6 @@ from blinksim.units import exact_GBps, format_rate, in_GBps
 MOST_REASONS = 20
 _GB = 10**9
 _FRACTION = re.compile(r"[0-9]{1,1000}(/0{0,1000}[1-9][0-9]{0,1000})?")
-Sends = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

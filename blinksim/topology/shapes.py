@@ -267,11 +267,8 @@ def rail_cluster(
     """
     _check_cluster("rails", nodes, gpus, gpus, 0)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
-    ports = tuple(f"nic{i}" for i in range(gpus))
-    fabric = Fabric("switch", ports, "rail", nic, latency=latency, overhead=overhead, planes=gpus)
-    what = f"{nodes} nodes of {gpus} GPUs, a rail per GPU, NICs of {format_rate(nic)}"
-    cluster = replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric)
-    return replace(cluster, name=f"rails:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
+    fabric = Fabric("switch", _nics(gpus), "rail", nic, latency=latency, overhead=overhead, planes=gpus)
+    return _cluster("rails", nodes, gpus, bandwidth, fabric, ", a rail per GPU")
 
 
 def fat_tree(
@@ -293,14 +290,21 @@ def fat_tree(
     leaves = -(-nodes // width)
     _check_cluster("fattree", nodes, gpus, leaves + 1, 2 * leaves)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
-    ports = tuple(f"nic{i}" for i in range(gpus))
-    fabric = Fabric("tree", ports, "fabric", nic, 1, latency, overhead, 1, width, oversubscription)
-    what = (
-        f"{nodes} nodes of {gpus} GPUs under a two-level tree, {width} nodes a leaf, "
-        f"oversubscription {oversubscription}, NICs of {format_rate(nic)}"
-    )
+    fabric = Fabric("tree", _nics(gpus), "fabric", nic, 1, latency, overhead, 1, width, oversubscription)
+    joined = f" under a two-level tree, {width} nodes a leaf, oversubscription {oversubscription}"
+    return _cluster("fattree", nodes, gpus, bandwidth, fabric, joined)
+
+
+def _nics(gpus: int) -> tuple[str, ...]:
+    return tuple(f"nic{i}" for i in range(gpus))
+
+
+def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabric, joined: str) -> Topology:
+    """Copies of `_node` on a fabric whose links are like those of the NICs. joined: how, in words."""
+    nic, latency, overhead = fabric.lane_bandwidth, fabric.latency, fabric.overhead
+    what = f"{nodes} nodes of {gpus} GPUs{joined}, NICs of {format_rate(nic)}"
     cluster = replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric)
-    return replace(cluster, name=f"fattree:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
+    return replace(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
 
 
 _ONE: dict[str, Callable[[int, Fraction], Topology]] = {

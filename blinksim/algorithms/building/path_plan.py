@@ -1,17 +1,18 @@
 """Gather, scatter and alltoall along the paths of best flows; every block is cut up among its paths.
 
-Where everybody's shortest route already meets the bound, these routes are the schedule; otherwise the flows of
+Where the shortest routes already meet the bound, they are the schedule; otherwise the flows of
 `blinksim.packing.exact.flow_paths` are. Data rests at every member on its way, so a path of several members is several
 sends.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
-from blinksim.collective import Collective
+from blinksim.collective import ROOT, Collective
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import Network
@@ -19,9 +20,11 @@ from blinksim.packing.exact.flow_paths import PathShare, route_flows
 from blinksim.packing.hosts.alike_hosts import read_hosts
 from blinksim.packing.hosts.alike_hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
-from blinksim.schedule.tree import Edge
+from blinksim.schedule.tree import Edge, Route
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
+
+Pair = tuple[int, int]
 
 
 def add_paths(
@@ -33,61 +36,97 @@ def add_paths(
     bound: BoundResult,
 ) -> None:
     """The chunks and sends of `collective` (gather, scatter or alltoall) at the best rate found."""
-    n = topology.ranks
     members = net.members.tolist()
-    root = members[collective.root]
-    if collective.name == "alltoall":
-        pairs = [(a, b) for a in members for b in members if a != b]
-    elif collective.name == "scatter":
-        pairs = [(root, vertex) for vertex in members if vertex != root]
-    else:
-        pairs = [(vertex, root) for vertex in members if vertex != root]
     rank = {vertex: number for number, vertex in enumerate(members)}
-    block = Fraction(1, n)
+    starts, ends = (
+        [members[collective.root]] if who == ROOT else members for who in (collective.starts, collective.ends)
+    )
+    pairs = [(start, end) for start in starts for end in ends if start != end]
+    block = Fraction(1, topology.ranks)
 
     def chunk(start: int, end: int, share: Fraction) -> int:
-        origin = -1 if collective.name == "scatter" else rank[start]
-        target = -1 if collective.name == "gather" else rank[end]
-        return plan.add_chunk(share, origin, target)
+        return plan.add_chunk(share, *collective.labels(rank[start], rank[end]))
 
-    for vertex in members if collective.name == "alltoall" else (root,):
-        chunk(vertex, vertex, block)
-    straight = _over_ports(topology, pairs) if collective.name == "alltoall" else {}
-    direct = _rate(topology, straight, block)
+    # What stays where it is belongs to the vector too.
+    for vertex in members:
+        if vertex in starts and vertex in ends:
+            chunk(vertex, vertex, block)
+    straight, direct = _straight(topology, collective, pairs, block, bound.rate)
     if direct < bound.rate:
+        rate, paths = _flows(collective, net, shared, starts, ends, bound.rate * block / net.unit)
+        if rate * net.unit * topology.ranks > direct:
+            for path in paths:
+                links = tuple(arc for arc in path.links if arc < net.links)
+                edges = _rests(topology, links, set(members))
+                plan.add_chain(chunk(path.start, path.end, path.rate / rate * block), edges)
+            return
+    for start, end in pairs:
+        plan.add_chain(chunk(start, end, block), _rests(topology, straight[start, end], set(members)))
+
+
+def _straight(
+    topology: Topology, collective: Collective, pairs: list[Pair], block: Fraction, enough: Fraction
+) -> tuple[dict[Pair, Route], Fraction]:
+    """One route per pair, over ports or the shortest, whichever is faster, and the algbw (bytes/s) that they allow.
+
+    enough: a rate at which the other routes are not tried.
+    """
+    ported = _over_ports(topology, pairs) if collective.name == "alltoall" else {}
+    rate = _rate(topology, ported, block)
+    if rate < enough:
         shortest = _shortest(topology, pairs)
         other = _rate(topology, shortest, block)
-        if other > direct:
-            straight, direct = shortest, other
-    # A gather is a scatter in the network turned round.
-    turned = collective.name == "gather"
-    found = None
-    if direct < bound.rate:
-        work = net.reversed() if turned else net
-        if collective.name == "alltoall":
-            commodities = [Commodity(a, {b: 1 for b in members if b != a}) for a in members]
-        else:
-            commodities = [Commodity(root, {vertex: 1 for vertex in members if vertex != root})]
-        found = route_flows(work, shared, commodities, bound.rate / net.unit / n)
-    if found is None or found[0] * net.unit * n <= direct:
-        for start, end in pairs:
-            plan.add_chain(chunk(start, end, block), _rests(topology, straight[start, end], set(members)))
-        return
-    rate, paths = found
+        if other > rate:
+            return shortest, other
+    return ported, rate
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A part of the data from `start` to `end`, as a rate; the same pair may have several."""
+
+    start: int
+    end: int
+    links: Route
+    rate: Fraction
+
+
+def _flows(
+    collective: Collective,
+    net: Network,
+    shared: list[SharedCapacity],
+    starts: list[int],
+    ends: list[int],
+    most: Fraction,
+) -> tuple[Fraction, list[_Path]]:
+    """The rate of one block (in units of the network, at most `most`) by the best flows, and their paths.
+
+    Zero where the flows are too large to compute.
+    """
+    # A gather is a scatter in the reversed network: one source is cheaper than many.
+    backwards = collective.collects
+    sources, sinks = (ends, starts) if backwards else (starts, ends)
+    commodities = [Commodity(a, {b: 1 for b in sinks if b != a}) for a in sources]
+    routed = route_flows(net.reversed() if backwards else net, shared, commodities, most)
+    if routed is None:
+        return Fraction(0), []
+    rate, paths = routed
+    found = []
     for path in _merged(paths):
-        ends = (commodities[path.commodity].source, path.sink)
-        links = tuple(arc for arc in path.arcs if arc < net.links)
-        if turned:
-            ends, links = (ends[1], ends[0]), tuple(reversed(links))
-        plan.add_chain(chunk(*ends, path.rate / rate * block), _rests(topology, links, set(members)))
+        source, sink = commodities[path.commodity].source, path.sink
+        if backwards:
+            found.append(_Path(sink, source, tuple(reversed(path.arcs)), path.rate))
+        else:
+            found.append(_Path(source, sink, path.arcs, path.rate))
+    return rate, found
 
 
-def _shortest(topology: Topology, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, ...]]:
+def _shortest(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
     router = Router(topology)
     return {pair: router.route(*pair) for pair in pairs}
 
 
-def _over_ports(topology: Topology, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, ...]]:
+def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
     """In a cluster of alike hosts, routes that cross to the receiver's own port; empty for other machines.
 
     The sender's data first goes to the member of its host that feeds that port, so that all ports are used equally.
@@ -118,7 +157,7 @@ def _over_ports(topology: Topology, pairs: list[tuple[int, int]]) -> dict[tuple[
     return routes
 
 
-def _rate(topology: Topology, routes: dict[tuple[int, int], tuple[int, ...]], block: Fraction) -> Fraction:
+def _rate(topology: Topology, routes: dict[Pair, Route], block: Fraction) -> Fraction:
     """algbw (bytes/s) if every pair sends one block over its route."""
     shared = resources(topology)
     blocks = [0] * len(shared.names)
