@@ -8,10 +8,12 @@ reduces is one that spreads, backwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import wraps
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -22,6 +24,9 @@ from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.topology.graph import Topology
+
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -52,22 +57,6 @@ class FewSteps:
     def proved(self) -> bool:
         """Whether fewer rounds are impossible."""
         return self.rounds == self.least_rounds
-
-
-def build(
-    topology: Topology,
-    collective: Collective,
-    *,
-    steps: int | None = None,
-    rounds: int | None = None,
-    chunks: int | None = None,
-    time_limit: float = 60.0,
-    seed: int = 0,
-) -> Schedule:
-    """The schedule that `find` finds, with its bound: ``rate_exact`` …, and ``chunks steps rounds least_rounds``."""
-    return find(
-        topology, collective, steps=steps, rounds=rounds, chunks=chunks, time_limit=time_limit, seed=seed
-    ).schedule
 
 
 def find(
@@ -109,8 +98,12 @@ def find(
         own_rounds = None if rounds is None else (rounds - sum(per_step)) // left
         rate = (found if phase == collective else bound(topology, phase)).rate
         least = ceil(_vector(phase, ranks, chunks) * hops.lane / rate)
-        answer = _phase(topology, hops, phase, chunks, own_steps, own_rounds, least, time_limit, seed)
-        _add(builder, topology, hops, collective, phase, chunks, answer, len(per_step), numbers)
+        what = f"{phase} of {chunks} chunks on {topology.name}"
+        _check_phase(what, hops, phase, own_steps, own_rounds, max(least, own_steps))
+        work = turned(hops) if phase.collects else hops
+        question = Question(work, own_steps, own_rounds, max(least, own_steps), time_limit, seed)
+        answer = _search(what, question, phase, chunks)
+        _add(builder, hops, phase, chunks, answer, len(per_step), numbers)
         per_step += answer.rounds[::-1] if phase.collects else answer.rounds
         if phase == collective:
             least_rounds = answer.least_rounds
@@ -126,6 +119,18 @@ def find(
     }
     schedule = builder.finish().with_bound(claim)
     return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, found)
+
+
+def _schedule_of(search: Callable[P, FewSteps]) -> Callable[P, Schedule]:
+    @wraps(search)
+    def build(*arguments: P.args, **options: P.kwargs) -> Schedule:
+        return search(*arguments, **options).schedule
+
+    return build
+
+
+build = _schedule_of(find)
+"""What `find` finds, as a schedule with its bound: ``rate_exact`` …, and ``chunks steps rounds least_rounds``."""
 
 
 def fewest_steps(hops: Hops, collective: Collective) -> int:
@@ -161,50 +166,40 @@ def _vector(collective: Collective, ranks: int, chunks: int) -> int:
     return chunks if collective.name in ("broadcast", "reduce", "alltoall") else chunks * ranks
 
 
-def _phase(
-    topology: Topology,
-    hops: Hops,
-    collective: Collective,
-    chunks: int,
-    steps: int,
-    rounds: int | None,
-    least_rounds: int,
-    time_limit: float,
-    seed: int,
-) -> Answer:
-    """The answer for a collective that only spreads, or is one that does backwards; steps count from its start."""
+def _check_phase(
+    what: str, hops: Hops, collective: Collective, steps: int, rounds: int | None, least_rounds: int
+) -> None:
     least_steps = fewest_steps(hops, collective)
-    what = f"{collective} of {chunks} chunks on {topology.name}"
     if steps < least_steps:
         raise InfeasibleError(f"{what} needs {least_steps} steps or more, not {steps}: some rank is as many hops away")
-    least_rounds = max(least_rounds, steps)
     if rounds is not None and rounds < least_rounds:
         raise InfeasibleError(f"{what} needs {least_rounds} rounds or more, not {rounds}, by its bound")
-    members = hops.vertices[: hops.members]
-    work = turned(hops) if collective.collects else hops
-    question = Question(work, steps, rounds, least_rounds, time_limit, seed)
+
+
+def _search(what: str, question: Question, collective: Collective, chunks: int) -> Answer:
+    """The answer for a collective that only spreads, or is one that does backwards; steps count from its start."""
+    members = question.hops.vertices[: question.hops.members]
     name = (collective.dual if collective.collects else collective).name
     if name == "broadcast":
         answer = spread(question, [members[collective.root]] * chunks)
     elif name == "allgather":
         answer = spread(question, [member for member in members for _ in range(chunks)])
     else:
-        each = chunks // topology.ranks if name == "alltoall" else chunks
+        each = chunks // len(members) if name == "alltoall" else chunks
         starts = members if name == "alltoall" else (members[collective.root],)
         answer = move(question, {a: {b: each for b in members if b != a} for a in starts})
     if answer.journeys is None:
-        asked = f"{steps} steps" + (f" and {rounds} rounds" if rounds is not None else "")
+        asked = f"{question.steps} steps" + (f" and {question.rounds} rounds" if question.rounds is not None else "")
         if answer.proved:
             raise InfeasibleError(f"{what}: no schedule has {asked}; more steps or rounds may do")
-        raise InfeasibleError(f"{what}: found none of {asked} in {time_limit:g} s; allow more time, steps or rounds")
+        found = f"found none of {asked} in {question.time_limit:g} s"
+        raise InfeasibleError(f"{what}: {found}; allow more time, steps or rounds")
     return answer
 
 
 def _add(
     builder: Builder,
-    topology: Topology,
     hops: Hops,
-    whole: Collective,
     phase: Collective,
     chunks: int,
     answer: Answer,
@@ -212,6 +207,7 @@ def _add(
     numbers: dict[tuple[int, int, int], int],
 ) -> None:
     """The sends of one phase. numbers: chunks already there, by (origin or owner, target, which of them)."""
+    topology, whole = builder.topology, builder.collective
     rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
     backwards = phase.collects
     share = Fraction(1, _vector(whole, topology.ranks, chunks))

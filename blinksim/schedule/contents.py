@@ -59,8 +59,8 @@ def _reduced(schedule: Schedule) -> Iterator[str]:
         rows = order[bounds[first] : bounds[last]]
         columns = [a[rows].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step)]
         for chunk in range(first, last):
-            lo, hi = int(bounds[chunk] - bounds[first]), int(bounds[chunk + 1] - bounds[first])
-            fault = _follow(schedule, chunk, lo, hi, rows, columns, start.copy(), reduces, ends[chunk])
+            mine = range(int(bounds[chunk] - bounds[first]), int(bounds[chunk + 1] - bounds[first]))
+            fault = _follow(schedule, chunk, mine, rows, columns, start.copy(), reduces, ends[chunk])
             if fault:
                 yield fault
         first = last
@@ -69,20 +69,19 @@ def _reduced(schedule: Schedule) -> Iterator[str]:
 def _follow(
     schedule: Schedule,
     chunk: int,
-    lo: int,
-    hi: int,
+    mine: range,
     rows: npt.NDArray[np.int64],
     columns: Sequence[list[int]],
     state: dict[int, int],
     reduces: Sequence[bool],
     ends: Sequence[int],
 ) -> str | None:
-    """Carries the sends lo to hi of one chunk out on `state`; the first fault as a sentence."""
+    """Carries out the sends of one chunk (positions `mine` in the columns) on `state`; the first fault."""
     src, dst, op, step = columns
-    i = lo
-    while i < hi:
+    i = mine.start
+    while i < mine.stop:
         now, j = step[i], i + 1
-        while j < hi and step[j] == now:
+        while j < mine.stop and step[j] == now:
             j += 1
         read = [state.get(src[k], 0) for k in range(i, j)]
         written: dict[int, int] = {}

@@ -118,6 +118,16 @@ def polish(
     return Polished(tuple(_front(points)), question.bound)
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A tree of the given schedules, as a column. owners: its share in each schedule that has it, by their numbers."""
+
+    tree: Tree
+    column: Column
+    height: int
+    owners: dict[int, Fraction]
+
+
 class _Question:
     """One collective on one topology."""
 
@@ -240,51 +250,52 @@ class _Question:
 
         For the lowest trees that suffice, and for trees as tall as those of each schedule.
         """
-        place: dict[tuple[int, frozenset[Edge], frozenset[Edge]], int] = {}
-        given: list[Tree] = []
-        shares: list[dict[int, Fraction]] = [{} for _ in schedules]
-        for own, schedule in zip(shares, schedules, strict=True):
-            for tree in trees_of(schedule):
-                number = place.setdefault((tree.root, frozenset(tree.down), frozenset(tree.up)), len(place))
-                if number == len(given):
-                    given.append(tree)
-                own[number] = own.get(number, Fraction(0)) + tree.share
         rates = [load_rate(schedule) or Fraction(0) for schedule in schedules]
         total = rates[0] / self.hops.unit
-        group = {root: number for number, root in enumerate(self.roots)}
-        shared = resources(self.topology)
-        columns = [
-            Column((), load, 0, 0 if self.both else group[tree.root])
-            for tree, load in [(tree, tree.loads(shared)) for tree in given]
-        ]
-        heights = [tree.height for tree in given]
-        tallest = [max(heights[number] for number in own) for own in shares]
-        amounts = [total / len(self.roots), *(total * share for share in shares[0].values())]
+        rows = self._given(schedules)
+        first = [(row.tree, row.owners[0]) for row in rows if 0 in row.owners]
+        amounts = [total / len(self.roots), *(total * share for _, share in first)]
         parts = lcm(*(amount.denominator for amount in amounts))
+        tallest = [max(row.height for row in rows if number in row.owners) for number in range(len(schedules))]
         if parts > MOST_PARTS:
-            exact = [(given[number], share) for number, share in shares[0].items()]
-            return [self._finished(exact, tallest[0], len(self.roots), False)]
-        lowest = [h for h in sorted(set(heights)) if h < min(tallest) and self._enough(columns, heights, h, total)]
-        levels = sorted({*lowest[:1], *tallest})
+            return [self._finished(first, tallest[0], len(self.roots), False)]
+        levels = self._levels(rows, tallest, total)
         points = []
         for level in levels:
-            allowed = [number for number, own in enumerate(heights) if own <= level]
-            starts = [
-                [total * own.get(number, Fraction(0)) * parts for number in allowed]
-                for own, height, rate in zip(shares, tallest, rates, strict=True)
-                if height <= level and rate >= rates[0]
-            ]
-            whole = [[int(x) for x in start] for start in starts if all(x.denominator == 1 for x in start)]
-            known = min(whole, key=lambda start: sum(x > 0 for x in start), default=None)
-            choice = Choice([columns[i] for i in allowed], self.hops.capacity, total / len(self.roots), parts)
+            allowed = [row for row in rows if row.height <= level]
+            # A schedule that is as fast and no taller is an answer to start from.
+            starts = [n for n, rate in enumerate(rates) if tallest[n] <= level and rate >= rates[0]]
+            known = _fewest_known(allowed, starts, total * parts)
+            choice = Choice([row.column for row in allowed], self.hops.capacity, total / len(self.roots), parts)
             selection = choice.fewest(seconds / len(levels), seed, known=known)
             if selection is not None:
-                points.append(self._point([given[i] for i in allowed], choice, selection, level, False))
+                points.append(self._point([row.tree for row in allowed], choice, selection, level, False))
         return points
 
-    def _enough(self, columns: Sequence[Column], heights: Sequence[int], height: int, total: Fraction) -> bool:
-        """Whether the trees of at most that height make the rate, by their linear program."""
-        low = [column for column, own in zip(columns, heights, strict=True) if own <= height]
+    def _given(self, schedules: Sequence[Schedule]) -> list[_Given]:
+        """The different trees of the schedules."""
+        shared = resources(self.topology)
+        group = {root: number for number, root in enumerate(self.roots)}
+        rows: dict[tuple[int, frozenset[Edge], frozenset[Edge]], _Given] = {}
+        for number, schedule in enumerate(schedules):
+            for tree in trees_of(schedule):
+                key = (tree.root, frozenset(tree.down), frozenset(tree.up))
+                if key not in rows:
+                    column = Column((), tree.loads(shared), 0, 0 if self.both else group[tree.root])
+                    rows[key] = _Given(tree, column, tree.height, {})
+                owners = rows[key].owners
+                owners[number] = owners.get(number, Fraction(0)) + tree.share
+        return list(rows.values())
+
+    def _levels(self, rows: Sequence[_Given], tallest: Sequence[int], total: Fraction) -> list[int]:
+        """The heights to look at: those of the schedules, and the least at which trees below them make the rate."""
+        lower = sorted({row.height for row in rows if row.height < min(tallest)})
+        enough = next((height for height in lower if self._enough(rows, height, total)), None)
+        return sorted({*tallest} | ({enough} if enough is not None else set()))
+
+    def _enough(self, rows: Sequence[_Given], height: int, total: Fraction) -> bool:
+        """True if the trees of at most that height make the rate, by their linear program."""
+        low = [row.column for row in rows if row.height <= height]
         if len(low) > _MOST_EXACT or {column.group for column in low} != set(range(len(self.roots))):
             return False
         return best_mix(low, self.hops.capacity, groups=len(self.roots)).rate * len(self.roots) >= total
@@ -305,6 +316,13 @@ class _Question:
         assert rate is not None
         own = max(tree.height for tree, _ in chosen)
         return Point(schedule, rate, min(own, height), len(chosen), least, of_all)
+
+
+def _fewest_known(rows: Sequence[_Given], schedules: Sequence[int], parts: Fraction) -> list[int] | None:
+    """Of these schedules' shares of `parts`, whole ones only, those with the fewest trees; None if there are none."""
+    amounts = [[parts * row.owners.get(number, Fraction(0)) for row in rows] for number in schedules]
+    whole = [[int(amount) for amount in shares] for shares in amounts if all(a.denominator == 1 for a in shares)]
+    return min(whole, key=lambda shares: sum(amount > 0 for amount in shares), default=None)
 
 
 def _front(points: Sequence[Point]) -> list[Point]:

@@ -8,7 +8,9 @@ taken apart into one move for each hop, since a runtime sends from one rank to t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 
 import numpy as np
@@ -18,7 +20,6 @@ from blinksim.schedule import promises
 from blinksim.schedule.model import REDUCE, Schedule
 
 INPUT, OUTPUT, SCRATCH = "i", "o", "s"
-Slot = tuple[int, str]
 MOST_UNITS = 32767
 
 
@@ -71,13 +72,44 @@ class Moves:
     aliased: bool
 
 
-@dataclass
-class _State:
-    """Where every rank has every chunk, and how much scratch is given out."""
+class _Buffers:
+    """Where every rank has every chunk as the schedule goes on, and how much scratch is given out."""
 
-    scratch: list[int]
-    at: dict[tuple[int, int], Place] = field(default_factory=dict)
-    homes: dict[tuple[int, int], Place] = field(default_factory=dict)
+    def __init__(self, schedule: Schedule, units: int, lengths: list[int]) -> None:
+        self.lengths = lengths
+        self.scratch = [0] * schedule.topology.ranks
+        self.at: dict[tuple[int, int], Place] = {}
+        self._homes: dict[tuple[int, int], Place] = {}
+        starts_in, self._starts_out = _offsets(schedule, lengths, units)
+        chunks = np.arange(schedule.chunks, dtype=np.int32)
+        self._ends: list[set[int]] = []
+        for rank in range(schedule.topology.ranks):
+            device = np.full(schedule.chunks, schedule.device_of[rank], dtype=np.int32)
+            self._ends.append(set(np.flatnonzero(promises.ends_with(schedule, device, chunks)).tolist()))
+            for chunk in np.flatnonzero(promises.starts_with(schedule, device, chunks)).tolist():
+                self.at[rank, chunk] = Place(INPUT, starts_in[chunk])
+
+    def room(self, rank: int, chunk: int) -> Place:
+        """Scratch for a chunk that passes through a rank."""
+        place = Place(SCRATCH, self.scratch[rank])
+        self.scratch[rank] += self.lengths[chunk]
+        return place
+
+    def home(self, rank: int, chunk: int) -> Place:
+        """Where a rank keeps what arrives of a chunk: in its output if it belongs there, else in scratch."""
+        key = (rank, chunk)
+        if key not in self._homes:
+            belongs = chunk in self._ends[rank]
+            self._homes[key] = Place(OUTPUT, self._starts_out[chunk]) if belongs else self.room(rank, chunk)
+        return self._homes[key]
+
+    def copies(self) -> Iterator[tuple[int, Place, Place, int]]:
+        """What ends where it started: (rank, from, to, units)."""
+        for rank, chunks in enumerate(self._ends):
+            for chunk in sorted(chunks):
+                place, length = self.at[rank, chunk], self.lengths[chunk]
+                if length and place.buffer == INPUT:
+                    yield rank, place, Place(OUTPUT, self._starts_out[chunk]), length
 
 
 def moves(schedule: Schedule) -> Moves:
@@ -86,99 +118,79 @@ def moves(schedule: Schedule) -> Moves:
     Raises `InfeasibleError` if GPUs without a rank or switches take part, which these runtimes do not have, or if the
     shares need more than `MOST_UNITS` units.
     """
-    topology = schedule.topology
-    n, count = topology.ranks, schedule.chunks
-    if n < 2:
+    collective, ranks = schedule.collective, schedule.topology.ranks
+    if ranks < 2:
         raise InfeasibleError("one rank sends nothing; there is no program to write")
+    units, lengths = _cut(schedule)
+    buffers = _Buffers(schedule, units, lengths)
+    found: list[Move] = []
+    first_round = 0
+    bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
+    for first, last in pairwise(bounds):
+        stops = {send: _hops(schedule, send) for send in range(first, last)}
+        found += _step(schedule, stops, buffers, first_round)
+        first_round += max((len(passed) - 1 for passed in stops.values()), default=0)
+    inputs, outputs = collective.buffers(units, ranks)
+    return Moves(
+        collective=collective.name,
+        ranks=ranks,
+        root=collective.root,
+        units=units,
+        inputs=inputs,
+        outputs=outputs,
+        scratch=tuple(buffers.scratch),
+        moves=tuple(move for move in found if move.units),
+        copies=tuple(buffers.copies()),
+        aliased=collective.name != "alltoall",
+    )
+
+
+def _cut(schedule: Schedule) -> tuple[int, list[int]]:
+    """Units of the vector, and of each chunk."""
     unit = gcd(schedule.share_den, *map(int, schedule.share_num))
-    lengths = [int(share) // unit for share in schedule.share_num]
     units = schedule.share_den // unit
     if units > MOST_UNITS:
         raise InfeasibleError(
             f"the shares cut the vector into {units} equal parts; plans hold {MOST_UNITS}. Build it with --algorithm "
             "chains or rings, whose shares are simple"
         )
-    starts_in, starts_out = _offsets(schedule, lengths, units)
-    name = schedule.collective.name
-    whole_in = name in ("allreduce", "broadcast", "reduce", "reducescatter", "scatter", "alltoall")
-    whole_out = name in ("allreduce", "broadcast", "reduce", "allgather", "gather", "alltoall")
-    state = _State([0] * n)
-    chunk_numbers = np.arange(count, dtype=np.int32)
-    ends = np.zeros((n, count), dtype=np.bool_)
-    for rank in range(n):
-        device = np.full(count, schedule.device_of[rank], dtype=np.int32)
-        ends[rank] = promises.ends_with(schedule, device, chunk_numbers)
-        for chunk in np.flatnonzero(promises.starts_with(schedule, device, chunk_numbers)).tolist():
-            state.at[rank, chunk] = Place(INPUT, starts_in[chunk])
+    return units, [int(share) // unit for share in schedule.share_num]
 
-    def home(rank: int, chunk: int) -> Place:
-        """Where a rank keeps what arrives of a chunk."""
-        key = (rank, chunk)
-        if key not in state.homes:
-            if ends[rank, chunk]:
-                state.homes[key] = Place(OUTPUT, starts_out[chunk])
+
+def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, first_round: int) -> Iterator[Move]:
+    """The moves of one step, hop by hop. stops: the ranks that each of its sends passes."""
+    # What is read is what was there when the step began.
+    read = {send: buffers.at[ranks[0], int(schedule.chunk[send])] for send, ranks in stops.items()}
+    channels = int(schedule.channel.max(initial=0)) + 1
+    for hop in range(max((len(ranks) - 1 for ranks in stops.values()), default=0)):
+        for send, ranks in stops.items():
+            if hop >= len(ranks) - 1:
+                continue
+            chunk, receiver = int(schedule.chunk[send]), ranks[hop + 1]
+            whole, passing = f"{chunk}", f"{chunk} by send {send}"
+            last = hop == len(ranks) - 2
+            operand = None
+            if last:
+                into = buffers.home(receiver, chunk)
+                if schedule.op[send] == REDUCE:
+                    operand = buffers.at.get((receiver, chunk))
+                buffers.at[receiver, chunk] = into
             else:
-                state.homes[key] = Place(SCRATCH, state.scratch[rank])
-                state.scratch[rank] += lengths[chunk]
-        return state.homes[key]
-
-    found: list[Move] = []
-    done, apart = 0, int(schedule.channel.max(initial=0)) + 1
-    bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1))
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        hops = {send: _hops(schedule, send) for send in range(first, last)}
-        longest = max((len(ranks) - 1 for ranks in hops.values()), default=0)
-        # What is read is what was there when the step began.
-        before = {send: state.at[ranks[0], int(schedule.chunk[send])] for send, ranks in hops.items()}
-        for number in range(longest):
-            for send, ranks in hops.items():
-                if number >= len(ranks) - 1:
-                    continue
-                chunk, a, b = int(schedule.chunk[send]), ranks[number], ranks[number + 1]
-                slot_read = f"{chunk}" if number == 0 else f"{chunk} by send {send}"
-                if number == len(ranks) - 2:
-                    into, slot_written = home(b, chunk), f"{chunk}"
-                    operand = state.at.get((b, chunk)) if schedule.op[send] == REDUCE else None
-                    state.at[b, chunk] = into
-                else:
-                    into, slot_written, operand = Place(SCRATCH, state.scratch[b]), f"{chunk} by send {send}", None
-                    state.scratch[b] += lengths[chunk]
+                into = buffers.room(receiver, chunk)
+            yield Move(
+                round=first_round + hop,
+                src=ranks[hop],
+                dst=receiver,
                 # Hops of longer routes keep to connections of their own, or they would block those beside them.
-                channel = int(schedule.channel[send]) + (0 if len(ranks) == 2 else apart * (number + 1))
-                found.append(
-                    Move(
-                        done + number,
-                        a,
-                        b,
-                        channel,
-                        lengths[chunk],
-                        before[send],
-                        into,
-                        operand,
-                        slot_read,
-                        slot_written,
-                    )
-                )
-                before[send] = into
-        done += longest
-    copies = tuple(
-        (rank, state.at[rank, chunk], Place(OUTPUT, starts_out[chunk]), lengths[chunk])
-        for rank in range(n)
-        for chunk in np.flatnonzero(ends[rank]).tolist()
-        if lengths[chunk] and state.at[rank, chunk].buffer == INPUT
-    )
-    return Moves(
-        collective=name,
-        ranks=n,
-        root=schedule.collective.root,
-        units=units,
-        inputs=units if whole_in else units // n,
-        outputs=units if whole_out else units // n,
-        scratch=tuple(state.scratch),
-        moves=tuple(move for move in found if move.units),
-        copies=copies,
-        aliased=name != "alltoall",
-    )
+                channel=int(schedule.channel[send]) + (0 if len(ranks) == 2 else channels * (hop + 1)),
+                units=buffers.lengths[chunk],
+                reads=read[send],
+                into=into,
+                operand=operand,
+                slot_read=whole if hop == 0 else passing,
+                slot_written=whole if last else passing,
+            )
+            read[send] = into
 
 
 def _hops(schedule: Schedule, send: int) -> list[int]:
@@ -200,28 +212,14 @@ def _hops(schedule: Schedule, send: int) -> list[int]:
 
 def _offsets(schedule: Schedule, lengths: list[int], units: int) -> tuple[list[int], list[int]]:
     """Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it."""
-    n, name = schedule.topology.ranks, schedule.collective.name
-    block = units // n
+    block = units // schedule.topology.ranks
     filled: dict[tuple[int, int], int] = {}
     starts_in, starts_out = [], []
-    for chunk, length in enumerate(lengths):
-        origin, target = int(schedule.origin[chunk]), int(schedule.target[chunk])
-        owner = {
-            "allgather": (origin, 0),
-            "gather": (origin, 0),
-            "reducescatter": (target, 0),
-            "scatter": (target, 0),
-            "alltoall": (origin, target),
-        }.get(name, (0, 0))
+    for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), lengths, strict=True):
+        # An input holds a block for every target that the collective names, an output one for every origin.
+        owner = start, end = schedule.collective.labels(origin, target)
         inside = filled.get(owner, 0)
         filled[owner] = inside + length
-        into, out = {
-            "allgather": (0, origin),
-            "gather": (0, origin),
-            "reducescatter": (target, 0),
-            "scatter": (target, 0),
-            "alltoall": (target, origin),
-        }.get(name, (0, 0))
-        starts_in.append(into * block + inside)
-        starts_out.append(out * block + inside)
+        starts_in.append(max(end, 0) * block + inside)
+        starts_out.append(max(start, 0) * block + inside)
     return starts_in, starts_out
