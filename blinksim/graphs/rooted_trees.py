@@ -52,12 +52,16 @@ def hung_from(root: int, arcs: Iterable[Arc]) -> tuple[Arc, ...]:
     return tuple((parent, child) for child, parent in _walk(root, _neighbours(arcs)).items() if child != root)
 
 
-def longest_path(arcs: Sequence[Arc]) -> list[int]:
-    """The vertices of a longest path; empty without arcs. Of several ends, those that a walk by number finds last."""
+def longest_path(arcs: Sequence[Arc], start: int | None = None) -> list[int]:
+    """The vertices of a longest path; empty without arcs.
+
+    Where there are several, its ends are those that walks in rising order find last, the first of them from `start`
+    (default: the tail of the first arc).
+    """
     if not arcs:
         return []
     near = {vertex: sorted(others) for vertex, others in _neighbours(arcs).items()}
-    *_, end = _walk(arcs[0][0], near)
+    *_, end = _walk(arcs[0][0] if start is None else start, near)
     came = _walk(end, near)
     *_, last = came
     path = [last]
@@ -66,9 +70,9 @@ def longest_path(arcs: Sequence[Arc]) -> list[int]:
     return path
 
 
-def centre(arcs: Sequence[Arc]) -> int:
+def centre(arcs: Sequence[Arc], start: int | None = None) -> int:
     """The vertex whose farthest other vertex is nearest; the later one on `longest_path` where there are two."""
-    path = longest_path(arcs)
+    path = longest_path(arcs, start)
     return path[len(path) // 2]
 
 

@@ -205,5 +205,5 @@ def _most(state: _State, chosen: list[int]) -> int | None:
 
 
 def _centred(edges: Sequence[Edge], amount: int) -> RootedTree:
-    root = centre(edges)
+    root = centre(edges, start=0)
     return RootedTree(root, amount, hung_from(root, edges))
