@@ -143,7 +143,7 @@ def test_every_single_step_is_needed(number: int) -> None:
 def test_a_sum_that_is_a_copy_is_caught(number: int) -> None:
     lines = RING.splitlines()
     lines[number] = lines[number].replace('"rrc"', '"r"')
-    with pytest.raises(FileError, match=r"ends with the wrong o|waits for ever"):
+    with pytest.raises(FileError, match=r"ends with the wrong o|waits forever"):
         check_text("\n".join(lines), "x.xml")
 
 
@@ -161,7 +161,7 @@ def test_a_missing_wait_is_caught_in_some_order() -> None:
 def test_a_circle_of_waits_is_caught() -> None:
     circle = HAND.replace('type="s" srcbuf', 'type="X" srcbuf').replace('type="r" srcbuf', 'type="s" srcbuf')
     circle = circle.replace('type="X" srcbuf', 'type="r" srcbuf')
-    with pytest.raises(FileError, match="waits for ever"):
+    with pytest.raises(FileError, match="waits forever"):
         check_text(circle, "x.xml")
 
 

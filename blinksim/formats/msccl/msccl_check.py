@@ -7,25 +7,23 @@ whichever thread block goes first. The limits are those of RCCL's parser and of 
 
 from __future__ import annotations
 
-import random
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from blinksim.collective import COLLECTIVES, OWN, Collective
 from blinksim.errors import FileError
+from blinksim.formats.msccl.thread_blocks import BlockId, Value, holds_input, interleave, promised
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
 
 MOST_CHANNELS, MOST_BLOCKS, MOST_STEPS, RCCL_STEPS, MOST_COUNT = 32, 32, 256, 64, 71
-COLLECTIVES = (*("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"),)
 PROTOCOLS = ("Simple", "LL", "LL128")
 KINDS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 _SENDS, _RECEIVES, _ADDS = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrs", "rrc", "rrcs"), ("rrs", "rrc", "rrcs")
 _WRITES = ("r", "rcs", "rrc", "rrcs", "cpy", "re")
 _PARENTS = {"gpu": ("algo",), "tb": ("gpu",), "step": ("tb",)}
 _MOST_GPUS, _MOST_UNITS = 1024, 32767
-Value = Counter[tuple[int, int]]
 _ORDERS = 3
 
 
@@ -79,7 +77,7 @@ def check_text(text: str, path: str | Path, *, root: int = 0, slots: int = 1) ->
     """Reads and carries out an algorithm file; returns what was counted.
 
     root: of rooted collectives, since the format does not name it. slots: sends that a connection holds. Raises
-    `FileError` for anything that the runtimes refuse, that waits for ever, or that does not end as promised.
+    `FileError` for anything that the runtimes refuse, that waits forever, or that does not end as promised.
     """
     algorithm = read_text(text, path)
     ways = [False] * algorithm.out_of_place + [True] * algorithm.in_place
@@ -213,59 +211,64 @@ def run(algorithm: Algorithm, *, root: int = 0, slots: int = 1, in_place: bool =
 
     seed: decides which thread block goes first where several can.
     """
-    machine = _Machine(algorithm, root, in_place)
-    places = [(rank, b) for rank, gpu in enumerate(algorithm.gpus) for b in range(len(gpu.blocks))]
-    at = dict.fromkeys(places, 0)
-    queues: dict[tuple[int, int, int], deque[list[Value]]] = {}
-    order = random.Random(seed)
-    moving = True
-    while moving:
-        moving = False
-        order.shuffle(places)
-        for rank, number in places:
-            block = algorithm.gpus[rank].blocks[number]
-            while at[rank, number] < len(block.steps):
-                step = block.steps[at[rank, number]]
-                out = queues.setdefault((rank, block.send, block.channel), deque())
-                into = queues.setdefault((block.receive, rank, block.channel), deque())
-                if step.wait is not None and at[rank, step.wait[0]] <= step.wait[1]:
-                    break
-                if (step.kind in _SENDS and len(out) >= slots) or (step.kind in _RECEIVES and not into):
-                    break
-                wrong = machine.step(rank, step, out, into)
-                if wrong:
-                    return f"line {step.line}: {wrong}"
-                at[rank, number] += 1
-                moving = True
-    for rank, number in sorted(places):
-        block = algorithm.gpus[rank].blocks[number]
-        if at[rank, number] < len(block.steps):
-            return f"line {block.steps[at[rank, number]].line}: thread block {number} of GPU {rank} waits for ever"
-    return machine.unkept()
+    machine = _Machine(algorithm, root, slots, in_place)
+    lengths = {
+        (rank, number): len(block.steps)
+        for rank, gpu in enumerate(algorithm.gpus)
+        for number, block in enumerate(gpu.blocks)
+    }
+    stopped = interleave(lengths, machine, seed)
+    if stopped is None:
+        return machine.unkept()
+    (rank, number), position, wrong = stopped
+    line = algorithm.gpus[rank].blocks[number].steps[position].line
+    return f"line {line}: {wrong or f'thread block {number} of GPU {rank} waits forever'}"
 
 
 class _Machine:
-    """The buffers of all GPUs; in place, input and output share memory as NCCL's buffers do."""
+    """The buffers of all GPUs and the connections between them.
 
-    def __init__(self, algorithm: Algorithm, root: int, in_place: bool) -> None:
-        self.algorithm, self.root, self.in_place = algorithm, root, in_place
-        self.n = len(algorithm.gpus)
+    slots: sends that a connection holds. In place, input and output share memory as NCCL's buffers do.
+    """
+
+    def __init__(self, algorithm: Algorithm, root: int, slots: int, in_place: bool) -> None:
+        self.algorithm, self.slots, self.in_place = algorithm, slots, in_place
+        self.collective = Collective(algorithm.collective, root)
+        self.done: Counter[BlockId] = Counter()
+        self.queues: defaultdict[tuple[int, int, int], deque[list[Value]]] = defaultdict(deque)
         self.memory: dict[tuple[int, str, int], Value] = {}
-        name = algorithm.collective
         for rank, gpu in enumerate(algorithm.gpus):
-            if name in ("broadcast", "scatter") and rank != root:
-                continue
-            for unit in range(gpu.sizes["i"]):
-                self.memory[self.place(rank, "i", unit)] = Counter({(rank, unit): 1})
+            if holds_input(self.collective, rank):
+                for unit in range(gpu.sizes["i"]):
+                    self.memory[self.place(rank, "i", unit)] = Counter({(rank, unit): 1})
+
+    def _at(self, place: BlockId, position: int) -> tuple[Step, deque[list[Value]], deque[list[Value]]]:
+        """A step, with the connections that its block sends and receives on."""
+        rank, number = place
+        block = self.algorithm.gpus[rank].blocks[number]
+        out, into = (rank, block.send, block.channel), (block.receive, rank, block.channel)
+        return block.steps[position], self.queues[out], self.queues[into]
+
+    def ready(self, block: BlockId, position: int) -> bool:
+        step, out, into = self._at(block, position)
+        if step.wait is not None and self.done[block[0], step.wait[0]] <= step.wait[1]:
+            return False
+        return not ((step.kind in _SENDS and len(out) >= self.slots) or (step.kind in _RECEIVES and not into))
+
+    def carry_out(self, block: BlockId, position: int) -> str:
+        self.done[block] = position + 1
+        return self.step(block[0], *self._at(block, position))
 
     def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
         if self.in_place and buffer != "s":
-            name, gpu = self.algorithm.collective, self.algorithm.gpus[rank]
-            if name in ("allgather", "gather") and buffer == "i":
-                return rank, "o", rank * gpu.sizes["i"] + unit
-            if name in ("reducescatter", "scatter") and buffer == "o":
-                return rank, "i", rank * gpu.sizes["o"] + unit
-            if name not in ("allgather", "gather", "reducescatter", "scatter"):
+            sizes = self.algorithm.gpus[rank].sizes
+            if self.collective.vectors(2) == 1 and OWN in (self.collective.starts, self.collective.ends):
+                # One of the two is a block of the other: the rank's own.
+                if buffer == "i" and self.collective.starts == OWN:
+                    return rank, "o", rank * sizes["i"] + unit
+                if buffer == "o" and self.collective.ends == OWN:
+                    return rank, "i", rank * sizes["o"] + unit
+            else:
                 return rank, "io", unit
         return rank, buffer, unit
 
@@ -298,31 +301,10 @@ class _Machine:
 
     def unkept(self) -> str:
         """The first promise of the collective that is not kept, as a sentence."""
-        for rank, unit, expected in promised(self.algorithm.collective, self.n, self.root, self.algorithm.units):
+        for rank, unit, expected in promised(self.collective, len(self.algorithm.gpus), self.algorithm.units):
             found = self.memory.get(self.place(rank, "o", unit), Counter())
             if found != expected:
                 missing, extra = sorted((expected - found).elements()), sorted((found - expected).elements())
                 what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
                 return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
         return ""
-
-
-def promised(collective: str, ranks: int, root: int, units: int) -> Iterator[tuple[int, int, Value]]:
-    """(rank, output unit, contents) of everything that must be there after a collective on vectors of `units`."""
-    block = units // ranks
-    everyone = range(ranks)
-    for rank in everyone:
-        if collective in ("reduce", "gather") and rank != root:
-            continue
-        for unit in range(block if collective in ("reducescatter", "scatter") else units):
-            contents = {
-                "allreduce": [(other, unit) for other in everyone],
-                "reduce": [(other, unit) for other in everyone],
-                "broadcast": [(root, unit)],
-                "allgather": [(unit // block, unit % block)] if block else [],
-                "gather": [(unit // block, unit % block)] if block else [],
-                "reducescatter": [(other, rank * block + unit) for other in everyone],
-                "scatter": [(root, rank * block + unit)],
-                "alltoall": [(unit // block, rank * block + unit % block)] if block else [],
-            }[collective]
-            yield rank, unit, Counter(dict.fromkeys(contents, 1))

@@ -7,14 +7,14 @@ lets in needs a `nop` (all threads of the block meet) in between. Read from MSCC
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError
-from blinksim.formats.msccl.msccl_check import COLLECTIVES, promised
+from blinksim.formats.msccl.thread_blocks import BlockId, Value, holds_input, interleave, promised
 from blinksim.textio.strict_json import Entry, parse
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
@@ -28,7 +28,6 @@ _OPTIONAL = {
 }
 _KINDS = ("nop", "barrier", "put", "signal", "wait", "copy", "re")
 _ORDERS = 3
-Value = Counter[tuple[int, int]]
 Span = tuple[int, str, int, int]
 
 
@@ -69,7 +68,7 @@ def check_text(text: str, path: str | Path, *, root: int = 0) -> Counted:
     """Reads and carries out a plan; returns what was counted.
 
     root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
-    what waits for ever, and what does not end as promised.
+    what waits forever, and what does not end as promised.
     """
     plan = read_text(text, path)
     for seed in range(_ORDERS):
@@ -207,57 +206,68 @@ def _operation(
 
 def run(plan: Plan, *, root: int = 0, seed: int = 0) -> str:
     """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
-    ranks = len(plan.blocks)
-    memory: dict[tuple[int, str, int], Value] = {}
-    for rank in range(ranks):
-        if plan.collective not in ("broadcast", "scatter") or rank == root:
-            memory |= {(rank, "i", unit): Counter({(rank, unit): 1}) for unit in range(plan.sizes[rank]["i"])}
-    places = [(rank, block) for rank in range(ranks) for block in range(len(plan.blocks[rank]))]
-    at = dict.fromkeys(places, 0)
-    fresh = dict.fromkeys(places, "")
-    signals: Counter[tuple[int, int]] = Counter()
-    at_barrier: dict[tuple[int, int], set[int]] = {}
-    order = random.Random(seed)
-    moving = True
-    while moving:
-        moving = False
-        order.shuffle(places)
-        for rank, number in places:
-            ops = plan.blocks[rank][number]
-            while at[rank, number] < len(ops):
-                op = ops[at[rank, number]]
-                if op.kind == "wait" and not signals[rank, op.channel]:
-                    break
-                if op.kind == "barrier":
-                    waiting = at_barrier.setdefault((rank, op.barrier), set())
-                    waiting.add(number)
-                    if len(waiting) < op.blocks:
-                        break
-                    # The last one to come lets the others go.
-                    for other in waiting - {number}:
-                        at[rank, other] += 1
-                        fresh[rank, other] = ""
-                    waiting.clear()
-                wrong = _apply(op, fresh[rank, number], memory)
-                if wrong:
-                    return f"{op.place}: {wrong}"
-                if op.kind == "signal":
-                    signals[plan.twin[rank, op.channel]] += 1
-                elif op.kind == "wait":
-                    signals[rank, op.channel] -= 1
-                fresh[rank, number] = "" if op.kind in ("nop", "barrier") else op.kind
-                at[rank, number] += 1
-                moving = True
-    for rank, number in sorted(places):
-        if at[rank, number] < len(plan.blocks[rank][number]):
-            return f"{plan.blocks[rank][number][at[rank, number]].place}: waits for ever"
-    if any(signals.values()):
+    collective = Collective(plan.collective, root)
+    machine = _Machine(plan, collective)
+    lengths = {(rank, number): len(ops) for rank, blocks in enumerate(plan.blocks) for number, ops in enumerate(blocks)}
+    stopped = interleave(lengths, machine, seed)
+    if stopped is not None:
+        (rank, number), position, wrong = stopped
+        return f"{plan.blocks[rank][number][position].place}: {wrong or 'waits forever'}"
+    if any(machine.signals.values()):
         return "a signal is left over, which the next run of the plan would take for its own"
-    for rank, unit, expected in promised(plan.collective, ranks, root, _units(plan)):
-        found = memory.get((rank, "o", unit), Counter())
+    for rank, unit, expected in promised(collective, len(plan.blocks), _units(plan)):
+        found = machine.memory.get((rank, "o", unit), Counter())
         if found != expected:
             return f"rank {rank} ends with the wrong o[{unit}]: {sorted(found.elements())[:4]} (rank, chunk)"
     return ""
+
+
+class _Machine:
+    """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
+
+    def __init__(self, plan: Plan, collective: Collective) -> None:
+        self.plan = plan
+        self.memory: dict[tuple[int, str, int], Value] = {
+            (rank, "i", unit): Counter({(rank, unit): 1})
+            for rank, sizes in enumerate(plan.sizes)
+            if holds_input(collective, rank)
+            for unit in range(sizes["i"])
+        }
+        self.signals: Counter[tuple[int, int]] = Counter()
+        # The kind of the operation before, since all threads of a block last met.
+        self._before: dict[BlockId, str] = {}
+        self._waiting: defaultdict[tuple[int, int], set[BlockId]] = defaultdict(set)
+        self._released: set[BlockId] = set()
+
+    def _operation(self, block: BlockId, position: int) -> Operation:
+        rank, number = block
+        return self.plan.blocks[rank][number][position]
+
+    def ready(self, block: BlockId, position: int) -> bool:
+        op = self._operation(block, position)
+        if op.kind == "wait":
+            return self.signals[block[0], op.channel] > 0
+        if op.kind == "barrier" and block not in self._released:
+            waiting = self._waiting[block[0], op.barrier]
+            waiting.add(block)
+            if len(waiting) < op.blocks:
+                return False
+            # The last one to come lets the others go.
+            self._released |= waiting
+            waiting.clear()
+        return True
+
+    def carry_out(self, block: BlockId, position: int) -> str:
+        op = self._operation(block, position)
+        wrong = _apply(op, self._before.get(block, ""), self.memory)
+        if op.kind == "signal":
+            self.signals[self.plan.twin[block[0], op.channel]] += 1
+        elif op.kind == "wait":
+            self.signals[block[0], op.channel] -= 1
+        elif op.kind == "barrier":
+            self._released.discard(block)
+        self._before[block] = "" if op.kind in ("nop", "barrier") else op.kind
+        return wrong
 
 
 def _units(plan: Plan) -> int:
