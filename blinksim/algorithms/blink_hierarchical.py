@@ -28,7 +28,7 @@ from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-# Ranks up to which every partition into the fewest cliques is looked at, at most so many, and ways to choose owners.
+# Ranks up to which partitions into the fewest cliques are listed, the most of these, and of ways to choose owners.
 _EXACT_RANKS = 10
 _MOST_PARTITIONS = 60
 _MOST_OWNERS = 2000

@@ -1,4 +1,4 @@
-"""Blink+: idle GPUs of the machine help a tenant with the links that nobody uses.
+"""Blink+: idle GPUs of the machine help a tenant with links that are otherwise unused.
 
 A tenant's GPUs see only the links between them; trees through idle neighbours add those of the neighbours (Blink+
 report, section 4.1, algorithm 1). A helper copies what passes and reduces into a scratch buffer that starts with the
@@ -42,7 +42,7 @@ def build(
 
     topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward carry chains between
     the two GPUs of a pair, but no trees of larger tenants. Without idle neighbours the tenant's own links remain.
-    Among equally fast choices the one that loads the fewest links. channels: at most so many lanes' worth of trees
+    Among equally fast choices the one that loads the fewest links. channels: the most lanes' worth of trees
     (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The schedule's bound holds
     `gap_exact`.
 

@@ -1,6 +1,6 @@
 """Schedules with few steps: the least latency for a given bandwidth, or the least rounds for given steps.
 
-Every rank's data is cut into C chunks; the schedule has S steps, and R rounds in all, in each of which a lane moves one
+Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a lane moves one
 chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search (SCCL, Cai et al.,
 "Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.search.expansion`). A collective that
 reduces is one that spreads, backwards.
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class FewSteps:
-    """What was found: chunks (per rank; in all for broadcast and reduce), and the rounds of every step.
+    """What was found: chunks (per rank; of the whole vector for broadcast and reduce), and the rounds of every step.
 
     least_steps: no schedule has fewer. least_rounds: none of these chunks has fewer rounds, with these steps as far as
     the search proved it. rate: algbw for large sizes, bytes/s. bounds: of that rate.
@@ -55,7 +55,7 @@ class FewSteps:
 
     @property
     def proved(self) -> bool:
-        """Whether fewer rounds are impossible."""
+        """True if fewer rounds are impossible."""
         return self.rounds == self.least_rounds
 
 
@@ -69,11 +69,11 @@ def find(
     time_limit: float = 60.0,
     seed: int = 0,
 ) -> FewSteps:
-    """A schedule in steps form with so many chunks, steps and rounds.
+    """A schedule in steps form with given numbers of chunks, steps and rounds.
 
     steps: default the fewest possible (for allreduce: of a reducescatter and an allgather). rounds: default as few as
-    the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce in all; for alltoall, where a
-    rank has a chunk or several for everyone, itself included, a multiple of the ranks (the default is their number).
+    the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce of the whole vector;
+    for alltoall a multiple of the ranks (default: their number), since a rank has chunks for every rank, even itself.
     The answer is the same for the same seed, unless the time limit ends the search.
 
     Raises `InputError` for numbers that make no sense and `InfeasibleError` if there is no such schedule, or if none

@@ -92,7 +92,7 @@ def corrected(matrix: Matrix, peers: npt.NDArray[np.bool_]) -> Matrix:
 
 
 def connected(matrix: Matrix) -> bool:
-    """Whether links better than PCIe alone connect all GPUs."""
+    """True if links better than PCIe connect all GPUs."""
     reached, level = {0}, [0]
     while level:
         level = [b for a in level for b in np.flatnonzero(matrix[a] > PCIE).tolist() if b not in reached]
@@ -160,7 +160,7 @@ def slices(rows: int, ranks: int) -> list[range]:
 
 
 def sliced(elements: int, rows: int, ranks: int, bound: int = ARRAY_BOUND) -> bool:
-    """Whether MXNet slices an array over all trees: more elements than the bound, and two rows for every GPU."""
+    """True if MXNet slices an array over all trees: more elements than the bound, and two rows for every GPU."""
     return elements > bound and rows >= 2 * ranks
 
 

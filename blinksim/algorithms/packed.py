@@ -61,11 +61,11 @@ def build(
 ) -> Schedule:
     """A schedule in forest form at the best rate found, carrying the bound that it is measured against.
 
-    bound: what `blinksim.bounds.bound` gave, if it is known already. trees: so many equal trees per root (in all for
-    broadcast and reduce; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
+    bound: what `blinksim.bounds.bound` gave, if known already. trees: how many equal trees per root (for broadcast
+    and reduce: altogether; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
     time_limit: seconds after which to give up. templates: try the trees of single hosts first, which are taken if they
     attain the bound, and on very large machines if they come within 1 % of it. seed: changes which of several equally
-    good forests is found. progress: told how much is done, and of how much.
+    good forests is found. progress: called with the amounts done and wanted.
 
     The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
@@ -91,7 +91,7 @@ def build(
             loss = _gap(exact, found)
             if schedule is None or loss < gap:
                 schedule, gap = exact, loss
-    # What is attained is exact, whether or not that was known before.
+    # A gap of 0 proves the bound exact, whatever its kind was.
     attained = {"gap_exact": str(gap)} | ({} if gap else {"kind": "exact"})
     return schedule.with_bound(found.headline.to_dict(topology, collective) | attained)
 

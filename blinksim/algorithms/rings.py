@@ -66,7 +66,7 @@ def build(
 ) -> Schedule:
     """The collective over the most lane-disjoint rings, one channel each.
 
-    bidirectional: take rings in pairs of opposite direction. channels: take the best rings of at most so many equal
+    bidirectional: take rings in pairs of opposite direction. channels: take the best rings of at most that many equal
     channels instead, which may share lanes (what an NCCL graph file can carry). A broadcast or reduce follows every
     ring as a chain from (or to) the root; its last hop stays unused. The schedule's bound holds `gap_exact`.
 

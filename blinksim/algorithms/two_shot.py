@@ -13,7 +13,7 @@ from blinksim.topology.graph import Topology
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule: shard r is reduced by rank r in step 0 and sent to everybody in step 1."""
+    """The schedule: shard r is reduced by rank r in step 0 and sent to all ranks in step 1."""
     plan = Plan(topology, collective, "two_shot", "steps")
     for _ in range(plan.n):
         plan.add_chunk(Fraction(1, plan.n))

@@ -167,7 +167,7 @@ def _stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
 
 
 def _written_before(start: npt.NDArray[np.bool_], is_write: Indices) -> npt.NDArray[np.bool_]:
-    """Whether the place of each event was written by an earlier event of the same place."""
+    """True where the place of an event was written by an earlier event of the same place."""
     count = np.cumsum(is_write) - is_write
     base = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
     return np.asarray(count > count[base])

@@ -23,12 +23,12 @@ Ints = npt.NDArray[np.int32]
 
 
 def starts_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
-    """Whether each device (index into topology.devices) has original data of the chunk beside it, before any send."""
+    """True where a device (index into topology.devices) has original data of the chunk beside it, before any send."""
     return _among(schedule, schedule.collective.starts, schedule.rank_of[device], schedule.origin[chunk])
 
 
 def ends_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
-    """Whether each device must have the chunk beside it, complete, after the last send."""
+    """True where a device must have the chunk beside it, complete, after the last send."""
     return _among(schedule, schedule.collective.ends, schedule.rank_of[device], schedule.target[chunk])
 
 
@@ -39,7 +39,7 @@ def _among(schedule: Schedule, who: str, rank: Ints, own: Ints) -> Bools:
 
 
 def ends_at_every_rank(schedule: Schedule) -> bool:
-    """Whether every rank must end with every chunk; otherwise one rank must: `end_rank`."""
+    """True if every rank must end with every chunk; otherwise one rank must: `end_rank`."""
     return schedule.collective.ends == EVERY
 
 

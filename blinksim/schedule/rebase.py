@@ -83,7 +83,7 @@ def _users(sends: npt.NDArray[np.int64]) -> str:
 
 
 def _only_less(old: Topology, new: Topology) -> bool:
-    """Whether everything that `new` can do `old` could too: no new link, no larger rate, no looser limit."""
+    """True if `old` could do everything that `new` can: no new link, no larger rate, no looser limit."""
     before = {link.key: link for link in old.links}
     for link in new.links:
         other = before.get(link.key)

@@ -40,7 +40,7 @@ class Facts:
 
     rate: algbw in bytes/s that the loads allow, exact; None if nothing is sent. busiest: the resource that limits it
     (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many resources have the
-    same load/rate. in_flight: the most sends of one connection in one step; so many slots never make a sender wait.
+    same load/rate. in_flight: the most sends of one connection in one step; with that many slots no sender ever waits.
     scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: whether
     input and output may be one buffer (`promises.overwritten_in_place`). bound: the rate claimed as a bound, bytes/s,
     and gap: 1 - rate/bound; None without one.
@@ -65,7 +65,7 @@ class Facts:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Result):
-    """Whether a schedule is right; if not, why, most important first (at most `MOST_REASONS` sentences)."""
+    """The answer of `verify`: ok or not, and why not, most important first (at most `MOST_REASONS` sentences)."""
 
     ok: bool
     reasons: tuple[str, ...]
@@ -101,7 +101,7 @@ class Verdict(Result):
 def verify(
     schedule: Schedule, *, slots: int = 1, in_place: bool = False, shares: Sequence[Fraction] | None = None
 ) -> Verdict:
-    """Whether `schedule` does what its collective promises on its topology.
+    """Check that `schedule` does what its collective promises on its topology.
 
     slots: buffers of each connection (`waits`). in_place: whether input and output are one buffer. shares: what part
     of the size the block of each rank has, if not 1/n (`promises.wrong_chunks`). Raises `InputError` for slots below 1,

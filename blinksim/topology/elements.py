@@ -50,7 +50,7 @@ class Device:
 
     @property
     def holds(self) -> bool:
-        """Whether the device can hold a rank's data."""
+        """True if the device can hold a rank's data."""
         return "hold" in self.can
 
 

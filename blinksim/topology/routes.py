@@ -24,7 +24,7 @@ class Router:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        # Widths are only compared: their order as whole numbers is far quicker than that of fractions.
+        # Rank the bandwidths: integers compare faster than fractions.
         place = {rate: number for number, rate in enumerate(sorted({link.bandwidth for link in topology.links}))}
         self._links = [
             (topology.index[link.src], topology.index[link.dst], place[link.bandwidth]) for link in topology.links

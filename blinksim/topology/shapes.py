@@ -4,8 +4,8 @@ Each function takes whole numbers and returns a `Topology` with its symmetries; 
 and the like. Definitions of the networks: W. J. Dally and B. Towles, Principles and Practices of Interconnection
 Networks, 2004, chapters 3 to 6.
 
-All links are full duplex. Bandwidths are bytes/s per lane and direction, latency and overhead seconds; where nobody
-gives them they are assumptions (25 GB/s, 1 us, none), and the topology's `source` says so.
+All links are full duplex. Bandwidths are bytes/s per lane and direction, latency and overhead seconds; those
+that are not given are assumptions (25 GB/s, 1 us, none), and the topology's `source` says so.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _encode(topology: Topology) -> _Encoded:
 
 
 def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
-    """Whether `permutation` of the device indices maps the machine onto itself.
+    """True if `permutation` of the device indices maps the machine onto itself.
 
     Kept are the kind, capacity, abilities and role (member, relay, neither) of every device; class, lanes, bandwidth,
     latency and overhead of every link; and which links share a bus. Names, attributes, node numbers and rank order may

@@ -88,7 +88,7 @@ def polish(
 ) -> Polished:
     """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
 
-    seconds: of search for fewer trees, in all; the answer depends on it and on `seed`, but not on the machine that
+    seconds: of search for fewer trees, altogether; the answer depends on it and on `seed`, but not on the machine that
     searches. more: further schedules of the same question (say from other seeds of packed), whose trees may be used.
     bound: what `blinksim.bounds.bound` gave, if it is known already.
 
