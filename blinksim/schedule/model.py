@@ -125,7 +125,7 @@ class Schedule(Tabular):
 
     def links_of(self, route: int) -> list[int]:
         """The links of a route, as indices into topology.links."""
-        return [int(x) for x in self.route_links[self.route_start[route] : self.route_start[route + 1]]]
+        return [int(link) for link in self.route_links[self.route_start[route] : self.route_start[route + 1]]]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per send."""
@@ -139,7 +139,7 @@ class Schedule(Tabular):
                 "chunk": int(self.chunk[i]),
                 "share": str(self.share(int(self.chunk[i]))),
                 "channel": int(self.channel[i]),
-                "links": ", ".join(self.topology.links[x].name for x in self.links_of(int(self.route[i]))),
+                "links": ", ".join(self.topology.links[link].name for link in self.links_of(int(self.route[i]))),
             }
             for i in range(self.sends)
         ]

@@ -29,7 +29,9 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     abilities = {name: old.device(name).can for name in old.relays}
     machine = replace(
         topology,
-        devices=tuple(replace(x, can=abilities[x.name]) if x.name in abilities else x for x in topology.devices),
+        devices=tuple(
+            replace(one, can=abilities[one.name]) if one.name in abilities else one for one in topology.devices
+        ),
         members=old.members,
         relays=old.relays,
         symmetries=(),

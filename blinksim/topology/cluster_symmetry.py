@@ -1,6 +1,6 @@
 """The symmetries of a cluster of equal nodes, by the shape of its fabric.
 
-Given are generators: permutations of which products map any node onto any other that sits alike, and do inside nodes
+The permutations are generators: their products map any node onto any other that sits alike, and do inside nodes
 what the symmetries of the single node do (orbits of a permutation group: D. F. Holt, Handbook of Computational Group
 Theory, 2005, section 4.1). A permutation p is a sequence: device i goes to device p[i]. The devices of the nodes come
 first, node by node, those of the fabric last. `blinksim.topology.symmetry` checks every permutation before use.
