@@ -51,14 +51,8 @@ MAX_LINES = 400
 MAX_FILES = 12
 # One file per algorithm, and one per command.
 FULL_FOLDERS = ("blinksim/algorithms", "blinksim/cli")
-# The imports that close a circle, with the reason why each stays. Without them there is none.
-CIRCLES = {
-    "blinksim.topology.graph -> blinksim.topology.cluster": "methods of Topology load their functions when called",
-    "blinksim.topology.graph -> blinksim.topology.connectivity": "methods of Topology load their functions when called",
-    "blinksim.topology.graph -> blinksim.topology.convert": "methods of Topology load their functions when called",
-    "blinksim.topology.graph -> blinksim.topology.edits": "methods of Topology load their functions when called",
-    "blinksim.topology.graph -> blinksim.topology.rules": "methods of Topology load their functions when called",
-}
+# The imports that close a circle, with the reason why each stays.
+CIRCLES: dict[str, str] = {}
 # Module names that stand in two rooms, with the reason.
 TWICE: dict[str, str] = {}
 MAX_BYTES = 2**20

@@ -306,6 +306,6 @@ class Topology(Tabular):
 
     def graph(self) -> nx.MultiDiGraph[str]:
         """The NetworkX view: devices as nodes, links as edges, with their fields as attributes."""
-        from blinksim.topology import networkx_view
+        from blinksim.topology.exchange import networkx_view
 
         return networkx_view.to_networkx(self)

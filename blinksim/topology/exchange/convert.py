@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import Device, Link
+from blinksim.topology.exchange.networkx_view import machine_fields
 from blinksim.topology.graph import Topology
-from blinksim.topology.networkx_view import machine_fields
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -1,0 +1,1 @@
+"""Topologies as NetworkX graphs, and back."""
