@@ -21,19 +21,11 @@ MAX_PARAMETERS = 8
 MAX_COMPLEXITY = 12  # pyproject.toml: [tool.ruff.lint.mccabe]
 
 MANY_PARAMETERS = {
-    "blinksim/algorithms/few_steps.py: _add": "the state of one search, passed between its functions",
-    "blinksim/algorithms/few_steps.py: _phase": "the state of one search, passed between its functions",
     "blinksim/answers/sweeps/sweep.py: sweep": "one keyword for each option of the command",
-    "blinksim/schedule/contents.py: _follow": "the arrays of the interpreter, one by one",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
 }
 COMPLEX = {
     "benchmarks/bench_simulate.py: main": "a list of cases, one after the other",
-    "blinksim/algorithms/building/path_plan.py: add_paths": "one loop over paths with the cases of a relay",
-    "blinksim/execution/layout.py: lay_out": "one branch for each collective",
-    "blinksim/formats/msccl/moves.py: moves": "one branch for each kind of send",
-    "blinksim/formats/msccl/mscclpp_check.py: run": "an interpreter: one branch for each operation",
-    "blinksim/topology/graph.py: __post_init__": "one branch for each mistake in a machine",
     "tests/bounds/test_certificate.py: corruptions": "one branch for each kind of damage",
 }
 # Commands whose signatures do not name their types yet.

@@ -120,4 +120,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert re.findall(r"<(?:script|link)[^>]*(?:src|href)=\"?https?:", first) == []
     reference = (tmp_path / "site" / "api.html").read_text()
     assert "blinksim.answers.sweeps.sweep.sweep" in reference
-    assert "axes by name" in reference
+    assert "every combination of what varies" in reference

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import blinksim as bs
 
-NATURAL = {
+NATURAL: dict[str, Callable[[], object]] = {
     "compare": lambda: bs.compare("dgx1-v100", "allreduce", ["1MiB"]),
-    "simulate": lambda: bs.simulate(RING(), "256KiB"),
-    "execute": lambda: bs.execute(RING(), "1MB"),
+    "simulate": lambda: bs.simulate(ring(), "256KiB"),
+    "execute": lambda: bs.execute(ring(), "1MB"),
     "advise": lambda: bs.advise(bs.load("dgx1-v100", rates="nccl"), size="256MiB"),
     "place": lambda: bs.place("dgx1-v100", 4, "allgather"),
     "contest": lambda: bs.contest("dgx1-v100", "allreduce"),
@@ -29,7 +30,7 @@ NATURAL = {
 }
 
 
-def RING() -> bs.Schedule:
+def ring() -> bs.Schedule:
     return bs.synthesize("dgx1-v100", "allgather", "ring").schedule
 
 
@@ -39,15 +40,15 @@ def test_natural_calls_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert NATURAL[name]() is not None
 
 
-WRONG = {
+WRONG: dict[str, Callable[[], object]] = {
     "no machine": lambda: bs.project("dgx1-v1000", "allreduce", 1),
     "a number": lambda: bs.bound(7, "allreduce"),  # type: ignore[arg-type]
     "no collective": lambda: bs.bound("dgx1-v100", "allreduse"),
     "no size": lambda: bs.project("dgx1-v100", "allreduce", "1 MiBi"),
     "half a byte": lambda: bs.project("dgx1-v100", "allreduce", 1.5),
     "no schedule": lambda: bs.verify(7),  # type: ignore[arg-type]
-    "simulate": lambda: bs.simulate(RING(), "much"),
-    "execute": lambda: bs.execute(RING(), -1),
+    "simulate": lambda: bs.simulate(ring(), "much"),
+    "execute": lambda: bs.execute(ring(), -1),
     "place": lambda: bs.place("dgx1-v100", 4, "gpu"),
     "compare": lambda: bs.compare("dgx1-v100", "allreduce", ["x"]),
     "advise": lambda: bs.advise("dgx1-v1000"),
