@@ -78,6 +78,9 @@ def test_packets_that_never_come_end_in_an_error() -> None:
     runner.load(Reference(schedule.collective, 4, 1 << 16, kind))
     for queue in range(int(runner.heads[2][0])):
         runner.tables[2][HEAD_WORDS + queue * int(runner.heads[2][1])] = 0
+    # The kernels run on streams of their own, which do not wait for what was written just now.
+    for gpu in set(chosen):
+        runner.cupy.cuda.Device(gpu).synchronize()
     runner.launch()
     with pytest.raises(ExecutionError, match=r"gave up after 0.3 s of waiting for piece"):
         runner.synchronize()
