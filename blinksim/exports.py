@@ -57,7 +57,7 @@ def find(name: str) -> Format:
     """The format called `name` (``-`` and ``_`` alike); raises `InputError` with the nearest names."""
     key = name.lower().replace("_", "-")
     if key not in FORMATS:
-        raise unknown("format", name, FORMATS, hint="(machines: blinksim topo export --format nccl-topo)")
+        raise unknown("format", name, FORMATS, hint="(machines: `blinksim topo export`)")
     return FORMATS[key]
 
 

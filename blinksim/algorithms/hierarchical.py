@@ -35,8 +35,8 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     if len(groups) < 2 or len({len(group) for group in groups}) > 1:
         sizes = " ".join(str(len(group)) for group in groups)
         raise InfeasibleError(
-            f"hierarchical needs two or more {'cards' if cards else 'nodes'} with equally many ranks each; these have "
-            f"{sizes}; take ring, or change --nodes and --members"
+            f"hierarchical needs two or more {'cards' if cards else 'nodes'} with the same number of ranks each; "
+            f"these have {sizes}; take algorithm=ring, or change nodes= and members="
         )
     plan = Plan(topology, collective, "hierarchical", "steps")
     ranks = np.array(groups, dtype=np.int32)

@@ -78,7 +78,7 @@ def verify_file(
         return _bounds(file, document, asked)
     if isinstance(document, dict) and {"gpus", "protocol", "collective"} <= document.keys():
         return verify_runtime.plan(file, root)
-    raise FileError(file, "is neither a schedule file nor what `blinksim bound --json` prints")
+    raise FileError(file, "is neither a schedule file nor a bound in JSON")
 
 
 def _about(topology: Topology, collective: Collective) -> dict[str, Any]:

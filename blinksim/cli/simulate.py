@@ -100,7 +100,7 @@ def _write(timeline: Timeline, trace: str | None, plot: str | None, *, force: bo
 
         cut = write_trace(timeline, trace, force)
         if cut:
-            note(cut, quiet=quiet)
+            note(as_typed(cut), quiet=quiet)
     if plot:
         from blinksim import plots
 

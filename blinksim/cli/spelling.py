@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Python arguments that messages name, and the options that set them; None where the option takes no value.
+# Python arguments that messages name, and the options that set them.
 OPTIONS = {
     "algorithm": "--algorithm",
     "channels": "--channels",
@@ -12,6 +12,7 @@ OPTIONS = {
     "cluster": "--cluster",
     "collective": "--collective",
     "edits": "--edit",
+    "format": "--format",
     "links": "--links",
     "machine": "--machine",
     "members": "--members",
@@ -23,23 +24,27 @@ OPTIONS = {
     "root": "--root",
     "service": "--service",
 }
+# Options that take no value: they stand for True.
 FLAGS = {"alike": "--alike", "check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}
-# An argument inside quotes is somebody's text, such as the edit 'degrade gpu0-gpu3 lanes=1'.
-_ARGUMENT = re.compile(r"(?<![\w'\"-])([a-z][a-z_]*)=(True\b)?(?:'([\w-]+)')?(?=(\S)?)")
+# Text in quotes is quoted from the user, such as the edit 'degrade gpu0-gpu3 lanes=1'; an apostrophe is no quote.
+_QUOTED = r"(?<![\w=])(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
+_ARGUMENT = r"(?<![\w-])(?P<name>[a-z][a-z_]*)=(?:(?P<word>True|False)\b|'(?P<quoted>[\w-]+)')?(?=(?P<next>\S)?)"
+_PIECE = re.compile(f"{_QUOTED}|{_ARGUMENT}")
+_ENDS_A_CLAUSE = ",;.:)"
 
 
 def as_typed(message: str) -> str:
     """`message` with the Python arguments that it names spelled as options."""
+    return _PIECE.sub(_option, message)
 
-    def option(match: re.Match[str]) -> str:
-        name, true, quoted, following = match.groups()
-        if name in FLAGS:
-            return FLAGS[name]
-        if name not in OPTIONS or true:
-            return match.group()
-        if quoted:
-            return f"{OPTIONS[name]} {quoted}"
-        value = following is not None and following not in ",;.:)"
-        return OPTIONS[name] + (" " if value else "")
 
-    return _ARGUMENT.sub(option, message)
+def _option(piece: re.Match[str]) -> str:
+    name, word, quoted, following = piece.group("name", "word", "quoted", "next")
+    if name in FLAGS and word != "False":
+        return FLAGS[name]
+    if name not in OPTIONS or word:
+        return piece.group()
+    if quoted:
+        return f"{OPTIONS[name]} {quoted}"
+    has_value = following is not None and following not in _ENDS_A_CLAUSE
+    return OPTIONS[name] + (" " if has_value else "")

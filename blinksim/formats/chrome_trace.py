@@ -71,7 +71,7 @@ def write_trace(
     shown, all_of_them = sum(event["ph"] == "X" for event in listed), timeline.transfer_count
     cut = None
     if shown < all_of_them:
-        cut = f"the trace holds the first {shown:,} of {all_of_them:,} transfers; a larger --chunk makes fewer"
+        cut = f"the trace holds the first {shown:,} of {all_of_them:,} transfers; a larger chunk= makes fewer"
     document = {
         "traceEvents": listed,
         "displayTimeUnit": "ns",

@@ -80,7 +80,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     if nodes * len(node.devices) > MOST_DEVICES:
         raise InputError(
             f"{nodes} nodes of {len(node.devices)} devices are more than {MOST_DEVICES:,} devices; "
-            "--model projection needs one node only"
+            "model=projection needs one node only"
         )
     devices = [replace(d, name=f"n{i}.{d.name}", node=i) for i in range(nodes) for d in node.devices]
     links = [

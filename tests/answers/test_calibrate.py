@@ -237,11 +237,11 @@ def test_members_come_from_the_log(tmp_path: Path) -> None:
     assert members_of(run(8), machine) == machine.members
     assert members_of(run(3, devices=[5, 1, 2]), machine) == ("gpu5", "gpu1", "gpu2")
     assert members_of(run(4, hosts=2), load("dgx1-v100", nodes=2)) == ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1")
-    with pytest.raises(InputError, match="is of 2 hosts; add --nodes 2"):
+    with pytest.raises(InputError, match="comes from 2 hosts; add nodes=2"):
         members_of(run(4, hosts=2), machine)
-    with pytest.raises(InputError, match="is of 16 ranks, but dgx1-v100 has 8"):
+    with pytest.raises(InputError, match="has 16 ranks, but dgx1-v100 has 8"):
         members_of(run(16), machine)
     with pytest.raises(InputError, match="ranks share a device number"):
         members_of(run(2, devices=[0, 0]), machine)
-    with pytest.raises(InputError, match="say which with --members: there is no device 9"):
+    with pytest.raises(InputError, match="name them with members=: there is no device 9"):
         members_of(run(2, devices=[0, 9]), machine)

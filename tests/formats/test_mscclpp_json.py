@@ -165,7 +165,7 @@ def test_damaged_plans_are_plans_or_file_errors(start: int, length: int, text: s
 
 
 def test_channels_are_not_a_choice() -> None:
-    with pytest.raises(InputError, match="leave --channels out"):
+    with pytest.raises(InputError, match="leave channels= out"):
         export(ring_allreduce(2), 4)
 
 

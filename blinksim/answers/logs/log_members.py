@@ -1,4 +1,4 @@
-"""Which GPUs of a machine a log of nccl-tests is of."""
+"""The GPUs of a machine that a log of nccl-tests comes from."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from blinksim.topology.graph import Topology
 def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     """The members of `machine` (all its nodes) that the test ran on, in rank order.
 
-    A log that does not list its ranks is taken to be of all of them. A log of fewer says by its device numbers which
-    ones; they count the GPUs of a node in file order. Raises `InputError` where ranks, hosts or numbers do not fit.
+    A log that does not list its ranks is assumed to cover all members. If it covers fewer, its device numbers name
+    them; they count the GPUs of a node in file order. Raises `InputError` where ranks, hosts or numbers do not fit.
     """
     ranks = run.ranks or machine.ranks
     hosts = list(dict.fromkeys(place.host for place in run.places))
     if len(hosts) > max(1, machine.nodes):
-        raise InputError(f"{run.path}: is of {len(hosts)} hosts; add --nodes {len(hosts)}")
+        raise InputError(f"{run.path}: comes from {len(hosts)} hosts; add nodes={len(hosts)}")
     if ranks == machine.ranks:
         return machine.members
     if ranks > machine.ranks:
         raise InputError(
-            f"{run.path}: is of {ranks} ranks, but {machine.name} has {machine.ranks}; is it this machine? "
-            "For a cluster add --nodes"
+            f"{run.path}: has {ranks} ranks, but {machine.name} has {machine.ranks}; is it this machine? "
+            "For a cluster give nodes="
         )
-    hint = f"{run.path}: is of {ranks} of the {machine.ranks} GPUs of {machine.name}; say which with --members"
+    hint = f"{run.path}: comes from {ranks} of the {machine.ranks} GPUs of {machine.name}; name them with members="
     if len(run.places) != ranks:
         raise InputError(hint)
     gpus = [[d.name for d in machine.devices if d.holds and d.node == node] for node in range(max(1, machine.nodes))]
@@ -42,4 +42,4 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
 def check_members(run: Run, topology: Topology) -> None:
     """Raises `InputError` if the log says that it has another number of ranks than the chosen members."""
     if run.ranks and run.ranks != topology.ranks:
-        raise InputError(f"{run.path}: is of {run.ranks} ranks, and {topology.ranks} members are chosen")
+        raise InputError(f"{run.path}: has {run.ranks} ranks, and {topology.ranks} members are chosen")

@@ -74,7 +74,7 @@ def _on_cluster(work: Callable[[T], R], items: Sequence[T], address: str) -> Ite
     try:
         import distributed
     except ImportError:
-        raise MissingError("--cluster needs dask.distributed: pip install 'blinksim[cluster]'") from None
+        raise MissingError("cluster= needs dask.distributed: pip install 'blinksim[cluster]'") from None
     try:
         # Some of dask's functions have no types.
         dask: Any = distributed

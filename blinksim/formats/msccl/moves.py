@@ -151,8 +151,8 @@ def _cut(schedule: Schedule) -> tuple[int, list[int]]:
     units = schedule.share_den // unit
     if units > MOST_UNITS:
         raise InfeasibleError(
-            f"the shares cut the vector into {units} equal parts; plans hold {MOST_UNITS}. Build it with --algorithm "
-            "chains or rings, whose shares are simple"
+            f"the shares cut the vector into {units} equal parts; plans hold {MOST_UNITS}. Build it with "
+            "algorithm=chains or algorithm=rings, whose shares are simple"
         )
     return units, [int(share) // unit for share in schedule.share_num]
 
@@ -204,8 +204,8 @@ def _hops(schedule: Schedule, send: int) -> list[int]:
     for stop in stops:
         if schedule.rank_of[stop] < 0:
             raise InfeasibleError(
-                f"{topology.devices[stop].name} takes part without a rank, and these runtimes know ranks only. Give it "
-                "a rank (--members), build without --relays, or take --format nccl-graph-set for chains"
+                f"{topology.devices[stop].name} has no rank, and these runtimes know ranks only. Add it with members=, "
+                "build without relays=, or take format=nccl-graph-set for chains"
             )
     return [int(schedule.rank_of[stop]) for stop in stops]
 

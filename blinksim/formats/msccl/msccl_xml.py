@@ -68,7 +68,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         counted = check_text(text, "the exported file", root=plan.root)
     except FileError as error:
         raise InfeasibleError(
-            f"{error}: this schedule needs connections that hold more than one send. Take another --algorithm"
+            f"{error}: this schedule needs connections that hold more than one send. Take another algorithm="
         ) from None
     notes = ["stock NCCL cannot load it; RCCL: one file in RCCL_MSCCL_ALGO_DIR; executor for NCCL: MSCCL_ALGO_DIR"]
     if schedule.collective.rooted:

@@ -37,15 +37,15 @@ class _Block:
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
     """The plan of a schedule, carried out again under the executor's rules; see `exports.Format.export`."""
     if channels is not None:
-        raise InputError("an MSCCL++ plan has a channel for each connection; leave --channels out")
+        raise InputError("an MSCCL++ plan has a channel for each connection; leave channels= out")
     if len({schedule.topology.device(name).node for name in schedule.topology.members}) > 1:
-        raise InfeasibleError("plans are written with memory channels, which stay in a node; take --format msccl-xml")
+        raise InfeasibleError("plans are written with memory channels, which stay in a node; take format=msccl-xml")
     plan = moves(schedule)
     text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}")
     try:
         counted = check_text(text, "the exported plan", root=plan.root)
     except FileError as error:
-        raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take --format msccl-xml") from None
+        raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
     size = ALIGNMENT * plan.units
     notes = [f"message sizes must be multiples of {size} bytes; scratch is {max(counted.scratch)}/{plan.units} of one"]
     if schedule.collective.rooted:
@@ -129,7 +129,7 @@ def _gpu(
         if len(block.ops) > MOST_OPERATIONS:
             raise InfeasibleError(
                 f"a thread block of rank {rank} has {len(block.ops)} operations, and MSCCL++ takes {MOST_OPERATIONS}. "
-                "Build the schedule with fewer steps (--algorithm chains, two_shot), or take --format msccl-xml"
+                "Build the schedule with fewer steps (algorithm=chains, two_shot), or take format=msccl-xml"
             )
     remote = sorted({target for block in listed for target in block.buffers})
     return {
