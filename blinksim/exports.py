@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """name: as in ``--format``. module: one with ``export(schedule, channels)``. folder: several files."""
+    """name: as users write it. module: one with ``export(schedule, channels)``. folder: several files."""
 
     name: str
     module: str

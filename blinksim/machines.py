@@ -1,4 +1,4 @@
-"""One door to every machine: a catalogue name, a machine file, an NCCL topology file, text of nvidia-smi, or a form."""
+"""Every machine, from a catalogue name, a machine file, an NCCL topology file, text of nvidia-smi, or a form."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def load(
     Returns
     -------
     Topology
-        The whole machine; `Topology.select` gives the part that takes part.
+        The whole machine; `Topology.select` gives the part that a collective runs on.
 
     Raises
     ------

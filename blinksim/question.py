@@ -1,4 +1,4 @@
-"""What is asked about: a machine, how many nodes, who takes part, over which links, at which rates, after which edits.
+"""What is asked about: a machine, nodes, members, links, rates and edits.
 
 The command line, sweeps and the Python interface ask in the same words. All fields but the machine are text or numbers,
 so that a question can be printed, compared, kept in a journal and sent to another process.
@@ -130,7 +130,7 @@ class Question:
         if self.members is None:
             return place(whole, self.ranks_per_node)
         if self.ranks_per_node is not None:
-            raise InputError("members= and ranks_per_node= both say who takes part; give one of them")
+            raise InputError("members= and ranks_per_node= both choose the members; give one of them")
         return tuple(whole.device(name).name for name in listed(self.members, self._numbered(whole), "members"))
 
     def relay_names(self, whole: Topology, members: Sequence[str]) -> tuple[str, ...]:

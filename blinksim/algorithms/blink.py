@@ -1,4 +1,4 @@
-"""Blink: few trees that together reach the best rate, whatever the links of a machine join.
+"""Blink: few trees that together reach the best rate on any graph of links.
 
 Blink packs spanning trees from the root instead of rings, and keeps as few as reach the rate (Wang et al., "Blink: fast
 and generic collectives for distributed ML", MLSys 2020; 2018 short paper, section 3). Allreduce reduces up and
@@ -40,9 +40,9 @@ def build(
 ) -> Schedule:
     """The best mix of trees, with as few of them as a search finds.
 
-    loss: what part of the rate may be given up for fewer trees (Blink allows 5 %). time_limit: seconds for each solve;
-    without it answers are the same everywhere. Gather and scatter follow the best flows. The schedule's bound holds
-    `gap_exact`.
+    loss: the part of the rate that may be given up for fewer trees (Blink allows 5 %). time_limit: seconds for each
+    solve; without it answers are the same everywhere. Gather and scatter follow the best flows. The schedule's bound
+    holds `gap_exact`.
 
     Raises `InputError` for a loss outside 0 to 1, and `InfeasibleError` if some member cannot be reached without
     passing another one, or if there are too many ranks to search and one-hop trees are not the answer.
@@ -113,7 +113,7 @@ def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
 
 
 def trees_from(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Tree]:
-    """The trees of a mix with their shares of the data; those used both ways hang from their centres."""
+    """The trees of a mix with their shares of the data; those used both ways are rooted at their centres."""
     total = sum(mix.rates, start=Fraction(0))
     found = []
     for column, value in zip(mix.columns, mix.rates, strict=True):

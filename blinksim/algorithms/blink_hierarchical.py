@@ -28,7 +28,7 @@ from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-# Ranks up to which partitions into the fewest cliques are listed, the most of these, and of ways to choose owners.
+# Ranks up to which all partitions into the fewest cliques are listed; most partitions; most choices of owners.
 _EXACT_RANKS = 10
 _MOST_PARTITIONS = 60
 _MOST_OWNERS = 2000
@@ -56,8 +56,8 @@ def build(
     """The three-phase allreduce over `groups` of devices (default: the best of the fewest cliques that there are).
 
     With two groups partners exchange at once, both ways; with more, the owners of a chunk form a tree, up and down.
-    One group leaves the first and the last phase. Raises `InfeasibleError` for groups that are not fully connected, or
-    without a chain of partners through all of them.
+    With one group only the first and the last phase remain. Raises `InfeasibleError` for groups that are
+    not fully connected, or without a chain of partners through all of them.
     """
     builder = Builder(topology, collective, "blink_hierarchical", "forest")
     if topology.ranks == 1:
@@ -164,7 +164,7 @@ def _words(topology: Topology, groups: Groups) -> str:
 
 
 def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
-    """Every way to choose one owner per group so that links join the owners; with many ways, equal places only."""
+    """Every choice of one owner per group that links join; if there are too many, owners at equal positions only."""
     ways: Iterable[tuple[int, ...]] = product(*groups)
     if prod(map(len, groups)) > _MOST_OWNERS:
         ways = zip(*groups, strict=False)

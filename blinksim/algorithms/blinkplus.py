@@ -3,7 +3,7 @@
 A tenant's GPUs see only the links between them; trees through idle neighbours add those of the neighbours (Blink+
 report, section 4.1, algorithm 1). A helper copies what passes and reduces into a scratch buffer that starts with the
 neutral element, so it changes no result. The data is split by the trees' rates. All trees over tenant and helpers are
-searched (Steiner trees), so "no helper adds more" is proved while the tenant or the machine is small.
+searched (Steiner trees), so "no helper adds more" is proved for small tenants or machines.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def build(
 
     topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward carry chains between
     the two GPUs of a pair, but no trees of larger tenants. Without idle neighbours the tenant's own links remain.
-    Among equally fast choices the one that loads the fewest links. channels: the most lanes' worth of trees
+    Among equally fast choices the one that loads the fewest links. channels: the trees, in lanes
     (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The schedule's bound holds
     `gap_exact`.
 

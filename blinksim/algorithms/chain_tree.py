@@ -17,7 +17,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-# As many channels as NCCL has in every version (NCCL 2.24: 32, two per chain).
+# Channels that every version of NCCL has (NCCL 2.24: 32, two per chain).
 _HEADS = 16
 
 

@@ -96,7 +96,7 @@ def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, 
         pool = start
     if not pool:
         raise InfeasibleError(
-            f"{topology.name}: no chain passes all {hops.members} members from one to the next over "
+            f"{topology.name}: no chain visits all {hops.members} members from one to the next over "
             f"{', '.join(topology.link_classes)}; take blink, whose trees may branch"
         )
     mix = best_mix(pool, hops.capacity)
@@ -119,7 +119,7 @@ def _all_paths(hops: Hops) -> list[Column] | None:
 
 
 def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]] | None:
-    """The best of some ready sets of chains, with its rate in units: zigzags, or node by node with turned ends."""
+    """The best of some ready-made sets of chains, with its rate in units: zigzags, or node by node on rails."""
     n = hops.members
     turned = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
     best: tuple[Fraction, list[Order]] | None = None

@@ -2,8 +2,8 @@
 
 Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a lane moves one
 chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search (SCCL, Cai et al.,
-"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.search.expansion`). A collective that
-reduces is one that spreads, backwards.
+"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.search.expansion`). A reducing collective
+is the reverse of a spreading one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ P = ParamSpec("P")
 class FewSteps:
     """What was found: chunks (per rank; of the whole vector for broadcast and reduce), and the rounds of every step.
 
-    least_steps: no schedule has fewer. least_rounds: none of these chunks has fewer rounds, with these steps as far as
-    the search proved it. rate: algbw for large sizes, bytes/s. bounds: of that rate.
+    least_steps: no schedule has fewer. least_rounds: with these chunks and steps, no schedule has fewer, as far as the
+    search proved it. rate: algbw for large sizes, bytes/s. bounds: of that rate.
     """
 
     schedule: Schedule
@@ -73,10 +73,10 @@ def find(
 
     steps: default the fewest possible (for allreduce: of a reducescatter and an allgather). rounds: default as few as
     the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce of the whole vector;
-    for alltoall a multiple of the ranks (default: their number), since a rank has chunks for every rank, even itself.
+    for alltoall a multiple of the ranks (default: their number), since a rank has chunks for every rank, and itself.
     The answer is the same for the same seed, unless the time limit ends the search.
 
-    Raises `InputError` for numbers that make no sense and `InfeasibleError` if there is no such schedule, or if none
+    Raises `InputError` for numbers out of range and `InfeasibleError` if there is no such schedule, or if none
     was found in time; the message says which.
     """
     from blinksim.bounds import bound
@@ -154,11 +154,11 @@ def _check_numbers(
             raise InputError(f"{value} {what}: give 1 or more")
     if collective.name == "alltoall" and chunks % topology.ranks:
         raise InputError(
-            f"alltoall of {chunks} chunks per rank: every rank has equally many for each of the {topology.ranks} "
+            f"alltoall of {chunks} chunks per rank: every rank has the same number for each of the {topology.ranks} "
             f"ranks; give a multiple of {topology.ranks}"
         )
     if steps is not None and rounds is not None and rounds < steps:
-        raise InputError(f"{rounds} rounds in {steps} steps: every step has a round at least")
+        raise InputError(f"{rounds} rounds in {steps} steps: every step has at least one round")
 
 
 def _vector(collective: Collective, ranks: int, chunks: int) -> int:
@@ -171,13 +171,15 @@ def _check_phase(
 ) -> None:
     least_steps = fewest_steps(hops, collective)
     if steps < least_steps:
-        raise InfeasibleError(f"{what} needs {least_steps} steps or more, not {steps}: some rank is as many hops away")
+        raise InfeasibleError(
+            f"{what} needs at least {least_steps} steps, not {steps}: some rank is that many hops away"
+        )
     if rounds is not None and rounds < least_rounds:
-        raise InfeasibleError(f"{what} needs {least_rounds} rounds or more, not {rounds}, by its bound")
+        raise InfeasibleError(f"{what} needs at least {least_rounds} rounds, not {rounds}, by its bound")
 
 
 def _search(what: str, question: Question, collective: Collective, chunks: int) -> Answer:
-    """The answer for a collective that only spreads, or is one that does backwards; steps count from its start."""
+    """The answer for a spreading collective, or the reverse of one; steps count from its start."""
     members = question.hops.vertices[: question.hops.members]
     name = (collective.dual if collective.collects else collective).name
     if name == "broadcast":
@@ -191,7 +193,7 @@ def _search(what: str, question: Question, collective: Collective, chunks: int) 
     if answer.journeys is None:
         asked = f"{question.steps} steps" + (f" and {question.rounds} rounds" if question.rounds is not None else "")
         if answer.proved:
-            raise InfeasibleError(f"{what}: no schedule has {asked}; more steps or rounds may do")
+            raise InfeasibleError(f"{what}: no schedule has {asked}; more steps or rounds may help")
         found = f"found none of {asked} in {question.time_limit:g} s"
         raise InfeasibleError(f"{what}: {found}; allow more time, steps or rounds")
     return answer
@@ -234,7 +236,7 @@ def _add(
                 route=builder.add_route(hops.routes[src, dst]),
                 channel=0,
             )
-    # What stays where it is belongs to the vector too.
+    # A rank's block for itself is part of the vector too.
     if whole.name in ("alltoall", "scatter", "gather"):
         each = chunks // topology.ranks if whole.name == "alltoall" else chunks
         for own in range(topology.ranks) if whole.name == "alltoall" else (whole.root,):

@@ -33,15 +33,15 @@ PCIE, SINGLE, DOUBLE = 1, 2, 3
 """Values of the link matrix: a way over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
 TREES = ("auto", "single", "multi")
 MOST_RANKS = 64
-"""The trees are made for the GPUs of one machine; halving many more takes long, and gains nothing over its fabric."""
+"""The trees are for the GPUs of one machine; halving more takes long and gains nothing over a fabric."""
 
 Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class BalancedTree:
-    """leaves: the tree as `blinksim.packing.search.balanced` writes it. searched: whether halving got stuck, so that
-    all trees were compared (or that was asked for)."""
+    """leaves: the tree as `blinksim.packing.search.balanced` writes it. searched: true if halving got stuck, so that
+    all trees were compared (or if that was requested)."""
 
     leaves: tuple[int, ...]
     searched: bool
@@ -83,7 +83,7 @@ def link_matrix(topology: Topology) -> Matrix:
 def corrected(matrix: Matrix, peers: npt.NDArray[np.bool_]) -> Matrix:
     """The matrix that a driver reports, unless it calls a pair PCIe that can access each other's memory (`peers`).
 
-    Such a matrix is not believed (seen with CUDA 9.2 on a p3.16xlarge): then peers count as one lane, others as PCIe.
+    Such a matrix is ignored (seen with CUDA 9.2 on a p3.16xlarge): peers count as one lane, others as PCIe.
     """
     apart = ~np.eye(len(matrix), dtype=np.bool_)
     if not ((matrix == PCIE) & peers & apart).any():
@@ -120,8 +120,8 @@ def grow(
 ) -> list[BalancedTree]:
     """One tree from each of `roots`, in that order, each avoiding the links of those before it.
 
-    penalty: what every use of a link multiplies its weight with, both ways. backtrack: compare all trees instead of
-    halving. Raises `InputError` for a penalty outside 0 to 1, `InfeasibleError` if no balanced tree spans the GPUs.
+    penalty: the factor that each use of a link applies to its weight, both ways. backtrack: compare all trees instead
+    of halving. Raises `InputError` for a penalty outside 0 to 1, `InfeasibleError` if no balanced tree spans the GPUs.
     """
     if not 0 < penalty <= 1:
         raise InputError(f"penalty {penalty}: a use of a link multiplies its weight by more than 0 and at most 1")

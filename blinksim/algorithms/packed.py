@@ -39,8 +39,8 @@ _EQUAL_TREES = ("allgather", "reducescatter", "broadcast", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
 _UNDIRECTED = 64
 
-# Members from which a schedule nearly as good as the bound is taken at once, and the time that a better one may take
-# otherwise: the exact packing can take many minutes there.
+# From this many members on, a schedule close to the bound is accepted at once; otherwise a better one gets this much
+# time. The exact packing can take many minutes there.
 _LARGE = 384
 _NEARLY = Fraction(1, 100)
 _PATIENCE = 60.0
@@ -69,7 +69,7 @@ def build(
 
     The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
-    Raises `InputError` for numbers below 1, and `InfeasibleError` if the time is over or the members are not connected.
+    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or the members are not connected.
     """
     if trees is not None and (trees < 1 or collective.name not in _EQUAL_TREES):
         raise InputError(
@@ -129,7 +129,7 @@ def _from_hosts(topology: Topology, collective: Collective, bound: BoundResult) 
 
 
 class _Builder:
-    """One collective on one topology, with what several ways of building need."""
+    """One collective on one topology, with what the ways of building share."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class _Builder:
         return tightest(net, weight, sinks)[0]
 
     def _links(self, path: Route) -> Route:
-        """The links of a path; the arcs of device capacities are none."""
+        """The links of a path; arcs that stand for device capacities are no links."""
         return tuple(arc for arc in path if arc < self.net.links) if self.net.limits else path
 
     @staticmethod
@@ -259,7 +259,7 @@ class _Builder:
         return max(found, key=_first)[1]
 
     def _two_phases(self) -> tuple[Fraction, list[Tree]]:
-        """The forest of an allgather, used up and down; the one of a reducescatter goes with it if links differ."""
+        """The forest of an allgather, used up and down; if links differ, a reducescatter forest for the way up."""
         weights = dict.fromkeys(self.net.members.tolist(), 1)
         spanned = self.vertex_sets[0]
         down = self._forest(self.net, weights, spanned)

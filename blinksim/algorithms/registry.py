@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
-# A schedule of more sends than this takes seconds to build and gigabytes to hold.
+# A schedule with more sends takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
 Sends = Callable[[int, str], int]
 
@@ -65,7 +65,7 @@ class Algorithm:
     def check_size(self, ranks: int, collective: str) -> None:
         """Raises `InfeasibleError` if the schedule would be too large to hold, or too slow to search."""
         if self.most_ranks is not None and ranks > self.most_ranks:
-            raise InfeasibleError(f"{self.name} searches too long on {ranks} ranks (at most {self.most_ranks})")
+            raise InfeasibleError(f"{self.name} is too slow on {ranks} ranks (at most {self.most_ranks})")
         needed = self.sends(ranks, collective)
         if not self.solver and needed > MOST_SENDS:
             raise InfeasibleError(
@@ -132,7 +132,7 @@ REGISTRY = {
         Algorithm(
             "direct",
             COLLECTIVES,
-            "everybody straight to everybody in one step (one-shot)",
+            "every rank directly to every other rank in one step (one-shot)",
             sends=_straight,
         ),
         Algorithm(
@@ -144,7 +144,7 @@ REGISTRY = {
         Algorithm(
             "hierarchical",
             _SHARDED,
-            "inside nodes (or cards), rings (or direct) between them, inside again",
+            "direct inside nodes (or cards), rings (or direct) between them",
             sends=_per_pair,
             source="Jia et al., 2018",
         ),
@@ -178,7 +178,7 @@ REGISTRY = {
         Algorithm(
             "few_steps",
             COLLECTIVES,
-            "the fewest steps and rounds for so many chunks, by search",
+            "the fewest steps and rounds for a given number of chunks, by search",
             solver=True,
             source="Cai et al. (SCCL), PPoPP 2021",
         ),
@@ -206,7 +206,7 @@ REGISTRY = {
         Algorithm(
             "blink_hierarchical",
             ("allreduce",),
-            "in cliques, then between them (Blink)",
+            "reduce inside cliques, exchange between them (Blink)",
             solver=True,
             source="Wang et al. (Blink), 2018, section 3.1",
         ),

@@ -42,13 +42,13 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 _LIST_RANKS = 9
-# Rings of a machine with wide switch ports are copies of each other; more than these add nothing.
+# Behind wide switch ports, rings are copies of each other; more than this add nothing.
 MOST_RINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Rings:
-    """Directed cyclic orders of the ranks. proved: whether no larger number of rings exists (counting lanes)."""
+    """Directed cyclic orders of the ranks. proved: true if no more rings exist (counting lanes)."""
 
     orders: tuple[Order, ...]
     proved: bool
@@ -113,7 +113,7 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
         raise _none(topology, " with a lane of its own")
     found = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
     if not found:
-        # There are rings, but a bus or a device is narrower than what they need of it.
+        # Rings exist, but a bus or a device is too narrow for them.
         raise _none(topology, " with a lane of its own")
     found = found[:MOST_RINGS]
     if both:
@@ -140,7 +140,7 @@ def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order
 
 def _none(topology: Topology, condition: str) -> InfeasibleError:
     return InfeasibleError(
-        f"{topology.name}: no ring passes all {topology.ranks} members over {', '.join(topology.link_classes)}"
+        f"{topology.name}: no ring visits all {topology.ranks} members over {', '.join(topology.link_classes)}"
         f"{condition}; take chains or blink, which need none"
     )
 
@@ -167,7 +167,7 @@ def _free_lanes(hops: Hops, lanes: list[int]) -> int:
 
 
 def _templates(topology: Topology, hops: Hops, both: bool, lanes: Sequence[int]) -> list[Column]:
-    """The rings that need no search, where they use hops that pass no other member and leave a lane to themselves."""
+    """The rings that need no search, if their hops pass no other member and each has a lane of its own."""
     found = []
     for order in (*ring_orders(topology), *by_rail(nodes_of(topology, topology.members), closed=True)):
         steps = [(hops.vertices[a], hops.vertices[b]) for a, b in pairwise((*order, order[0]))]

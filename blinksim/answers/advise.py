@@ -1,7 +1,7 @@
-"""What to load: the bound, what NCCL would do by itself, the best schedule, and the best that NCCL can be told to run.
+"""What to load: the bound, NCCL's own choice, the best schedule, and the best that a file makes NCCL run.
 
 Schedules are timed by alpha and beta at the rates that NCCL computes with, so that NCCL's own prediction and theirs
-speak of the same links; what counts is large sizes, which the links decide.
+speak of the same links; large sizes count, where the links decide.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
-# NCCL's search knows bandwidths in steps of a tenth or so, and its file is for experiments: less is not worth it.
+# NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth it.
 WORTH = 1.1
-# Solvers are asked up to so many ranks; beyond, only what needs none.
+# Solvers run up to this many ranks; beyond, only algorithms that need none.
 MOST_RANKS = 64
 # MSCCL's chunks are equal: shares in finer parts than this exceed what its runtimes hold.
 MOST_CHUNKS = 2000
@@ -78,7 +78,7 @@ class Advice(Result):
 
     @property
     def large(self) -> bool:
-        """Whether bandwidth decides at this size; where latency does, the times of two models do not compare."""
+        """True if bandwidth decides at this size; where latency does, the times of two models do not compare."""
         return self.expected.latency_s < 0.5 * self.expected.time_s
 
     @property
@@ -111,7 +111,7 @@ class Advice(Result):
         if not self.large:
             return f"{what}: nothing worth loading: latency decides at this size"
         share = 100 * self.algbw(own) / float(self.bound.rate)
-        return f"{what}: nothing worth loading: by itself NCCL gets {share:.0f} % of the bound"
+        return f"{what}: nothing worth loading: NCCL's own choice reaches {share:.0f} % of the bound"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -247,7 +247,7 @@ def _options(expectation: Expectation, size: int) -> list[Option]:
         try:
             plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
         except BlinksimError:
-            # This collective, or this machine, has none of that kind.
+            # There is no such schedule for this collective or machine.
             continue
     return [Option(plan, cost(plan, size).time_s) for plan in plans.values() if verify(plan).ok]
 
@@ -257,7 +257,7 @@ def _for_nccl(option: Option, expectation: Expectation, size: int) -> Option | N
 
     On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got all of
     their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where NCCL decides how
-    the channels go on, its model has a say too, and the longer of the two times counts.
+    the channels go on, its model counts too: the longer of the two times is taken.
     """
     from blinksim.nccl.files import graph_file
 
@@ -284,7 +284,7 @@ def _exported(option: Option, name: str) -> Option | None:
 
 
 def _for_msccl(option: Option, expectation: Expectation) -> Option | None:
-    """The option as an MSCCL algorithm, if NCCL's kin run here and the equal chunks of that format are not too many."""
+    """The option as an MSCCL algorithm, if such a runtime runs here and the format's equal chunks are not too many."""
     if not expectation.runs or option.schedule.share_den > MOST_CHUNKS:
         return None
     return _exported(option, "msccl-xml")

@@ -1,7 +1,8 @@
-"""The same algorithm by several models: what alpha-beta costs, a simulation and NCCL's tuner say for the same sizes.
+"""The same algorithm by several models: alpha-beta, simulation and NCCL's tuner, for the same sizes.
 
-NCCL's tuner knows rings and trees with its own channels (`blinksim.nccl.tuner.tuner`); its trees are two that mirror
-each other, so it stands beside ``double_binary``. Where models differ much, an assumption of one does not hold there.
+NCCL's tuner knows rings and trees with its own channels (`blinksim.nccl.tuner.tuner`); its two trees mirror
+each other, so it is compared with ``double_binary``. Where models differ much, an assumption of one does not hold
+there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a question to a schedule that is verified and knows how far it is from the best that is possible."""
+"""From a question to a verified schedule and its gap to the bound."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Synthesis(Rates, Result):
-    """A schedule, its proof, and the bounds beside it.
+    """A schedule, its proof and its bounds.
 
     seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between
-    rate, height and number of trees. interrupted: whether Ctrl-C ended the polishing early. rate: algbw in bytes/s
+    rate, height and number of trees. interrupted: true if Ctrl-C ended the polishing early. rate: algbw in bytes/s
     that the loads allow, exact.
     """
 
@@ -173,7 +173,7 @@ def synthesize(
     entry = registered(algorithm)
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
-        # Such an algorithm aims at the bound; the answer needs the same one.
+        # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted)
     start = perf_counter()
     schedule = entry.build(part, wanted, **options)

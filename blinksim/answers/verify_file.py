@@ -25,7 +25,7 @@ def verify_file(
     root: int = 0,
     release: str = "2.28.3",
 ) -> FileVerdict:
-    """Checks a file without believing anything in it.
+    """Checks a file, and trusts nothing in it.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def verify_file(
     """
     file, asked = os.fspath(path), question or Question()
     if file.lower().endswith(".xml"):
-        # All links: a graph file may well be for GPUs that have no NVLink between them.
+        # All links: a graph file may be for GPUs without NVLinks between them.
         return verify_runtime.xml(file, replace(asked, links="all"), release, root)
     if asked.members is not None or asked.nodes != 1:
-        raise InputError("members= and nodes= are for graph.xml files; a schedule says itself who takes part")
+        raise InputError("members= and nodes= are for graph.xml files; a schedule names its own members")
     from blinksim.formats.schedule_json import FORMAT, MOST_BYTES
     from blinksim.textio.strict_json import parse, unpack
     from blinksim.textio.text_files import read_bytes
@@ -197,7 +197,7 @@ def _bounds(file: str, document: Any, question: Question) -> FileVerdict:
 
 
 def _machine_of(file: str, document: Any, question: Question) -> Topology:
-    """The part of the machine that the bound is about, loaded anew: nothing in the file is believed."""
+    """The part of the machine that the bound is about, loaded anew: nothing in the file is trusted."""
 
     def texts(key: str) -> list[str]:
         value = document.get(key, [])

@@ -65,7 +65,7 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
     from blinksim.nccl.files.nccl_xml import Release
 
     if not question.machine:
-        raise InputError(f"{file}: a graph file means something on a machine only; name it with machine=")
+        raise InputError(f"{file}: a graph file only makes sense for a machine; name it with machine=")
     rules = Release.parse(release)
     topology = question.part()
     found = judge(text, communicator(topology), rules)

@@ -1,4 +1,4 @@
-"""Does a schedule keep its promise? The public door to `blinksim.schedule.verify`."""
+"""Does a schedule keep its promise? The public interface of `blinksim.schedule.verify`."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _show(found: Calibration, target: str | None, question: Question) -> None:
         f"a lane of {rates[0].kind} carries {rates[0].value / 1e9:.4g} GB/s "
         f"({rates[0].low / 1e9:.4g} to {rates[0].high / 1e9:.4g})"
         if rates
-        else "no bandwidth can be told from these sizes"
+        else "these sizes do not determine a bandwidth"
     )
     click.echo(f"{found.series[0].topology.name}: {first}, from {measured} measurements\n")
     cells = []

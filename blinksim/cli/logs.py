@@ -1,4 +1,4 @@
-"""What commands about logs share: the option that names the collective, and the part of a machine a log is of."""
+"""What commands about logs share: the option for the collective, and the members that a log comes from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 collective_option = click.option(
     "--collective",
     metavar="NAME",
-    help="Which test of LOG, or what it is of if it does not say.  [default: what LOG says]",
+    help="Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]",
 )
 
 

@@ -98,7 +98,7 @@ def run(arguments: list[str] | None = None) -> int:
         return 2
     except (BrokenPipeError, SystemExit):
         # The reader (head, say) has left, perhaps before the answer was known: neither "ok" nor "no" would be true.
-        # click ends such a run by itself; and Python must not complain at exit that it could not flush.
+        # click ends such a run itself; and Python must not complain at exit that it could not flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:

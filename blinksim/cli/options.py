@@ -1,4 +1,4 @@
-"""Options that commands share: which machine, how many nodes, who takes part, over which links, at which rates."""
+"""Options that commands share: machine, nodes, members, links and rates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPTIONS = (
         "--ranks",
         "members",
         metavar="LIST",
-        help="The GPUs that take part, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]",
+        help="The GPUs to run on, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]",
     ),
     click.option(
         "--relays",

@@ -1,4 +1,4 @@
-"""What is being done, on stderr, once it takes over a second and somebody is looking."""
+"""Progress messages on stderr, after a second, if stderr is a terminal."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from blinksim.cli.output import note, print_json, table
+from blinksim.cli.spelling import as_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ Examples:
 @click.option(
     "--channels-together",
     metavar="RATE",
-    help="What a GPU's kernels drive in all, such as 62GB/s.  [default: what the machine's GPUs state, else no limit]",
+    help="What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine states, else no limit]",
 )
 @click.option("--trace", metavar="FILE", help="Write every transfer in Chrome's trace format.")
 @click.option("--plot", metavar="FILE", help="Draw what links do over time (.png, .svg, .pdf).")

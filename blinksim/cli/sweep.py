@@ -190,7 +190,7 @@ def _again(question: Question, collective: str, options: Options) -> str:
 
 
 class _Bar:
-    """A bar on stderr once a sweep takes over a second, where somebody is looking; called with done and total."""
+    """A progress bar on stderr after a second, if stderr is a terminal; called with done and total."""
 
     def __init__(self, quiet: bool) -> None:
         self.total = 0

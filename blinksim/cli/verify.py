@@ -11,7 +11,7 @@ from blinksim.errors import InputError
 
 
 class Setting(TypedDict):
-    """The options that say which machine."""
+    """The options that name the machine."""
 
     machine: str | None
     rates: str | None

@@ -27,11 +27,11 @@ from blinksim.schedule.model import COPY, Schedule
 
 # The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
 MOST_SOURCES = 8
-# And the addresses that it stores to in shared memory.
+# And it keeps the addresses to store to in shared memory.
 MOST_TARGETS = 32
 FIRST_PIECE = 1 << 18
-# In waves, an op runs this many pieces behind the ops it depends on: a queue that holds both need not stand still
-# while a piece travels from the one to the other.
+# In waves, an op runs this many pieces behind the ops it depends on: a queue that holds both does not stall while a
+# piece travels from one to the other.
 _LEAD = 4
 
 
@@ -70,12 +70,12 @@ def compile_schedule(
     staged: bool = False,
     most_sources: int = MOST_SOURCES,
 ) -> Program:
-    """The program of a schedule for a vector of `count` elements, of packets or staged if so wanted
+    """The program of a schedule for a vector of `count` elements, on request of packets or staged
     (`blinksim.execution.program`; packets are always staged).
 
     It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do not
-    fill the vector and for an alltoall in place. A schedule that sends what a device does not have compiles, and
-    spreads poison.
+    fill the vector and for an alltoall in place. A schedule that sends what a device does not have still compiles,
+    and spreads poison.
     """
     if most_sources < 2:
         raise InputError("most_sources must be at least 2")
@@ -308,7 +308,7 @@ class _ChunkCompiler:
         op.ancestors |= self.ops[other].ancestors | 1 << (other - self.first)
 
     def _keep(self, device: int, number: int, step: int) -> None:
-        """Has the op store what it computed, if that is the result or will be needed again."""
+        """Makes the op store what it computed, if that is the result or is needed again."""
         op, target = self.ops[number], self.result.get(device)
         final = self.arrives.get(device, -1) < step
         needed = self.leaves[device] > step or self.arrives.get(device, -1) >= step

@@ -73,7 +73,7 @@ def element_type(name: str) -> ElementType:
 
 
 def check_reduction(op: str) -> str:
-    """The name itself, if it is one of `REDUCTIONS`; raises `InputError` otherwise."""
+    """The name, if it is one of `REDUCTIONS`; raises `InputError` otherwise."""
     if op not in REDUCTIONS:
         raise unknown("reduction", op, REDUCTIONS)
     return op

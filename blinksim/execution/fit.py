@@ -15,11 +15,11 @@ from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).
 MOST_SLICES = 128
-# Below this a further block costs more in flags than it gains in bandwidth; beyond MANY of them, more is asked of each.
+# Below this a further block costs more in flags than it gains in bandwidth; beyond MANY of them, the limit is higher.
 SLICE_BYTES, LONG_SLICE_BYTES, MANY = 16 << 10, 64 << 10, 64
 # In pipelines, larger pieces make the next device wait; with very many blocks, the others work meanwhile.
 PIPELINE_PIECE, LEAST_PIECE = 128 << 10, 64 << 10
-# Between steps that depend on each other, two pieces of a slice hide one's way behind the other's.
+# Between dependent steps, two pieces of a slice hide the transfer of one behind the other's.
 STEP_PIECE, LARGE_PIECE = 16 << 10, 512 << 10
 # Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline was quickest with a
 # block on each of the GPU's processors, exchanges in steps with slices for half of them.

@@ -62,7 +62,7 @@ class Transfer:
 
     @property
     def wanted(self) -> str | None:
-        """The protocol that the options ask for, or None for a free choice."""
+        """The requested protocol, or None for a free choice."""
         return "simple" if self.staged is False else self.protocol
 
 

@@ -8,7 +8,7 @@ An op works on one chunk on one device. For every piece of the chunk, in this or
 4. signals: raises each of its signal flags (on any device) to that piece.
 
 So a copy is an op with one source and one destination, a reduction has several sources, a multicast several
-destinations, and an op with neither only waits. An op with destinations and no source stores poison: the schedule
+destinations, and an op with neither just waits. An op with destinations and no source stores poison: the schedule
 sends what the device does not have.
 
 Ops of one queue run one after another, queues run concurrently. A queue stands for one connection and channel: the ops
@@ -53,7 +53,7 @@ def unit_of(kind: ElementType, packets: bool = False) -> int:
 
 
 class ExecutionError(BlinksimError):
-    """A program stopped: an op waits for what never comes."""
+    """A program is stuck: an op waits for a signal that never comes."""
 
     exit_code = 1
 

@@ -102,8 +102,8 @@ def read(name: str, key: Entry, value: Entry, resolved: bool) -> LinkClass:
     origin = given["source"]
     if origin.is_mapping:
         numbers = (*bandwidth, "bandwidth", "latency", "overhead")
-        told = origin.mapping(dict.fromkeys(numbers), example="{nominal: data sheet, latency: assumption}")
-        source = "; ".join(f"{number}: {text.text()}" for number, text in told.items())
+        origins = origin.mapping(dict.fromkeys(numbers), example="{nominal: data sheet, latency: assumption}")
+        source = "; ".join(f"{number}: {text.text()}" for number, text in origins.items())
     else:
         source = origin.text()
     return LinkClass(name, bandwidth, given["latency"].time(), given["overhead"].time(), source)

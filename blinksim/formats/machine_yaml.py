@@ -208,7 +208,7 @@ class _Body:
         )
 
     def _pairs(self, entry: Entry, given: dict[str, Entry]) -> tuple[bool, list[tuple[str, str]]]:
-        """Whether the link goes both ways, and the pairs of devices that it joins."""
+        """True if the link goes both ways, and the pairs of devices that it joins."""
         both = "between" in given
         if both == ("from" in given or "to" in given) or ("from" in given) != ("to" in given):
             raise entry.error(f"a link needs either `between: [a, b]` or `from: a` and `to: b`, as in {_LINK}")

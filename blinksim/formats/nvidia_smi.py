@@ -1,8 +1,8 @@
 """What `nvidia-smi topo -m` prints, as a machine: NVLinks counted pair by pair, the PCIe tree from path types.
 
 The table (`smi_table`) names the nearest common point of every two devices or the number of NVLinks between two GPUs;
-if those lead to NVSwitches is a guess (`smi_guess`). What `nvidia-smi -L` and `nvidia-smi nvlink -s` print may stand in
-the same text and is used: model names and lane rates.
+whether those lead to NVSwitches is a guess (`smi_guess`). What `nvidia-smi -L` and `nvidia-smi nvlink -s` print may
+stand in the same text and is used: model names and lane rates.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Builder:
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
     def _pcie(self) -> None:
-        """Switches and CPUs from who is how far from whom; NVLinks hide that of their pairs."""
+        """Switches and CPUs from the distances between devices; NVLinks hide that of their pairs."""
         labels, cells = self.table.labels, self.table.cells
         port = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
         affinity = self.table.affinity

@@ -111,7 +111,7 @@ def to_text(schedule: Schedule) -> str:
     }
     document = head | {name: _encode(getattr(schedule, name)) for name in _ARRAYS} | {"bound": dict(schedule.bound)}
     try:
-        # One key a line, so that people find their way about.
+        # One key a line, for readability.
         lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in document.items()]
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{schedule.algorithm}: this schedule cannot be written as JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""What a table of nvidia-smi leaves open: the generation of the GPUs, and if their NVLinks lead to NVSwitches.
+"""What a table of nvidia-smi leaves open: the generation of the GPUs, and whether their NVLinks lead to NVSwitches.
 
 On machines with NVSwitches NV# is what each GPU has to the switches, shared by all its peers; on others it is the
 pair's own. The table looks the same, so the number of NVLinks that a GPU can have decides.

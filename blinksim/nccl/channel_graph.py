@@ -1,4 +1,4 @@
-"""What NCCL knows of the channels that it searched for, or that a graph file gave it.
+"""The channels of NCCL, found by its search or read from a graph file.
 
 NCCL keeps one graph per algorithm family: the number of channels, the bandwidth that it counts for one, the worst path
 inside a node and to a network port, and for every channel the order of the node's GPUs. The tuner reads nothing else

@@ -1,7 +1,7 @@
 """NCCL's numbers and words for channels: families, patterns and path types, and which release spells which.
 
 A family says what channels are for (the ``id`` of a graph in a file), a pattern how they are shaped (its ``pattern``):
-two numberings that share most of their names and none of their meaning (NCCL 2.28.3, include/graph.h).
+two numberings that share most names but no meaning (NCCL 2.28.3, include/graph.h).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the kernels of a GPU can drive together, whatever its links could carry.
+"""A limit on what the kernels of a GPU drive together, below what its links carry.
 
 Blink+ launches one collective per tree on a stream of its own; with a fourth channel the total stays at about 60 GB/s
 although the links would give 80 (Blink+ report, section 4.4: scheduling of CUDA kernels; its logs have 66.6 GB/s with
@@ -31,8 +31,8 @@ def machine_cap(topology: Topology) -> Fraction | None:
 def with_cap(schedule: Schedule, cap: Fraction | None = BLINKPLUS_CAP) -> Schedule:
     """The same schedule where no GPU sends or receives more than `cap` bytes/s; a lower capacity stays.
 
-    cap: None for what the machine states (`machine_cap`), and no change where it states nothing. The bound that the
-    schedule carries is left out, since it does not know the cap.
+    cap: None for what the machine states (`machine_cap`); if it states nothing, nothing changes. The schedule loses its
+    bound, which does not know the cap.
     """
     if cap is None:
         cap = machine_cap(schedule.topology)

@@ -41,7 +41,7 @@ def whole_bytes(size: int | float | str, what: str = "size") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """How chunks are cut into pieces: the number with the least time is searched unless one of these says it.
+    """How chunks are cut into pieces; without either option, the number with the least time is searched.
 
     chunk: bytes of a piece at most, or text. pieces: of every chunk. most_events: pieces times stages that the search
     may spend on a run.
@@ -53,7 +53,7 @@ class Chunks:
 
     def __post_init__(self) -> None:
         if self.chunk is not None and self.pieces is not None:
-            raise InputError("chunk and pieces both say how chunks are cut; give one of them")
+            raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")
 
     def given(self, size: int, largest_share: Fraction) -> int | None:
         """The number of pieces that chunks of up to `largest_share` of `size` bytes are cut into; None to search."""

@@ -1,4 +1,4 @@
-"""A schedule in time on its links: one call, checked against what no run can beat, with the best piece size found."""
+"""A schedule in time on its links: one call, checked against its lower bounds, with the best piece size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def simulate(
     Rarely needed: offer, slots and engine (`blinksim.simulation.simulation_options.Service`), switching (`Sending`
     there), most_events (`Chunks` there).
 
-    Raises `InputError` for bad or contradicting arguments, and for a schedule that beats its own bound.
+    Raises `InputError` for bad or contradictory arguments, and for a schedule that beats its own bound.
     """
     given = check_rare(rare)
     return simulated(
@@ -151,7 +151,7 @@ def _check(timeline: Timeline, loads: Fraction) -> None:
         if time * best < timeline.size:
             raise InputError(
                 f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows: it does not do "
-                f"the whole {timeline.schedule.collective.name}, or the bound is wrong; blinksim verify says which"
+                f"the whole {timeline.schedule.collective.name}, or the bound is wrong; blinksim verify says more"
             )
 
 

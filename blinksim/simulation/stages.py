@@ -132,7 +132,7 @@ def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", redu
     """
     topology = schedule.topology
     if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
-        raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify says which")
+        raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify names it")
     shared = resources(topology)
     order = np.argsort(schedule.chunk, kind="stable")
     place, link = expand(schedule.route_start, schedule.route_links, schedule.route[order])

@@ -1,4 +1,4 @@
-"""What a simulation found: the time, what every link did, why it took so long, and every single transfer on demand."""
+"""The result of a simulation: the time, what every link did, the critical path, and every transfer on demand."""
 
 from __future__ import annotations
 

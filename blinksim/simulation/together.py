@@ -40,7 +40,7 @@ class Job:
 class Together:
     """Several collectives, each timed from its own start.
 
-    finish_s: seconds that each took. alone_s: with everything to itself. busiest: the link with the most to carry, and
+    finish_s: seconds that each took. alone_s: each on an idle machine. busiest: the link with the most to carry, and
     busy: the share of the whole time in which it was.
     """
 

@@ -1,7 +1,7 @@
 """Stages with times: whole ticks of a unit that divides every transfer time, so that all engines agree to the tick.
 
-Sums and maxima of whole numbers do not depend on their order. In floating point two arrivals that happen at once would
-differ in the last digit, one engine would serve the first and another the second, and from there on the runs part.
+Sums and maxima of whole numbers do not depend on their order. In floating point two simultaneous arrivals would
+differ in the last digit, engines would serve them in different orders, and the runs would diverge.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Work:
 
     @cached_property
     def head(self) -> Ticks:
-        """The longest path to each stage: when it could start if nothing were ever in its way."""
+        """The longest path to each stage: when it could start without contention."""
         reached = self.release.copy()
         order, starts = self.by_level
         for first, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
@@ -256,5 +256,5 @@ def _assembled(
 
 
 def _round(distinct: npt.NDArray[np.float64], where: Ticks, unit: Fraction) -> Ticks:
-    # Half a tick is nothing here; what matters is that equal latencies stay equal.
+    # Half a tick does not matter here, but equal latencies must stay equal.
     return np.array([round(Fraction(x) * unit) for x in distinct.tolist()], dtype=np.int64)[where]

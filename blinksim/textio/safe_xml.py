@@ -1,4 +1,4 @@
-"""XML elements from text that nobody vouches for, with the line of each, within limits.
+"""XML elements from untrusted text, with the line of each, within limits.
 
 The files that blinksim reads in XML (NCCL's topologies and graphs, MSCCL's algorithms) are elements with attributes and
 nothing else. So a document type, entities, text between elements and anything beyond the limits are refused, and every

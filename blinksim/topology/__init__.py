@@ -1,1 +1,1 @@
-"""Machines as link graphs: devices, links, who takes part, edits, clusters, symmetries, rules."""
+"""Machines as link graphs: devices, links, members, edits, clusters, symmetries, rules."""

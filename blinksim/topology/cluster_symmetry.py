@@ -1,6 +1,6 @@
 """The symmetries of a cluster of equal nodes, by the shape of its fabric.
 
-The permutations are generators: their products map any node onto any other that sits alike, and do inside nodes
+The permutations are generators: their products map any node onto any other in an equivalent place, and do inside nodes
 what the symmetries of the single node do (orbits of a permutation group: D. F. Holt, Handbook of Computational Group
 Theory, 2005, section 4.1). A permutation p is a sequence: device i goes to device p[i]. The devices of the nodes come
 first, node by node, those of the fabric last. `blinksim.topology.symmetry` checks every permutation before use.
@@ -68,7 +68,7 @@ def _direct(cluster: _Cluster) -> list[Permutation]:
     """Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way.
 
     Two nodes of two GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than two nodes
-    the port that a wire leaves from tells the nodes apart: no symmetries.
+    the port of a wire distinguishes the nodes: no symmetries.
     """
     if cluster.nodes > 2:
         return []

@@ -91,7 +91,7 @@ def require_connected(part: Topology, whole: Topology, classes: Sequence[str]) -
     if len(groups) == 1:
         return
     listed = [" ".join(group[:8]) + (" …" if len(group) > 8 else "") for group in groups]
-    parts = " | ".join(listed[:8]) + (f" | … ({len(groups)} in all)" if len(groups) > 8 else "")
+    parts = " | ".join(listed[:8]) + (f" | … ({len(groups)} groups)" if len(groups) > 8 else "")
 
     def joins(links: Sequence[str], relays: Sequence[str]) -> bool:
         return len(components(whole.select(part.members, relays, links, connected=False))) == 1
@@ -105,7 +105,7 @@ def require_connected(part: Topology, whole: Topology, classes: Sequence[str]) -
         ways.append(f"links=all (adds {', '.join(others)})")
     idle = [d.name for d in whole.devices if d.holds and d.name not in part.members]
     if idle and joins(classes, idle):
-        ways.append("relays=idle (forwards through GPUs that take no part)")
+        ways.append("relays=idle (forwards through GPUs that are not members)")
     if not ways and idle and others and joins(whole.link_classes, idle):
         ways.append("links=all together with relays=idle")
     cure = f"{' or '.join(ways)} would connect them" if ways else "no link or idle GPU of this machine connects them"

@@ -1,4 +1,4 @@
-"""The link graph: devices, directed links with bandwidth and latency, and who takes part.
+"""The link graph: devices, directed links with bandwidth and latency, and the members among them.
 
 A `Topology` is a frozen directed multigraph. Full duplex is two links; half duplex is two links on one `bus`, which
 share one capacity. A device may have a capacity of its own (a PCIe root, a GPU's copy engines). Edits return new
@@ -163,7 +163,7 @@ class Topology(Tabular):
             f"  links (directed): {links or 'none'}; rates: {self.rates}>"
         )
 
-    # --- who takes part -----------------------------------------------------------------------------------------
+    # --- members and relays -------------------------------------------------------------------------------------
 
     def default_links(self) -> tuple[str, ...]:
         """The classes that a collective uses by default."""

@@ -1,4 +1,4 @@
-"""Routes between devices: fewest hops, then the widest; equal ones are spread over the senders.
+"""Routes between devices: fewest hops, then the widest; senders share equal ones.
 
 Devices that hold data are passed through only where no route avoids them. Where several routes are equally good (the
 NICs of a node, the planes of a fabric), a sender takes the one that its own position in its node selects, so that

@@ -1,6 +1,6 @@
-"""What people get wrong when they write a machine down, as a list of rules, each with a name and a cure.
+"""Common mistakes in machine files, as a list of rules, each with a name and a cure.
 
-An error makes answers impossible or meaningless; a warning marks what is legal but is more often a slip. Rules look at
+An error makes answers impossible or meaningless; a warning marks what is legal but usually a slip. Rules look at
 the machine as a collective would use it by default. (The idea of a listable family of checks: PyPSA's consistency
 checks.)
 """
@@ -299,7 +299,7 @@ def _latency(topology: Topology) -> Iterator[str]:
         yield f"no latency and no overhead on {_listed(missing)} links"
 
 
-@_rule("symmetric-generators", "warning", "correct or drop these symmetries; they are passed over")
+@_rule("symmetric-generators", "warning", "correct or drop these symmetries; they are ignored")
 def _symmetric(topology: Topology) -> Iterator[str]:
     """The symmetries given map the machine onto itself."""
     if not topology.symmetries:

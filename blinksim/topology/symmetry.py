@@ -134,7 +134,7 @@ def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
 def orbits(topology: Topology) -> Orbits:
     """The devices grouped by what the topology's symmetries map onto each other.
 
-    Generators that are no automorphism are passed over; without any, every device is an orbit of its own. Indices
+    Generators that are no automorphism are ignored; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
     encoded = _encode(topology)

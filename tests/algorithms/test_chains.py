@@ -168,7 +168,7 @@ def test_what_cannot_be_is_refused() -> None:
         tuple(Link(f"gpu{a}", f"gpu{b}", "link", Fraction(GB)) for i in (1, 2, 3) for a, b in ((0, i), (i, 0))),
         collective_links=("link",),
     )
-    with pytest.raises(InfeasibleError, match="no chain passes all 4 members"):
+    with pytest.raises(InfeasibleError, match="no chain visits all 4 members"):
         chains.build(star, ALLREDUCE)
     with pytest.raises(InputError, match="0 channels: give 1 to 64"):
         chains.build(part("DGX-1V", "0-1"), ALLREDUCE, channels=0)

@@ -128,9 +128,9 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
 
 def test_refusals_say_whether_they_are_proofs() -> None:
     gather = Collective("allgather")
-    with pytest.raises(InfeasibleError, match="needs 2 steps or more, not 1"):
+    with pytest.raises(InfeasibleError, match="needs at least 2 steps, not 1"):
         find(DGX1V, gather, steps=1)
-    with pytest.raises(InfeasibleError, match="needs 7 rounds or more, not 6, by its bound"):
+    with pytest.raises(InfeasibleError, match="needs at least 7 rounds, not 6, by its bound"):
         find(DGX1V, gather, chunks=6, steps=3, rounds=6)
     with pytest.raises(InfeasibleError, match="no schedule has 2 steps and 7 rounds"):
         find(DGX1V, gather, chunks=6, steps=2, rounds=7)
@@ -140,7 +140,7 @@ def test_refusals_say_whether_they_are_proofs() -> None:
         find(DGX1V, Collective("alltoall"), chunks=3)
     with pytest.raises(InputError, match="0 steps: give 1 or more"):
         find(DGX1V, gather, steps=0)
-    with pytest.raises(InputError, match="every step has a round at least"):
+    with pytest.raises(InputError, match="every step has at least one round"):
         find(DGX1V, gather, steps=3, rounds=2)
     with pytest.raises(InfeasibleError, match="it is for small machines"):
         find(load("dgx-a100", nodes=8).select(), gather, chunks=8, steps=6)

@@ -46,7 +46,7 @@ def test_ring_rates_are_those_published() -> None:
     for subset in connected():
         topology = subset.topology()
         if not subset.value("ring_allreduce"):
-            with pytest.raises(InfeasibleError, match=r"no ring passes all \d members"):
+            with pytest.raises(InfeasibleError, match=r"no ring visits all \d members"):
                 rings.build(topology, ALLREDUCE)
             continue
         root = topology.ranks - 1
@@ -99,7 +99,7 @@ def test_channels_must_be_what_nccl_can_have() -> None:
         rings.build(topology, ALLREDUCE, channels=65)
     with pytest.raises(InputError, match="without bidirectional"):
         rings.build(topology, ALLREDUCE, channels=4, bidirectional=True)
-    with pytest.raises(InfeasibleError, match="no ring passes all 3 members over nvlink; take chains"):
+    with pytest.raises(InfeasibleError, match="no ring visits all 3 members over nvlink; take chains"):
         rings.build(part("DGX-1P", "0-1-4"), ALLREDUCE, channels=4)
 
 
@@ -151,5 +151,5 @@ def test_a_ring_that_a_bus_is_too_narrow_for_is_refused(name: str) -> None:
     # Two GPUs on one half-duplex lane: the ring would take the lane once in each direction.
     lane = [Link(a, b, "link", Fraction(10**9), 1, bus="shared") for a, b in (("gpu0", "gpu1"), ("gpu1", "gpu0"))]
     pair = Topology("pair", (Device("gpu0", "gpu"), Device("gpu1", "gpu")), tuple(lane))
-    with pytest.raises(InfeasibleError, match="no ring passes all 2 members over link with a lane of its own"):
+    with pytest.raises(InfeasibleError, match="no ring visits all 2 members over link with a lane of its own"):
         rings.build(pair, Collective(name))

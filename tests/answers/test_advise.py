@@ -56,7 +56,7 @@ def test_all_eight_have_nothing_to_gain() -> None:
     found = advise(*dgx1())
     check(found)
     assert (found.load, found.alternative) == (None, None)
-    assert "nothing worth loading: by itself NCCL gets 99 % of the bound" in found.sentence()
+    assert "nothing worth loading: NCCL's own choice reaches 99 % of the bound" in found.sentence()
 
 
 @pytest.mark.parametrize(

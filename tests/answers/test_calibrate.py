@@ -200,7 +200,7 @@ def test_only_what_shows_is_fitted() -> None:
     assert found.table.classes["nvlink"].latency is None
     small = Series(topology, model.collective, tuple(Sample(s, model.time(s)) for s in (8, 64, 512, 4096)))
     assert calibrate(small).kept == (("nvlink", "bandwidth"),)
-    with pytest.raises(InputError, match="do not tell the alpha"):
+    with pytest.raises(InputError, match="do not determine the alpha"):
         found.parameter("nvlink", "alpha")
     with pytest.raises(InputError, match="2 measurements; a fit needs at least three"):
         calibrate(Series(topology, model.collective, large.samples[:2]))

@@ -177,7 +177,7 @@ def test_wrong_data_come_first(tmp_path: Path) -> None:
 
 def test_what_cannot_be_diagnosed(tmp_path: Path) -> None:
     run = run_of(tmp_path, "allreduce", 8, captured("allreduce"))
-    with pytest.raises(InputError, match="is of 8 ranks, and 4 members are chosen"):
+    with pytest.raises(InputError, match="has 8 ranks, and 4 members are chosen"):
         diagnose(run, load("hgx-h200").select(["gpu0", "gpu1", "gpu2", "gpu3"]))
     with pytest.raises(InputError, match="has no size above 0"):
         diagnose(run_of(tmp_path, "allreduce", 8, [Point(0, 5.0, 5.0)]), load("hgx-h200").select())

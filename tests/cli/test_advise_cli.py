@@ -74,7 +74,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("machine", ["h200x8/topo.xml", "h200x8/smi_topo.txt"])
 def test_descriptions_of_ones_own_machine(capsys: pytest.CaptureFixture[str], machine: str) -> None:
     out, _ = ask(capsys, str(CAPTURES / machine))
-    assert "nothing worth loading: by itself NCCL gets 72 % of the bound" in out
+    assert "nothing worth loading: NCCL's own choice reaches 72 % of the bound" in out
     assert "nvls Simple" in out
 
 

@@ -77,7 +77,7 @@ def test_members_of_a_part_of_the_machine(capsys: pytest.CaptureFixture[str], tm
         assert found["members"] == ["gpu0", "gpu3"]
         assert found["rows"][0]["bandwidth_GBps"] == pytest.approx(20, rel=2e-3)
     _, err = ask(capsys, str(path), "--machine", "dgx1-v100", "--members", "0,1,2", status=2)
-    assert "is of 2 ranks, and 3 members are chosen" in err
+    assert "has 2 ranks, and 3 members are chosen" in err
 
 
 def test_wild_times_are_listed_with_their_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_wild_times_are_listed_with_their_line(capsys: pytest.CaptureFixture[str
     [
         (("{log}",), "Missing option '--machine'"),
         (("{log}.missing", "--machine", "dgx1-v100"), "no such nccl-tests log"),
-        (("{log}", "--machine", "k2200-ntb"), "is of 8 ranks, but k2200-ntb has"),
+        (("{log}", "--machine", "k2200-ntb"), "has 8 ranks, but k2200-ntb has"),
         (("{log}", "--machine", "dgx1-v100", "--collective", "allgather"), "no test of allgather, only of allreduce"),
         (("{log}", "--machine", "dgx1-v100", "--collective", "allgater"), "did you mean 'allgather'"),
     ],

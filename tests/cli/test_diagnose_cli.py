@@ -105,9 +105,9 @@ def test_wrong_data_end_with_status_1(capsys: pytest.CaptureFixture[str], tmp_pa
     [
         ("no log\n", (), 2, "has no heading"),
         (None, ("--collective", "broadcast"), 2, "no test of broadcast"),
-        (None, ("--members", "0,1"), 2, "is of 8 ranks, and 2 members are chosen"),
+        (None, ("--members", "0,1"), 2, "has 8 ranks, and 2 members are chosen"),
         (None, ("--threshold", "-1"), 2, "--threshold"),
-        (None, ("--nodes", "2", "--members", "0-15"), 2, "is of 8 ranks, and 16 members are chosen"),
+        (None, ("--nodes", "2", "--members", "0-15"), 2, "has 8 ranks, and 16 members are chosen"),
     ],
 )
 def test_errors_are_one_line(

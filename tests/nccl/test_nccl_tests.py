@@ -111,13 +111,13 @@ def test_what_an_unnamed_log_is_of(tmp_path: Path, name: str) -> None:
     assert run.collective == (name if clear else "")
     assert select([run], name)[0].collective == name
     if not clear:
-        with pytest.raises(InputError, match="does not say which collective"):
+        with pytest.raises(InputError, match="does not name its collective"):
             select([run])
 
 
 def test_a_test_that_is_no_collective(tmp_path: Path) -> None:
     content = text("broadcast", 2, POINTS).replace("broadcast_perf", "sendrecv_perf")
-    with pytest.raises(InputError, match="is of sendrecv; blinksim knows allreduce"):
+    with pytest.raises(InputError, match="is a log of sendrecv; blinksim knows allreduce"):
         select(read(write(tmp_path, content)))
 
 

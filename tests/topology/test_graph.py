@@ -158,7 +158,7 @@ def test_disconnected_members_are_grouped_and_told_what_connects_them() -> None:
         with_pcie(dgx1("DGX-1V")).select(["gpu0", "gpu1", "gpu6", "gpu7"])
     assert str(refusal.value) == (
         "DGX-1V: nvlink does not connect the members: gpu0 gpu1 | gpu6 gpu7; links=nvlink,pcie or "
-        "relays=idle (forwards through GPUs that take no part) would connect them"
+        "relays=idle (forwards through GPUs that are not members) would connect them"
     )
     assert refusal.value.exit_code == 3
     with pytest.raises(InfeasibleError, match=r"gpu0 \| gpu5; relays=idle"):

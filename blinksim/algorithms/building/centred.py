@@ -20,7 +20,7 @@ from blinksim.topology.graph import Topology
 
 
 def pairs_of_links(topology: Topology) -> list[int] | None:
-    """For every link the one of its class that goes back; None unless all come in equal pairs, alone on their bus."""
+    """The reverse of every link, of the same class; None unless all come in equal pairs, alone on their bus."""
     number = {link.key: place for place, link in enumerate(topology.links)}
     on_bus = Counter(link.bus for link in topology.links if link.bus)
     pairs = []
@@ -42,7 +42,7 @@ def undirected_trees(
     """
     a, b, capacity, unit = undirected(topology)
     strength, trees = pack_low(net.vertices, a, b, capacity, progress)
-    # Whole amounts stand for weights that add up to the strength.
+    # Amounts are whole; scaled, they add up to the strength.
     scale = sum(tree.amount for tree in trees) / strength
     # One arc per pair of links, from the lower to the higher device; a bus counts once for both directions.
     tail, head = net.tail.tolist(), net.head.tolist()

@@ -73,7 +73,7 @@ class ForestPlan(Builder):
         return free.bit_length() - 1
 
     def _pruned(self, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
-        """Without the devices that hold no rank and have nothing below them: no rank needs what they get."""
+        """The tree without leaves that hold no rank: no rank needs what they receive."""
         if all(child in self._rank for _, child, _ in edges):
             return edges
         needed: set[int] = set()

@@ -1,4 +1,4 @@
-"""Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, without one flow.
+"""Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, no flows.
 
 See `blinksim.packing.hosts.alike_hosts`. Every shard leaves its host over ports and spreads in each other host along a
 tree packed for that kind of host.
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: list[int] | None) -> bool:
     """The chunks and sends of allgather, reducescatter or allreduce; False if the machine is no such cluster.
 
-    rate: bytes/s of one shard that an allgather would reach at best. pairs: for every link the equal one that goes
+    rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes
     back, needed for reductions.
     """
     hosts = read_hosts(topology)
@@ -81,7 +81,7 @@ class _Writer:
         self._columns = [[], [], [], [], []]
 
     def everywhere(self, host: int, own: LocalTree, away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
-        """The tree in the own host, and from there to others and their trees; when the last kind of these has it."""
+        """The tree in the root's own host, then those of the other hosts; returns the depth of the last."""
         return self.onward(host, self.inside(np.array([host]), own, 0), away)
 
     def onward(self, host: int, depth: dict[int, int], away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
@@ -95,7 +95,7 @@ class _Writer:
         return last
 
     def _both(self, links: list[int]) -> tuple[int, int]:
-        """The numbers of a route and of the one back."""
+        """The numbers of a route and of its reverse."""
         back = [self.pairs[link] for link in reversed(links)] if self.collective.reduces else links
         return (
             self.plan.add_route(links) if self.collective.ends == EVERY else 0,
@@ -107,7 +107,7 @@ class _Writer:
             column.append(values.ravel())
 
     def inside(self, there: Ints, tree: LocalTree, first: int) -> dict[int, int]:
-        """The tree's edges in all these hosts, its root having the data at `first`; when each member has it."""
+        """The tree's edges in all these hosts, whose root has the data at step `first`; returns each member's step."""
         depth = depths(tree.root, [edge[:2] for edge in tree.edges], first)
         if not tree.edges:
             return depth

@@ -1,8 +1,8 @@
 """Orders of the ranks for rings and chains: which neighbours a machine's links favour.
 
 Up to `EXACT` ranks whose direct links hold Hamiltonian cycles, the most edge-disjoint ones (counting lanes) are found
-by search, as NCCL's rings use a DGX-1 (Blink, section 2). Beyond that, ranks go node by node; with several NICs a
-node, one ring per NIC leaves the node from another GPU.
+by search, as in NCCL's rings on a DGX-1 (Blink, section 2). Beyond that, ranks go node by node; with several NICs a
+node, each NIC has a ring that leaves the node from a GPU of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CYCLES = 20_000
 def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     """Directed cyclic orders of the ranks, one per ring; all rings carry equal shares.
 
-    alike: every node is passed in the same way, which NCCL's graph files need, as they describe one node for all.
+    alike: every node is traversed in the same way, which NCCL's graph files need: they describe one node for all.
     """
     n = topology.ranks
     if n <= 2:
@@ -35,12 +35,12 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
         candidates += [[order] for order in _small_orders(n)] if n <= 6 else []
         candidates += _by_node(topology, alike)
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
-    # Fewest rings among the fastest: each ring of its own costs a channel.
+    # Fewest rings among the fastest: each ring costs a channel.
     return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
 
 
 def chain_order(topology: Topology, first: int = 0) -> Order:
-    """An order of the ranks that starts with `first` and whose slowest hop is as fast as a search finds."""
+    """An order of the ranks that starts with `first`, with the fastest slowest hop that a search finds."""
     n = topology.ranks
     if n <= 2:
         return (first, *(rank for rank in range(n) if rank != first))
@@ -56,7 +56,7 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
-    """Bytes/s that flow along every ring at once when all go at the same pace, times their number."""
+    """Bytes/s of all rings together when all run at the same rate."""
     index = [topology.index[name] for name in topology.members]
     load = Counter(
         number
@@ -145,7 +145,7 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
 
 
 def _turned(groups: list[list[int]], inside: list[Order], back: bool) -> list[Order]:
-    """For every order inside a node and every rank that may come first in it a ring: all ports are used alike.
+    """One ring for every order inside a node and every rank that may come first in it: all ports are used alike.
 
     back: every other node is passed backwards, so that a ring enters a node where it left the one before, which keeps
     it on its rail. An odd number of nodes has two forward in a row: between them the ring changes to a third rail.

@@ -1,4 +1,4 @@
-"""Gather, scatter and alltoall along the paths of best flows; every block is cut up among its paths.
+"""Gather, scatter and alltoall along the paths of best flows; every block is split among its paths.
 
 Where the shortest routes already meet the bound, they are the schedule; otherwise the flows of
 `blinksim.packing.exact.flow_paths` are. Data rests at every member on its way, so a path of several members is several
@@ -47,7 +47,7 @@ def add_paths(
     def chunk(start: int, end: int, share: Fraction) -> int:
         return plan.add_chunk(share, *collective.labels(rank[start], rank[end]))
 
-    # What stays where it is belongs to the vector too.
+    # A rank's block for itself is part of the vector too.
     for vertex in members:
         if vertex in starts and vertex in ends:
             chunk(vertex, vertex, block)
@@ -69,7 +69,7 @@ def _straight(
 ) -> tuple[dict[Pair, Route], Fraction]:
     """One route per pair, over ports or the shortest, whichever is faster, and the algbw (bytes/s) that they allow.
 
-    enough: a rate at which the other routes are not tried.
+    enough: a rate that makes trying other routes needless.
     """
     ported = _over_ports(topology, pairs) if collective.name == "alltoall" else {}
     rate = _rate(topology, ported, block)
@@ -172,7 +172,7 @@ def _rate(topology: Topology, routes: dict[Pair, Route], block: Fraction) -> Fra
 
 
 def _rests(topology: Topology, links: tuple[int, ...], members: set[int]) -> list[Edge]:
-    """The sends along a route: one for every part of it between members."""
+    """The sends along a route: one per section between two members."""
     index, edges = topology.index, list[Edge]()
     start = index[topology.links[links[0]].src]
     part: list[int] = []
@@ -186,7 +186,7 @@ def _rests(topology: Topology, links: tuple[int, ...], members: set[int]) -> lis
 
 
 def _merged(paths: list[PathShare]) -> list[PathShare]:
-    """Equal paths as one."""
+    """Merges equal paths."""
     total: dict[tuple[int, int, tuple[int, ...]], Fraction] = {}
     for path in paths:
         key = (path.commodity, path.sink, path.arcs)

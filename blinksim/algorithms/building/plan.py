@@ -58,7 +58,7 @@ def log2_ranks(algorithm: str, ranks: int) -> int:
     power = ranks.bit_length() - 1
     if ranks != 1 << power:
         raise InputError(
-            f"{algorithm} needs a power of two of ranks, not {ranks}; take {1 << power} or {2 << power}, or another "
+            f"{algorithm} needs a power of two ranks, not {ranks}; take {1 << power} or {2 << power}, or another "
             f"algorithm (ring runs on any number)"
         )
     return power

@@ -1,9 +1,9 @@
-"""Polish a packing: the lowest trees that keep its rate, and the fewest; or what lower trees would cost in rate.
+"""Polish a packing: find the lowest and fewest trees that keep its rate, or what lower trees cost in rate.
 
 A packing at the best rate may have tall trees, which start late, and many, which need channels. On small machines all
 trees of a height are compared (`blinksim.packing.columns.low_trees`), height by height until the bound is reached,
-which gives the Pareto front of rate, height and number of trees; on larger ones the trees of given schedules are what
-there is to choose from.
+which gives the Pareto front of rate, height and number of trees; on larger ones the candidates are the trees of
+given schedules.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ MOST_TREES = 8_000
 _MOST_EXACT = 150
 # Height of trees that enter every other node once and spread there.
 _ENTRY_HEIGHT = 2
-# The part of the bound that a point must reach to be worth a look.
+# The part of the bound that a point must reach to be considered.
 _WORTH = Fraction(1, 10)
-# Orders of the columns that the linear program is given.
+# Column orders with which the linear program is solved.
 _ORDERS = 12
 
 
@@ -143,7 +143,7 @@ class _Question:
     # --- all trees ------------------------------------------------------------------------------------------------
 
     def compared(self, seconds: float, seed: int) -> list[Point]:
-        """One point for every height at which all trees can be listed and the rate grows, up to the bound."""
+        """One point per height at which all trees can be listed and the rate grows, up to the bound."""
         found: list[tuple[int, list[Column], Mix, bool]] = []
         for height in range(1, len(self.members)):
             columns, whole = self.columns(height), True
@@ -162,7 +162,7 @@ class _Question:
         known = hop_symmetries(self.hops) if found else []
         points = []
         for number, (height, columns, mix, whole) in enumerate(found):
-            # The fastest is what most people want: it gets half of the time.
+            # Most users want the fastest point, so it gets half of the time.
             part = seconds / 2 if number == len(found) - 1 else seconds / 2 / (len(found) - 1)
             chosen = self._compared(columns, mix, known, part if len(found) > 1 else seconds, seed)
             points.append(self._point([self._branches(column) for column in columns], *chosen, height, whole))
@@ -246,7 +246,7 @@ class _Question:
     # --- given trees ----------------------------------------------------------------------------------------------
 
     def chosen(self, schedules: Sequence[Schedule], seconds: float, seed: int) -> list[Point]:
-        """The rate of the first schedule with as few of the trees of all of them as are found.
+        """The rate of the first schedule with as few trees, taken from all schedules, as are found.
 
         For the lowest trees that suffice, and for trees as tall as those of each schedule.
         """
@@ -288,13 +288,13 @@ class _Question:
         return list(rows.values())
 
     def _levels(self, rows: Sequence[_Given], tallest: Sequence[int], total: Fraction) -> list[int]:
-        """The heights to look at: those of the schedules, and the least at which trees below them make the rate."""
+        """The heights to try: those of the schedules, and the least height whose trees reach the rate."""
         lower = sorted({row.height for row in rows if row.height < min(tallest)})
         enough = next((height for height in lower if self._enough(rows, height, total)), None)
         return sorted({*tallest} | ({enough} if enough is not None else set()))
 
     def _enough(self, rows: Sequence[_Given], height: int, total: Fraction) -> bool:
-        """True if the trees of at most that height make the rate, by their linear program."""
+        """True if the trees of at most that height reach the rate, by their linear program."""
         low = [row.column for row in rows if row.height <= height]
         if len(low) > _MOST_EXACT or {column.group for column in low} != set(range(len(self.roots))):
             return False

@@ -44,7 +44,7 @@ def add_chains(plan: Plan, collective: Collective, orders: Sequence[Order]) -> N
 
 
 def _cut_at(ring: Order, root: int, reduces: bool) -> Order:
-    """The ring as a chain whose top is the root; data that is reduced goes up it in the direction of the ring."""
+    """The ring as a chain with the root on top; reduced data flows up in the direction of the ring."""
     place = ring.index(root)
     path = ring[place:] + ring[:place]
     return (path[0], *reversed(path[1:])) if reduces else path

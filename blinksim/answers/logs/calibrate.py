@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # A parameter that no time depends on by more is left as it was.
 _LEAST_SHARE = 0.05
-# Below this weight a measurement has no say (4 standard deviations); it is reported as wild.
+# A measurement below this weight does not count (4 standard deviations); it is reported as wild.
 WILD = 0.08
 _START_ALPHA = 1e-6
 
@@ -64,7 +64,7 @@ class Series:
 def read_series(path: str | os.PathLike[str], machine: Topology, collective: str = "") -> tuple[Series, ...]:
     """The series in a log of nccl-tests; each on the members of `machine` that the log names.
 
-    collective: which tests to take, or what they are of if the log does not say. Raises `FileError` and `InputError`
+    collective: which tests to take, or the collective of tests that do not name it. Raises `FileError` and `InputError`
     as `blinksim.nccl.logs.tests_log.read` and `select` do, and `InputError` for a log of another machine.
     """
     runs = tests_log.select(tests_log.read(path), collective)
@@ -89,9 +89,9 @@ class Parameter:
 class Calibration(Result):
     """A table of rates, how it was found, and how well it fits.
 
-    residuals: measured / fitted - 1 for every sample, in the order of the series. wild: those that had no say. spread:
-    of the others, such as 0.05 for 5 %. kept: (class, quantity) that the measurements say nothing about. before: what
-    the machine file says in place of each parameter, in the same unit.
+    residuals: measured / fitted - 1 for every sample, in the order of the series. wild: those that did not count.
+    spread: of the others, such as 0.05 for 5 %. kept: (class, quantity) that the measurements say nothing about.
+    before: what the machine file says in place of each parameter, in the same unit.
     """
 
     table: RateTable
@@ -120,7 +120,7 @@ class Calibration(Result):
         for found in self.parameters:
             if (found.kind, found.quantity) == (kind, quantity):
                 return found
-        raise InputError(f"the measurements do not tell the {quantity} of {kind}")
+        raise InputError(f"the measurements do not determine the {quantity} of {kind}")
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per link class, with units in the keys; None where the measurements say nothing."""
@@ -165,7 +165,7 @@ def calibrate(
     """Fits alpha and bandwidth of the link classes that the series depend on.
 
     name, machine, source: for the table; machine, if given, is the only one that the table is for. Raises `InputError`
-    for fewer than three measurements, and for such that tell nothing about any class.
+    for fewer than three measurements, and for measurements that depend on no class.
     """
     given = (series,) if isinstance(series, Series) else tuple(series)
     seen = np.array([sample.time_s for one in given for sample in one.samples])
@@ -216,7 +216,7 @@ class _Problem:
         """
         _, shares = self.predict(free, np.ones(len(free)) if theta is None else theta)
         chosen: list[int] = []
-        # A class with the larger part first: where two cannot be told apart, it takes what is found.
+        # The class with the larger part first: of two indistinguishable classes it gets the fitted value.
         for column in np.argsort(-shares.sum(axis=0), kind="stable"):
             own = shares[:, column]
             if own.max(initial=0.0) <= (0.0 if theta is None else _LEAST_SHARE):
@@ -279,7 +279,7 @@ class _Problem:
 
 
 def _with_alpha(topology: Topology) -> Topology:
-    """A machine whose file says that a class takes no time has nothing to scale: such a class starts at 1 us."""
+    """A class with no time in the machine file has nothing to scale, so it starts at 1 us."""
     from dataclasses import replace
 
     timed = {link.kind for link in topology.links if link.latency or link.overhead}
@@ -288,7 +288,7 @@ def _with_alpha(topology: Topology) -> Topology:
 
 
 def _alpha_of(model: RingModel, kind: str) -> float:
-    """Seconds of the model's alpha that are a class's: the alpha is homogeneous in all of them (Euler)."""
+    """Seconds of the model's alpha due to one class: the alpha is homogeneous in all of them (Euler)."""
     if kind not in model.classes:
         return 0.0
     if len(model.classes) == 1:

@@ -1,7 +1,7 @@
-"""Is my bandwidth normal? Measured times beside what NCCL expects of itself and what no schedule exceeds.
+"""Is my bandwidth normal? Measured times beside NCCL's own model and the bound.
 
 Sizes at which the model spends most of its time on latency say nothing about links; of the others, the first from
-which on the measurement stays behind the model is named, with the link class that limits there.
+which the measurement stays behind the model is named, with the link class that limits there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BEHIND = 0.8
 """A measurement below this part of the model is behind it."""
-# How near another explanation has to come.
+# Tolerance for another explanation.
 _NEAR = 0.12
 
 
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def latency_bound(self) -> bool:
-        """Whether the model spends half of its time or more on latency."""
+        """True if the model spends half of its time or more on latency."""
         return self.expected.latency_s >= 0.5 * self.expected.time_s
 
     @property
@@ -72,7 +72,7 @@ class Line:
 class Diagnosis(Result):
     """A test beside model and bound.
 
-    lines: by size, ascending. bounds: the one to compare with first, then the others. complete: whether the log has its
+    lines: by size, ascending. bounds: the one to compare with first, then the others. complete: true if the log has its
     last lines.
     """
 
@@ -124,7 +124,7 @@ class Diagnosis(Result):
 
     @property
     def tells(self) -> bool:
-        """Whether the largest size says anything about bandwidth."""
+        """True if the largest size says anything about bandwidth."""
         return not self.largest.latency_bound
 
     def of_bound(self, line: Line) -> float:
@@ -132,7 +132,7 @@ class Diagnosis(Result):
 
     @property
     def impossible(self) -> bool:
-        """Whether the log is faster than the bound, by more than the digits of a log."""
+        """True if the log is faster than the bound, by more than the digits of a log."""
         return max(self.of_bound(line) for line in self.lines) > 1.02
 
     @property
@@ -152,7 +152,7 @@ class Diagnosis(Result):
 
     @property
     def resembles(self) -> str:
-        """What else would take as long as was measured, where it is behind; empty if nothing that is known."""
+        """Other causes that would take as long as measured, where it is behind; empty if none is known."""
         lines = [line for line in self.lines if line.behind and not line.latency_bound]
         if self.first_behind is None:
             return ""
@@ -177,7 +177,7 @@ class Diagnosis(Result):
             f"{100 * self.of_bound(line):.0f} % of the bound"
         )
         if self.impossible:
-            return f"{what}: faster than this machine can be, so the log is of another one: {reached}"
+            return f"{what}: faster than this machine can be, so the log comes from another one: {reached}"
         if first is None:
             return f"{what}: normal: {reached}"
         return f"{what}: behind from {format_size(first.size)} on, on {self.expectation.limit}: {reached}"
@@ -245,7 +245,7 @@ def diagnose(
     runs: tests (`blinksim.nccl.logs.tests_log`), or the path of a log that holds those of one collective.
     part: the selected part that they ran on; its rates are those of the bound. machine: all of the machine at the rates
     for NCCL's model, ``nccl`` where it has them (default: what `part` was selected from has to do). in_place: take the
-    times in place, where there are both. multicast: whether NCCL may use NVLS.
+    times in place, where there are both. multicast: true if NCCL may use NVLS.
 
     Raises `InputError` for a log without usable rows or of another number of ranks, `InfeasibleError` where the links
     do not connect the members.
@@ -280,7 +280,7 @@ def _by_size(rows: list[Row], in_place: bool) -> dict[int, list[Row]]:
 
 
 def small_times(found: Diagnosis) -> str:
-    """What small sizes take beside the model, in words; empty if nothing stands out."""
+    """How small sizes compare with the model, in words; empty if nothing stands out."""
     small = [line for line in found.lines if line.latency_bound]
     slow = [line for line in small if line.behind]
     if len(slow) < max(1, len(small) // 2):

@@ -1,4 +1,4 @@
-"""What NCCL should reach on a machine at a size: its own tuner's model, or alpha and beta of rings where it is silent.
+"""What NCCL should reach on a machine at a size: its tuner's model, or alpha and beta of rings where it has none.
 
 NCCL predicts a time for every algorithm and protocol and takes the least (NCCL 2.28.3, graph/tuning.cc); on 8 x H200
 that prediction and the measured times of large allreduces differ by a percent.
@@ -45,7 +45,7 @@ class Expectation:
 
     @cached_property
     def rings(self) -> RingModel:
-        """The rings over the part's links, which say what limits; at the machine's rates."""
+        """The rings over the part's links, at the machine's rates; they show what limits."""
         return RingModel(self._like_machine(), self.collective)
 
     @property
@@ -115,8 +115,8 @@ class Expectation:
     def bound(self, algbw: float) -> tuple[Bound, ...]:
         """The bound for what reaches `algbw` bytes/s, then the others, tightest first.
 
-        That is the one that `blinksim bound` claims; where switches may add and `algbw` is above it, the next that
-        holds. What reduce-scatter and allgather reach is never one: it binds only schedules of that kind.
+        That is the headline of `blinksim bound`; where switches may add and `algbw` is above it, the next that holds.
+        The rate of reduce-scatter and allgather never counts: it binds only schedules of that kind.
         """
         found = self.bounds
         wider = sorted((b for b in found.bounds if b.rate > found.rate), key=lambda b: b.rate)
@@ -126,7 +126,7 @@ class Expectation:
         return held, *(entry for entry in found.bounds if entry is not held)
 
     def others(self, size: int) -> dict[str, float]:
-        """Seconds for `size` bytes of what might run in place of NCCL's choice, by what would make it so."""
+        """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
         result = {}
         found = self.prediction
         chosen = self.at(size).choice

@@ -1,4 +1,4 @@
-"""What NCCL's rings would take on a machine by alpha and beta: the yardstick where its tuner does not reach.
+"""The time of NCCL's rings on a machine by alpha and beta: the yardstick where its tuner has no model.
 
 NCCL moves large messages along rings that share no lane (Blink, 2018 short paper, section 2): allreduce, allgather and
 reduce-scatter in shards, broadcast and reduce as chains along them; the rest are plain sends and receives.
@@ -32,7 +32,7 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` if the links do not connect the members, `InputError` for a single rank.
     """
     if topology.ranks < 2:
-        raise InputError("one rank moves nothing between GPUs; choose at least two members")
+        raise InputError("a collective needs at least two ranks; choose at least two members")
     collective.check_ranks(topology.ranks)
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
@@ -47,8 +47,8 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
 class RingModel:
     """T = alpha + size x beta of the rings of a collective; link classes can be scaled.
 
-    The alphas of the longest chain of sends add up, and the busiest link passes all that it has to: pieces are taken
-    to be so small that a pipeline fills in no time, as NCCL's own model does (NCCL 2.28.3, graph/tuning.cc).
+    The alphas of the longest chain of sends add up, and the busiest link passes its whole load: pieces count as so
+    small that a pipeline fills in no time, as in NCCL's own model (NCCL 2.28.3, graph/tuning.cc).
     """
 
     topology: Topology
@@ -67,7 +67,7 @@ class RingModel:
 
     @cached_property
     def alpha(self) -> float:
-        """Seconds that no size saves."""
+        """Seconds that do not depend on the size."""
         alphas = route_alphas(self.schedule)[self.schedule.route]
         if self.schedule.form == "steps":
             slowest = np.zeros(self.schedule.steps)

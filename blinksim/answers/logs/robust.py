@@ -77,7 +77,7 @@ def fit(predict: Callable[[Floats], tuple[Floats, Floats]], seen: Floats, start:
             step = np.linalg.lstsq(shares * root[:, None], residual * root, rcond=1e-10)[0]
             step = np.clip(step, -1.5, 1.5)
             phi = np.clip(phi + step, first - _FARTHEST, first + _FARTHEST)
-            # The first stage only has to come near.
+            # The first stage only needs to come near.
             if np.abs(step).max(initial=0.0) < (1e-4 if stage == "absolute" else 1e-9):
                 break
     times, shares = predict(np.exp(phi))

@@ -4,7 +4,7 @@ What a thread block can copy to another GPU is limited, and blocks add up (`blin
 block in charge of one link makes a machine of slow links out of a fast switch: all sends over the link, of any tree and
 channel, are its work, and nothing else ever stores to another GPU. Wires only copy. What a GPU computes (sums, results
 in its own memory) is the work of further blocks, of which a GPU has plenty, so that a wire is as fast for what was
-reduced as for what is passed on. A wire takes what is ready, first what is least far along.
+reduced as for what is passed on. A wire takes what is ready, the least advanced first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from blinksim.execution.layout import SCRATCH
 from blinksim.execution.program import READY, Longs, Program
 from blinksim.schedule.model import Schedule
 
-# Ops of one wire; kernels.cu keeps count of so many.
+# Most ops of one wire: what kernels.cu keeps count of.
 MOST_OPS = 512
 # Blocks of a GPU that compute; chunks share them in turn. One block adds up three vectors hardly faster than a wire
 # sends one, so chunks are cut until there are this many: a wire must never wait for sums. With many more, the pieces of

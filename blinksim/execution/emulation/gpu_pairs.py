@@ -32,7 +32,7 @@ SIZES = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
 class Way:
     """One measured way: bytes take alpha_s + bytes / rate seconds.
 
-    gpu: who sends (for fan-in, who receives). peers: the others. blocks: thread blocks per peer, 0 for the copy engine.
+    gpu: the sender (for fan-in, the receiver). peers: the others. blocks: thread blocks per peer, 0 for a copy engine.
     rate: bytes/s, of all peers together. worst: largest deviation of the line from a median, as a share of it.
     samples: (bytes per peer, seconds of each repetition).
     """

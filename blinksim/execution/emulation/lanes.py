@@ -1,4 +1,4 @@
-"""A schedule whose links are single lanes: who uses which lane is decided before anything runs.
+"""A schedule whose links are single lanes: each send gets its lane before anything runs.
 
 A link of several lanes passes several messages at once, each at the rate of a lane. Where lanes are things of their own
 (wires, or the thread blocks that stand for them), the load has to be dealt out to them; equal parts of every chunk, one
@@ -42,11 +42,11 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
 
     Chunks are cut into equal parts, as many as the lanes of every link on their way can share evenly, and, where that
     takes at most 96 chunks, all to the same share. least: cut on until there are about this many. The result is in
-    forest form: what depends on what is kept, the common beat of steps is not. It carries no bound. Raises
+    forest form: dependencies are kept, common steps are not. It carries no bound. Raises
     `InfeasibleError` for sends that cross several links.
     """
     if schedule.sends and int(np.diff(schedule.route_start)[schedule.route].max()) > 1:
-        raise InfeasibleError(f"{schedule.algorithm}: a send crosses several links, of which no lane can be chosen")
+        raise InfeasibleError(f"{schedule.algorithm}: a send crosses several links, so it has no lane of its own")
     topology, lanes = lane_links(schedule.topology)
     link_of = schedule.route_links[schedule.route_start[schedule.route]].tolist()
     cuts = _cuts(schedule, link_of, least)

@@ -50,7 +50,7 @@ class Task:
         return Reference(schedule.collective, schedule.topology.ranks, self.count, self.kind, self.op)
 
     def program(self, protocol: str, staged: bool = False) -> Program:
-        """The schedule compiled to hand data on in this way; an emulated machine has one way, whatever is asked for."""
+        """The schedule compiled to hand data on in this way; an emulated machine knows only one way."""
         blocks, piece_bytes = self.options.emulation.lane_blocks, self.options.cut.piece_bytes
         if blocks is not None:
             piece_bytes = WIRE_PIECE if piece_bytes is None else piece_bytes

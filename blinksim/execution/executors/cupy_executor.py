@@ -53,7 +53,7 @@ class CupyExecutor(Executor):
 
 
 def compiled(task: Task) -> Program:
-    """The task's program, in packets or staged as its options say, or else as is expected to be quicker and fits."""
+    """The task's program, in packets or staged as its options say, else as is expected to be faster and fits."""
     transfer, gpus = task.options.transfer, task.options.gpu.gpus
     if task.options.emulation.lane_blocks is not None:
         return task.program("simple")
@@ -91,7 +91,7 @@ def protocol_for(
 def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
     """True if the free memory of the GPUs holds the buffers of a program, with a tenth to spare.
 
-    GPUs that are not there count as free: `map_devices` refuses them.
+    Missing GPUs count as free: `map_devices` refuses them.
     """
     cupy = require_cupy()
     present = range(cupy.cuda.runtime.getDeviceCount())

@@ -1,4 +1,4 @@
-"""The GPUs of this machine: are they there, do they reach each other's memory, and what runs on them at once."""
+"""The GPUs of this machine: their presence, their access to each other's memory, and what runs on them at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from blinksim.execution.executors.tables import receivers
 from blinksim.execution.program import Program
 from blinksim.topology.graph import Topology
 
-# The most threads of a block (kernels.cu is compiled for so many), and what comes in one instruction.
+# The most threads of a block (the number that kernels.cu is compiled for), and of a warp.
 THREADS, WARP = 512, 32
 _ALREADY_ENABLED = 704
 # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED of cuda.h.
@@ -41,7 +41,7 @@ def map_devices(program: Program, topology: Topology, gpus: Sequence[int] | None
     """The CUDA device of each of the program's devices, checked: GPUs, present, and with access to their peers.
 
     gpus: CUDA devices in the order of the program's devices; by default 0, 1, 2, …. Raises `InfeasibleError` if the
-    schedule has something else than GPUs compute, `MissingError` if the machine lacks GPUs or peer access.
+    schedule makes other devices than GPUs compute, `MissingError` if the machine lacks GPUs or peer access.
     """
     for name in program.devices:
         if topology.device(name).kind not in ("gpu", "tile"):

@@ -1,7 +1,7 @@
 """Runs a program on GPUs: one process, peers' memory mapped, one persistent kernel per GPU and launch.
 
 Devices of the program map to CUDA devices in order, or as the caller says; several may share one GPU, which is slow
-and good for trying things out. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
+but fine for trials. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kernels:
     """The compiled kernel of one element type and reduction, loaded on each of some GPUs.
 
     threads: of a block. blocks: how many of these run at once for every device of the program. Raises `InputError` for
-    a number of threads that the kernel is not made for.
+    a number of threads that the kernel does not support.
     """
 
     def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = THREADS) -> None:
@@ -130,7 +130,7 @@ class Runner:
         return array
 
     def _pace(self, lane_rate: float | None) -> int:
-        """Clock cycles of these GPUs for a KiB at `lane_rate`; 0 for as fast as can be."""
+        """Clock cycles of these GPUs for a KiB at `lane_rate`; 0 for no limit."""
         if lane_rate is None:
             return 0
         with self.cupy.cuda.Device(self.gpus[0]) as device:
@@ -197,7 +197,7 @@ class Runner:
 
 
 def explain_timeout(program: Program, device: int, report: Sequence[int], timeout_ns: int) -> str:
-    """One line about the words that a kernel left in its error buffer."""
+    """One line about what a kernel left in its error buffer."""
     _, number, piece, _, wanted, seen = (int(word) for word in report)
     what = "the other GPUs to begin"
     if number < program.ops:

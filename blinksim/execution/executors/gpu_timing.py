@@ -47,7 +47,7 @@ class Stopwatch:
         return marks
 
     def _part(self, marks: list[Any], apart: bool) -> None:
-        """Has every stream wait for the marks of all others, if wanted."""
+        """Makes every stream wait for the marks of all others, if requested."""
         for number, (gpu, stream) in enumerate(zip(self.gpus, self.streams, strict=True)):
             with self.cupy.cuda.Device(gpu):
                 for mark in marks[:number] + marks[number + 1 :] if apart else ():
@@ -79,7 +79,7 @@ class Stopwatch:
         for gpu, stream in zip(self.gpus, self.streams, strict=True):
             with self.cupy.cuda.Device(gpu), stream:
                 self.hold[gpu]((1,), (1,), (busy,))
-        # The GPUs do not begin at the same moment, which the first run feels: it is not timed.
+        # The GPUs do not begin at the same moment, which disturbs the first run: it is not timed.
         launch()
         marks = [self._mark()]
         self._part(marks[0], apart)
@@ -134,7 +134,7 @@ def _copy_times(cupy: Any, buffers: dict[int, Any], src: int, dst: int, size: in
         stream = cupy.cuda.Stream(non_blocking=True)
         marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
         for mark in marks:
-            # Several small copies in a row: the time of one is close to what events can tell apart.
+            # Several small copies in a row: a single one is close to the resolution of events.
             for _ in range(1 if size > 4 else 20):
                 cupy.cuda.runtime.memcpyPeerAsync(buffers[dst].ptr, dst, buffers[src].ptr, src, size, stream.ptr)
             mark.record(stream)

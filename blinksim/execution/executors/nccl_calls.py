@@ -1,4 +1,4 @@
-"""NCCL's collectives on the same GPUs from the same process: what a schedule of ours is compared with.
+"""NCCL's collectives on the same GPUs from the same process: the comparison for a schedule.
 
 Buffers are those of the collective's definition, as in `blinksim.execution.layout`: a vector of `count` elements, of
 which allgather sends and reducescatter receives the rank's part.

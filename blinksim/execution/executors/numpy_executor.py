@@ -16,7 +16,7 @@ from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.fit import fit
 from blinksim.execution.program import READY, ExecutionError, Program
 
-# What the CPU pretends to have: enough for slices to matter, few enough to stay quick.
+# Thread blocks that the CPU simulates: enough for slices to matter, few enough to stay fast.
 _BLOCKS = 8
 _SLICES, _PIECE_BYTES = 1, 1 << 20
 

@@ -98,7 +98,7 @@ def buffer_bytes(program: Program, device: int) -> list[int]:
 
 
 def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which rows of `waits` and of `signals` a GPU needs: all, or those within a device where packets tell the rest."""
+    """Which rows of `waits` and of `signals` a GPU needs: all, or the local ones where packets signal the rest."""
     waited, signalled = np.ones(len(program.waits), dtype=bool), np.ones(len(program.signals), dtype=bool)
     if program.packets:
         most = int(program.flags.max(initial=0)) + 1

@@ -3,7 +3,7 @@
 Every rank has an input, an output and a scratch buffer, all counted in units, equal parts of the vector small enough
 that every chunk is a whole number of them. A rank's own data is read from the input until something is written over
 it; what arrives goes to the output if it belongs there, else to scratch. A send over a route through another rank is
-taken apart into one move for each hop, since a runtime sends from one rank to the next and nowhere further.
+taken apart into one move for each hop, since a runtime only sends from one rank to the next.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Moves:
 
 
 class _Buffers:
-    """Where every rank has every chunk as the schedule goes on, and how much scratch is given out."""
+    """Where every rank has every chunk as the schedule goes on, and how much scratch is allocated."""
 
     def __init__(self, schedule: Schedule, units: int, lengths: list[int]) -> None:
         self.lengths = lengths
@@ -115,12 +115,12 @@ class _Buffers:
 def moves(schedule: Schedule) -> Moves:
     """The moves of a verified schedule.
 
-    Raises `InfeasibleError` if GPUs without a rank or switches take part, which these runtimes do not have, or if the
-    shares need more than `MOST_UNITS` units.
+    Raises `InfeasibleError` for schedules with GPUs without a rank or with switches, which these runtimes do not know,
+    or if the shares need more than `MOST_UNITS` units.
     """
     collective, ranks = schedule.collective, schedule.topology.ranks
     if ranks < 2:
-        raise InfeasibleError("one rank sends nothing; there is no program to write")
+        raise InfeasibleError("a collective needs at least two ranks; there is no program to write")
     units, lengths = _cut(schedule)
     buffers = _Buffers(schedule, units, lengths)
     found: list[Move] = []

@@ -2,7 +2,7 @@
 
 Every unit of data is the set of contributions in it, thread blocks run step by step with bounded connections, and in
 the end every rank must have what the collective promises: out of place, in place where the file allows that, and
-whichever thread block goes first. The limits are those of RCCL's parser and of Microsoft's MSCCL (see `msccl_xml`).
+in any order of the thread blocks. The limits are those of RCCL's parser and of Microsoft's MSCCL (see `msccl_xml`).
 """
 
 from __future__ import annotations

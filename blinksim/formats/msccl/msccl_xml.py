@@ -1,8 +1,8 @@
 """MSCCL's algorithm files: programs of thread blocks, for RCCL, Microsoft's MSCCL and its executor for NCCL.
 
 A thread block sends to one peer at most, receives from one, and runs its steps in order; a step may wait for one step
-of another block of its GPU, more waits take steps that do nothing. The attributes are those that the runtimes' parsers
-ask for (RCCL src/misc/msccl, msccl-tools language/ir.py). MSCCL: Cowan et al., "MSCCLang", ASPLOS 2023.
+of another block of its GPU; further waits take steps that do nothing. The attributes are those that the runtimes'
+parsers ask for (RCCL src/misc/msccl, msccl-tools language/ir.py). MSCCL: Cowan et al., "MSCCLang", ASPLOS 2023.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Block:
 
 @dataclass
 class _Data:
-    """Who last wrote a piece of data, and who read it since."""
+    """The step that last wrote a piece of data, and those that read it since."""
 
     written: _Step | None = None
     read: list[_Step] = field(default_factory=list)

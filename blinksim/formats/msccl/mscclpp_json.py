@@ -1,8 +1,8 @@
 """MSCCL++ execution plans: one-sided puts, signals and waits, for `mscclpp.Executor`.
 
 A connection has a thread block at either end: one puts and signals, the other waits and adds or copies what came into
-place. Data lands where nothing is read any more, or in scratch of its own, so that a put never has to ask; only at the
-start of a plan each receiver says that it is there. Blocks that share data meet at barriers. Limits: MSCCL++
+place. Data lands where nothing is read any more, or in scratch of its own, so a put never has to ask; only at the
+start of a plan each receiver signals that it is ready. Blocks that share data meet at barriers. Limits: MSCCL++
 src/core/include/execution_common.hpp (64 operations a block, 16 barriers).
 """
 
@@ -68,7 +68,7 @@ def to_text(plan: Moves, name: str) -> str:
     staging: dict[int, Place] = {}
     touched: set[tuple[int, str]] = set()
     for number, move in enumerate(plan.moves):
-        # Straight into place where nothing has been; otherwise beside it.
+        # Directly into place where nothing was before; otherwise beside it.
         if move.operand is not None or (move.dst, move.slot_written) in touched:
             staging[number] = Place(SCRATCH, scratch[move.dst])
             scratch[move.dst] += move.units

@@ -1,4 +1,4 @@
-"""Thread blocks carried out one step at a time, in any order: what the checks of both MSCCL formats run on.
+"""Thread blocks carried out one step at a time, in any order: the base of the checks of both MSCCL formats.
 
 Every unit of data is the set of contributions in it, counted: a `Value`. In the end every rank must have in its output
 what the collective promises.
@@ -32,8 +32,8 @@ class Machine(Protocol):
 def interleave(lengths: Mapping[BlockId, int], machine: Machine, seed: int) -> tuple[BlockId, int, str] | None:
     """Runs all blocks to their ends; None if that goes well, else the block, its step and what is wrong with it.
 
-    lengths: the steps of each block. seed: decides which block goes first where several can. Of a step that waits
-    forever, nothing is said to be wrong.
+    lengths: the steps of each block. seed: decides which block goes first where several can. A step that waits
+    forever comes without a reason.
     """
     at = dict.fromkeys(lengths, 0)
     order, blocks = random.Random(seed), list(lengths)

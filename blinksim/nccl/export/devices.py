@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")
 
 
 def number(device: Device) -> int:
-    """The number of a GPU or network device; raises `InfeasibleError` if its name and attributes do not say it."""
+    """The number of a GPU or network device; raises `InfeasibleError` if neither name nor attributes give it."""
     given = device.attributes.get("dev")
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return given
@@ -32,7 +32,7 @@ def number(device: Device) -> int:
 
 
 def net_number(topology: Topology, device: Device) -> int:
-    """The number of a network device: what it says, or its place among those of its node."""
+    """The number of a network device: its own, or its position among those of its node."""
     if "dev" in device.attributes or _NUMBERED.fullmatch(device.name):
         return number(device)
     ports = [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)]
@@ -65,7 +65,7 @@ def has_nvswitch(topology: Topology) -> bool:
 
 
 def path_type(topology: Topology, links: Iterable[int]) -> str:
-    """NCCL's name for a route (indices into topology.links): by the devices in its middle, the farthest counts."""
+    """NCCL's name for a route (indices into topology.links): the farthest of the devices that it passes."""
     route = [topology.links[i] for i in links]
     kinds = [topology.device(link.src).kind for link in route[1:]]
     gpus, cpus, pcie = sum(k in GPU_KINDS for k in kinds), kinds.count("cpu"), kinds.count("pcie")
@@ -112,7 +112,7 @@ def communicator(topology: Topology) -> Communicator:
 
 
 def is_port(topology: Topology, device: Device) -> bool:
-    """True for a network device as NCCL counts them; an adapter with ports of its own is none."""
+    """True for what NCCL counts as a network device; an adapter with ports of its own is none."""
     if device.kind != "nic":
         return False
     ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]

@@ -35,7 +35,7 @@ from blinksim.units import exact_GBps
 
 RELEASES = ("2.28.3", "2.30.7")
 CAUTION = (
-    "for experiments: NCCL_GRAPH_FILE binds every communicator of the process, also those that libraries make; one "
+    "for experiments: NCCL_GRAPH_FILE binds every communicator of the process, those of libraries included; one "
     "with other GPUs fails to start, or hangs. Set it for one command; never in a profile or an nccl.conf"
 )
 
@@ -73,7 +73,7 @@ def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExpo
     algorithm = "ring" if rings else "tree"
     used = file.graph(RING if rings else TREE)
     assert used is not None
-    # NCCL copies every channel unless it may not; where channels are too few for their load, it should.
+    # NCCL copies every channel unless forbidden; where channels are too few for their load, it should.
     copies = 2 if comm.nodes > 1 or used.speed_intra * 10**9 > BLOCK_RATE else 1
     environment = {
         "NCCL_ALGO": "Ring" if rings else "allreduce:tree",
@@ -121,7 +121,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     listed = {graph.number: graph for graph in found.file.graphs}[RING]
     nodes = f" on each of {comm.nodes} nodes" if comm.nodes > 1 else ""
     kind = "ring" if found.algorithm == "ring" else "chain"
-    facts = [f"the rules of NCCL {' and '.join(RELEASES)} put it in force as it is written"]
+    facts = [f"the rules of NCCL {' and '.join(RELEASES)} accept it as it is written"]
     if found.rate is not None:
         facts.append(f"as NCCL runs it, the loads allow {exact_GBps(found.rate)} GB/s algbw")
     return Exported(
@@ -149,5 +149,5 @@ def _notes(file: GraphFile, rings: bool, copies: int) -> list[str]:
     if copies == 1:
         notes.append(f"without NCCL_MAX_NCHANNELS={len(ring.channels)} NCCL runs every channel twice")
     else:
-        notes.append("NCCL runs every channel of the file twice, here with a purpose")
+        notes.append("NCCL runs every channel of the file twice, here on purpose")
     return notes

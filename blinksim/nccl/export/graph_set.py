@@ -2,8 +2,8 @@
 
 A graph file lists exactly the GPUs of its communicator, so a chain through a helper gets a communicator of users and
 helper, and its share of the data (Blink+ report, section 4.1, algorithm 1). NCCL reads NCCL_GRAPH_FILE anew for every
-communicator, but NCCL_MAX_NCHANNELS once in a process: all communicators get equally many channels, and a chain over
-more lanes than others gets several communicators. A helper puts in zeros, so only sums (and broadcasts) come out right.
+communicator, but NCCL_MAX_NCHANNELS once in a process: all communicators get the same number of channels, and a chain
+over more lanes gets several communicators. A helper contributes zeros, so only sums (and broadcasts) are right.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _routes(schedule: Schedule, line: Line) -> list[tuple[int, ...]]:
 
 
 def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
-    """In how many equal channels a chain goes, and the bytes/s of each.
+    """The number of equal channels of a chain, and the bytes/s of each.
 
     They are what its share needs of thread blocks; a chain over several lanes has to be as wide as they are.
     """

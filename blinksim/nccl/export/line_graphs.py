@@ -31,7 +31,7 @@ def graph_file_of(topology: Topology, channels: Sequence[Channel], nodes: int) -
 
 
 def thinned(topology: Topology, channels: list[Channel], most: int) -> list[Channel]:
-    """Every channel so often that none carries more than a thread block moves, or as often as there is room."""
+    """Repeats every channel until none carries more than a thread block moves, or there is no more room."""
     tree = channel_graph(topology, channels, 1, TREE, _routes(topology, channels))
     times = min(most // len(channels), ceil(tree.bw_intra / BLOCK_RATE))
     return [channel for channel in channels for _ in range(max(1, times))]
@@ -74,7 +74,7 @@ def _hops(channel: Channel, *, closed: bool) -> list[Hop]:
 
 def _routes(topology: Topology, channels: Sequence[Channel]) -> dict[Hop, Sequence[int]]:
     """The links from GPU to GPU of every hop that a chain or a ring over these channels takes."""
-    # Of the GPUs with one number, which are on different nodes, the first stands for all.
+    # GPUs with the same number are on different nodes; the first stands for all.
     index = {number(topology.device(name)): topology.index[name] for name in reversed(topology.members)}
     hops = {
         (a, b)

@@ -1,8 +1,8 @@
 """A schedule as the lines that NCCL can run: chains through GPUs, used up and down, and rings.
 
 NCCL's tree allreduce makes every channel a chain, up and then down; everything else runs on rings (NCCL 2.28.3
-graph/connect.cc, Broadcast and Reduce follow a ring from or to the root). Whatever does not come down to that has no
-graph file, and is refused with what to do instead.
+graph/connect.cc; Broadcast and Reduce follow a ring from or to the root). Anything else has no graph file; it is
+refused, with what to do instead.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def steps_between(schedule: Schedule, sends: Iterator[int] | list[int]) -> list[
         stops = [ends[0].name]
         for link in schedule.links_of(int(schedule.route[send])):
             at = topology.device(topology.links[link].dst)
-            # Between nodes NCCL itself takes GPUs on the way to a NIC (PXN).
+            # Between nodes NCCL itself relays through GPUs on the way to a NIC (PXN).
             if at.kind in GPU_KINDS and (at.name == ends[1].name or ends[0].node == ends[1].node):
                 stops.append(at.name)
             elif at.name == ends[1].name:

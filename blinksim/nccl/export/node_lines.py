@@ -1,8 +1,8 @@
 """Chains and rings over several nodes, as the one file that every node loads.
 
 NCCL goes from node to node along rings, and between the nodes' first GPUs along its own double binary trees (NCCL
-2.28.3 graph/trees.cc), through the network devices that a file names. What does not look the same on every node, or
-takes another way between them, is refused.
+2.28.3 graph/trees.cc), through the network devices that a file names. Chains and rings that differ between nodes, or
+take another way between them, are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ELSEWHERE = f"between nodes NCCL runs double binary trees of the first GPUs, wh
 
 
 def ring_on_nodes(topology: Topology, line: Line) -> Channel:
-    """What a node sees of a ring; raises `InfeasibleError` unless all see the same, one node after another."""
+    """What a node sees of a ring; raises `InfeasibleError` unless all nodes see the same, in turn."""
     node = [topology.device(name).node for name in line.devices]
     starts = [i for i in range(len(node)) if node[i] != node[i - 1]]
     turned = line.devices[starts[0] :] + line.devices[: starts[0]]
@@ -39,7 +39,7 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     first = order.index(min(order))
     alike = {tuple(number(topology.device(name)) for name in part) for part in parts}
     turn = order[first:] + order[:first]
-    # Down the nodes is the same as up, with the nodes renamed.
+    # Descending order equals ascending order with the nodes renamed.
     one_by_one = turn == sorted(turn) or turn[:1] + turn[:0:-1] == sorted(turn)
     if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
         raise InfeasibleError(

@@ -13,7 +13,7 @@ from blinksim.topology.graph import Device, Topology
 class BusIds:
     """Bus ids by name of the device; `gpus` in the order in which `given` lists theirs.
 
-    Raises `InputError` for bus ids that are malformed, given twice or too few.
+    Raises `InputError` for bus ids that are malformed, repeated or too few.
     """
 
     def __init__(self, topology: Topology, gpus: Sequence[Device], given: Sequence[str] | None) -> None:

@@ -2,7 +2,7 @@
 
 A file lists one node's GPUs: by their NVML number, in ring or chain order, between the network devices where traffic
 enters and leaves. Reading is strict XML (`graph_rules` judges as NCCL does); writing keeps to what NCCL 2.8 to
-2.30 all load as meant: no prolog, blanks, double quotes, numbers in hexadecimal.
+2.30 all load correctly: no prolog, blanks, double quotes, numbers in hexadecimal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GraphElement:
     """One ``<graph>`` of a file, as it is written; `blinksim.nccl.channel_graph.Graph` is what it means.
 
     number: its family (`FAMILY_NAMES`). channel_count: ``nchannels``, which need not be the number of channels listed.
-    speed_intra, speed_inter: what NCCL's tuner takes a channel for, in GB/s, inside a node and between nodes.
+    speed_intra, speed_inter: GB/s that NCCL's tuner counts per channel, inside a node and between nodes.
     latency_inter: us, None if the file does not say. type_intra, type_inter: the farthest path (`FILE_PATH_TYPES`).
     """
 
@@ -166,8 +166,8 @@ def _decimal(value: float) -> str:
 def check(file: GraphFile, gpus: Iterable[int], nodes: int = 1, *, most: int = PORTABLE_CHANNELS) -> None:
     """Raises `InputError` unless every channel of the ring and the tree graph is what NCCL needs.
 
-    That is: all of the node's GPUs once each, as many channels as the graph says, equally many rings and trees, at most
-    `most`, and two network devices a channel exactly when there are several nodes.
+    That is: all of the node's GPUs once each, as many channels as the graph says, the same number of rings and trees,
+    at most `most`, and two network devices a channel exactly when there are several nodes.
     """
     wanted = sorted(gpus)
     graphs = [graph for graph in (file.graph(RING), file.graph(TREE)) if graph is not None]

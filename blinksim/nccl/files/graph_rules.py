@@ -1,4 +1,4 @@
-"""What NCCL does with a graph file: accepts, ignores, rejects or crashes on it; and what it takes by accident.
+"""What NCCL does with a graph file: it accepts, ignores, rejects, misreads or crashes on it.
 
 NCCL checks little: a chain that misses a GPU passes and hangs later, a list that is too short is filled with rank 0. So
 the file is carried through the same stages here: reading (`nccl_xml`), channel by channel into the arrays of NCCL
@@ -31,7 +31,7 @@ VERDICTS = ("used", "ignored", "corrupt_tree", "ring_error", "error", "crash")
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """Who takes part, as NCCL sees it on one node.
+    """The communicator, as NCCL sees it on one node.
 
     gpus: the numbers (NVML, ``dev``) of a node's GPUs in rank order; every node has the same.
     sm: compute capability times ten. nvls: True if the node has an NVSwitch with multicast.
@@ -53,7 +53,7 @@ class Communicator:
 
 @dataclass(frozen=True, slots=True)
 class LoadedGraph:
-    """What NCCL's memory holds of one graph after loading, mistakes of the file included.
+    """One graph in NCCL's memory after loading, mistakes of the file included.
 
     That need not make sense, unlike a `blinksim.nccl.channel_graph.Graph`: speeds may be zero, infinite or negative,
     and GPUs missing, repeated or unknown.
@@ -73,12 +73,12 @@ class LoadedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What becomes of a graph file.
+    """The fate of a graph file.
 
     verdict: one of `VERDICTS`. reason: why, in words. log: NCCL's own line, if it prints one.
     graphs: by name (ring, tree, nvls), as far as loading came.
     channels: those of the communicator; None if NCCL's search decides or no communicator starts.
-    accidents: where NCCL takes the file for something else than it says.
+    accidents: where NCCL misreads the file.
     """
 
     verdict: str
@@ -207,7 +207,7 @@ def _channel(channel: Node, position: int, slots: dict[int, int], comm: Communic
 
 
 def _accidents(graph: Node, number: int, count: int, comm: Communicator, release: Release) -> list[str]:
-    """What NCCL takes without complaint although it cannot be meant."""
+    """What NCCL accepts without complaint although it cannot be intended."""
     found = []
     where = f"line {graph.line}: the {FAMILY_NAMES[number]} graph"
     if count != len(graph.children):
@@ -301,7 +301,7 @@ def _build(
     if not counts and not (graphs.get("nvls") and graphs["nvls"].in_force):
         reason = "nothing of the file is in force: it holds no graph with channels, so NCCL runs its own search"
         return Judgement("ignored", reason, log, graphs, None, tuple(accidents))
-    # What a search finds is at most half of the channels there can be.
+    # A search finds at most half of the possible channels.
     both = min([*counts, release.most_channels // 2]) if len(counts) < 2 else min(counts)
     if both > release.most_channels // 2:
         half = release.most_channels // 2

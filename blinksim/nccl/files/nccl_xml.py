@@ -35,7 +35,7 @@ class CrashError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What depends on the release of NCCL 2: limits, spellings, and how GPUs are numbered in graph files."""
+    """What a release of NCCL 2 determines: limits, spellings, and how graph files number GPUs."""
 
     minor: int
 
@@ -102,7 +102,7 @@ class Node:
 
 
 def c_integer(text: str, base: int = 0) -> int:
-    """What C's strtol makes of a text: the longest number at its start, 0 if there is none."""
+    """A text as C's strtol reads it: the longest number at its start, 0 if there is none."""
     match = re.match(r"[ \t\n\v\f\r]*([+-]?)(0[xX](?=[0-9a-fA-F]))?", text)
     assert match is not None
     rest = text[match.end() :]
@@ -119,7 +119,7 @@ def c_integer(text: str, base: int = 0) -> int:
 
 
 def c_float(text: str) -> float:
-    """What C's strtof makes of a text, without its special values."""
+    """A text as C's strtof reads it, without its special values."""
     match = re.match(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text)
     return float(match[0]) if match else 0.0
 

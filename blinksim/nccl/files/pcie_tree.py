@@ -1,4 +1,4 @@
-"""The PCIe tree of a node: below what every GPU, PCIe switch and NIC hangs."""
+"""The PCIe tree of a node: the parent of every GPU, PCIe switch and NIC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IN_TREE = ("pcie", "nic", *GPU_KINDS)
 class PcieTree:
     """Every device below the nearest to a CPU along links that do not belong to GPUs.
 
-    parent: by device. below: what hangs directly below a device, in the machine's order.
+    parent: by device. below: the children of a device, in the machine's order.
     """
 
     def __init__(self, topology: Topology, cpus: Sequence[str], local: Fraction) -> None:
@@ -29,7 +29,7 @@ class PcieTree:
         self._seen, self._front = set(cpus), deque(cpus)
         self._walk(topology, near)
         for device in topology.devices:
-            # Nothing leads from here to a CPU: it hangs below the first one, with what it leads to.
+            # Nothing leads from here to a CPU: it goes below the first one, with everything that it leads to.
             if device.kind in _IN_TREE and device.name not in self._seen:
                 self._attach(device.name, cpus[0])
                 self._walk(topology, near)

@@ -56,7 +56,7 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus ids and the
     like as attributes. Link classes: nvlink, pcie, cpu, c2c, nic (adapter to its network port); the ports' links out of
     the node (class net) are the topology's fabric, one switch. Members are the GPUs with a `rank`, in rank order; a GPU
-    without one took no part in the job that wrote the file and stays a device that is not a member. If no GPU has a
+    without one was not in the job that wrote the file and stays a device that is not a member. If no GPU has a
     rank, all are members in order of `dev`. Several hosts in one file (multi-node NVLink) become ``n0.gpu0`` ….
 
     Raises `FileError` with the line for anything malformed, and `InputError` for other rates.
@@ -223,7 +223,7 @@ class _Builder:
         gpus, nics = list(element.named("gpu")), list(element.named("nic"))
         if len(gpus) > 1:
             raise fault(self.path, gpus[1], "a second GPU with the same bus id; give each a <pci> of its own")
-        # What hangs below counts more than the class: an NTB adapter has an NVSwitch's class.
+        # Children count more than the class: an NTB adapter has an NVSwitch's class.
         if gpus:
             name = self.add_gpu(gpus[0], element, host, cpu, bus)
         elif nics:
@@ -312,7 +312,7 @@ class _Builder:
         kind = word(self.path, entry, "tclass", _SWITCH if hidden else _GPU).lower()
         if kind.startswith(_GPU):
             if peer is None:
-                # A dump of a job on some of a machine's GPUs: the links to the others stand in it, and lead nowhere.
+                # The dump of a job on some of a machine's GPUs also lists the links to the others; they lead nowhere.
                 self.lost_lanes += lanes
                 return
             if peer is gpu:

@@ -2,7 +2,7 @@
 
 NCCL takes what the file says over what it detects (NCCL 2.28.3 graph/topo.cc), so a job on other GPUs chooses the rings
 and trees of the machine described, if the bus ids are those of the GPUs that it runs on. What a machine file leaves out
-(bus ids, CPU models, the PCIe tree) is made up; what came from a topology file is written back as it was.
+(bus ids, CPU models, the PCIe tree) is invented; what came from a topology file is written back as it was.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CPU = {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "modelid": 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The text of a topology file, and what of the machine it does not say, or was made up, in sentences."""
+    """The text of a topology file, and sentences on what it leaves out of the machine or makes up."""
 
     text: str
     notes: tuple[str, ...]
@@ -45,7 +45,7 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
     bus_ids: of the GPUs in order of their number, such as ``0000:1b:00.0``; None for those of the machine, or made-up
     ones. Links between GPUs that are not NVLinks are written as the nearest whole number of NVLinks.
 
-    Raises `InputError` for bus ids that are malformed, given twice or too few, and `InfeasibleError` for several nodes
+    Raises `InputError` for bus ids that are malformed, repeated or too few, and `InfeasibleError` for several nodes
     or more elements than NCCL reads.
     """
     if topology.nodes > 1:

@@ -1,7 +1,7 @@
-"""What a log of nccl-tests is of, and whether its numbers agree with each other.
+"""The collective and ranks of a log of nccl-tests, and whether its numbers agree.
 
 Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks (nccl-tests,
-doc/PERFORMANCE.md). Together they show what a log leaves out, and if it is a single log.
+doc/PERFORMANCE.md). Together they show what a log leaves out, and whether it is a single log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def factor_of(rows: Iterable[Row]) -> float | None:
 
 
 def inferred(run: Run) -> str:
-    """What only one collective could have printed, from its operation, root and busbw / algbw; else empty."""
+    """The one collective that fits operation, root and busbw / algbw; empty if several do."""
     factor, first = factor_of(run.rows), run.rows[0]
     if factor is None or run.ranks < 2:
         return ""

@@ -76,10 +76,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
-    """The runs of `collective` (as blinksim calls it), or all if they are of one kind.
+    """The runs of `collective` (as blinksim calls it), or all if there is only one collective.
 
-    A run whose log does not say what it is takes the name that is given. Raises `InputError` if there is none, if
-    several collectives are there to choose from, or if the log leaves it open.
+    A run whose log does not name its collective takes the given name. Raises `InputError` if there is none, if there
+    are several collectives, or if the log leaves it open.
     """
     named = [replace(run, collective=run.collective or collective) for run in runs]
     found = [run for run in named if not collective or run.collective == collective]
@@ -87,14 +87,12 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
     if not found:
         raise InputError(f"{named[0].path}: has no test of {collective}, only of {', '.join(have)}")
     if any(not run.collective for run in found):
-        raise InputError(
-            f"{found[0].path}: does not say which collective it is of; name it, as in collective=allgather"
-        )
+        raise InputError(f"{found[0].path}: does not name its collective; give it, as in collective=allgather")
     kinds = {run.collective for run in found}
     if len(kinds) > 1:
         raise InputError(f"{found[0].path}: holds {', '.join(sorted(kinds))}; choose one with collective=")
     if not kinds <= set(COLLECTIVES):
-        raise InputError(f"{found[0].path}: is of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
+        raise InputError(f"{found[0].path}: is a log of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
     return found
 
 

@@ -1,7 +1,7 @@
 """Channels by depth-first search: one attempt with fixed bandwidth, kinds of paths and pattern.
 
 A channel is a walk over all GPUs of the node that takes its bandwidth from every link on the way; a ring closes, and
-on several nodes a channel enters and leaves by a network port. Channel after channel is laid until nothing is left.
+on several nodes a channel enters and leaves by a network port. Channel after channel is placed until nothing is left.
 The search does not look for all solutions: it tries a listed order first, then neighbours by preference, and gives up
 after a number of visits (NCCL 2.28.3, graph/search.cc). What was explored without finding a channel is remembered with
 the visits that it took, so that the budget runs out at the same point of the search as NCCL's, in less time.
@@ -25,7 +25,7 @@ VISITS_LISTED_ORDER = 1 << 10
 class Attempt:
     """One depth-first search for channels of `target`; `run` returns what it found if that is better than `best`.
 
-    visits: what is left of the budget; -1 once as many channels are laid as may be.
+    visits: what is left of the budget; -1 once the maximum of channels is placed.
     """
 
     def __init__(self, paths: Paths, target: Target, best: Found, visits: int) -> None:
@@ -55,7 +55,7 @@ class Attempt:
         return self.best if self.improved else None
 
     def _take(self, demand: Demand) -> bool:
-        """Takes the amounts from the links, or nothing at all if one has too little left."""
+        """Takes the amounts from the links, or nothing if one has too little left."""
         free = self.free
         for i, amount in demand:
             if free[i] < amount:
@@ -69,7 +69,7 @@ class Attempt:
             self.free[i] += amount
 
     def _once(self, key: object, explore: Callable[[], None]) -> None:
-        """Explores, or spends the visits if the same found nothing before; better channels only get rarer."""
+        """Explores, or only spends the visits if the same state found nothing before: better ones only get rarer."""
         known = self._failed.get(key)
         if known is not None:
             if self.visits > 0:
@@ -193,7 +193,7 @@ class Attempt:
             self._give(demand)
 
     def _head(self, gpu: int) -> None:
-        """Lays an NVLS channel: every GPU sends to the switches and hears from them once, the head twice."""
+        """Places an NVLS channel: every GPU sends to the switches and hears from them once, the head twice."""
         switch, reach, target = self.paths.switches[0], self.reach, self.target
         taken: list[Demand] = []
         hops = 0

@@ -1,8 +1,8 @@
 """Paths between GPUs, network ports, CPUs and NVSwitches, with their kind and bandwidth.
 
 A breadth-first walk from every such vertex: fewest hops win, and among those the larger bandwidth of the narrowest
-link. GPUs do not forward, except one between two NVLinks. Then NCCL's policies bend some paths: GPUs that may not read
-each other's memory go through a CPU, a port is reached through the GPU beside it (PXN), and a port too far for
+link. GPUs do not forward, except one between two NVLinks. Then NCCL's policies change some paths: GPUs that may not
+read each other's memory go through a CPU, a port is reached through the GPU beside it (PXN), and a port too far for
 GPUDirect RDMA is reached through the CPU (NCCL 2.28.3, graph/paths.cc).
 """
 
@@ -177,7 +177,7 @@ class Paths:
 
 
 def _mirrored(number: int, power: int) -> int:
-    """`number` with its low bits in reverse order, as many as `power` (a power of two) needs."""
+    """`number` with the low bits that `power` (a power of two) spans in reverse order."""
     bits = power.bit_length() - 1
     return int(f"{number % power:0{bits}b}"[::-1], 2) if bits else 0
 

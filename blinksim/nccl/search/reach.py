@@ -48,7 +48,7 @@ class Reach:
     # --- links ----------------------------------------------------------------------------------------------------
 
     def _demand(self, a: int, b: int, bandwidth: int, worst: int) -> Demand | None:
-        """What a channel takes on the path between vertices a and b; None if that is of too bad a kind."""
+        """What a channel takes on the path between vertices a and b; None if its kind is not allowed."""
         path = self.paths[a, b]
         if path.kind > worst or (self.target.is_tree and self.paths[b, a].kind > worst):
             return None

@@ -1,7 +1,7 @@
 """NCCL's search for channels: which bandwidth, kinds of paths and pattern to try, in which order, when to stop.
 
 A first pass relaxes one demand after the other (equal channels, balanced trees, NVLink only, near ports, one port per
-channel, bandwidth) until channels are found that cannot be beaten by much; a second doubles wide channels and tries to
+channel, bandwidth) until the channels found are nearly optimal; a second doubles wide channels and tries to
 raise the bandwidth of those found (NCCL 2.28.3, graph/search.cc).
 """
 

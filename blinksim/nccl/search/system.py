@@ -1,8 +1,8 @@
 """The machine as NCCL sees it: one node's GPUs, PCIe tree, CPUs, NVSwitch and network ports, and the links among them.
 
 NCCL plans for one node; of the other nodes it knows that they exist. It merges all NVSwitches into one vertex, leaves
-out GPUs that take no part, adds up parallel links, and looks at a vertex's links widest first, the one towards the CPU
-last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the search's sums are exact.
+out GPUs that are not members, adds up parallel links, and looks at a vertex's links widest first, the one towards the
+CPU last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the search's sums are exact.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     """NCCL's view of the node on which `members` (default: the topology's) run.
 
     nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of several nodes
-    says so itself. Raises `InfeasibleError` where NCCL does not run or where the nodes take part with different GPUs,
+    says so itself. Raises `InfeasibleError` where NCCL does not run or where the nodes use different GPUs,
     and `InputError` for unknown members.
     """
     chosen = tuple(topology.members if members is None else members)
@@ -122,7 +122,7 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     local = [chosen[rank] for rank in groups[0]]
     places = [sorted(_place(chosen[rank], topology) for rank in group) for group in groups]
     if any(place != places[0] for place in places):
-        raise InfeasibleError("NCCL's search is predicted for nodes that take part with the same GPUs; these differ")
+        raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
     if len(chosen) * (count // len(groups)) < 2:
         raise InfeasibleError("a collective needs at least two ranks; name at least two members")
     return _Builder(topology, first, local, count).build()

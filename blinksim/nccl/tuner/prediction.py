@@ -53,7 +53,7 @@ class Prediction:
 
     @property
     def nchannels(self) -> int:
-        """Channels of the communicator before NCCL doubles them: rings and trees use equally many."""
+        """Channels of the communicator before NCCL doubles them: the same number for rings and trees."""
         return min(self.ring.nchannels, self.tree.nchannels)
 
     @cached_property
@@ -97,7 +97,7 @@ def predict(
 
     The topology is a whole machine, not a selection: NCCL plans over NVLink, PCIe and CPUs, and never through GPUs
     that are not members. Its figures are those of the rates ``nccl``; with other rates the answer is what NCCL would
-    do if it knew those.
+    do if it knew them.
 
     nodes: how many nodes like this one there are, for a machine of one node with a fabric.
     multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does.

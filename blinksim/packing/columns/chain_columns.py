@@ -1,7 +1,7 @@
 """Hamiltonian paths and cycles as columns: all of them on small machines, the best by price on larger ones.
 
 A path or cycle of least price is a travelling-salesman tour, found by CP-SAT's circuit constraint (Perron and Furnon).
-On a machine that joins every pair alike, Walecki's zigzags (Lucas, Recreations mathematiques 2, 1892) use every pair
+Where every pair is joined alike, Walecki's zigzags (Lucas, Recreations mathematiques 2, 1892) use every pair
 and every end equally often.
 """
 
@@ -18,7 +18,7 @@ from blinksim.packing.columns.hops import Arc, Hops
 from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.search.hamiltonian import Order, hamiltonian
 
-# Orders that are listed, and ranks up to which the best by price are searched for, beyond that number.
+# Most orders that are listed; beyond that, orders are priced, up to this many ranks.
 MOST_LISTED = 3000
 MOST_PRICED = 24
 _PRICE_SCALE = 1_000_000
@@ -53,7 +53,7 @@ def order_of(hops: Hops, chosen: Column, *, closed: bool) -> Order:
 
 
 def zigzags(n: int) -> list[Order]:
-    """Paths through all of 0 … n-1 that use every pair equally often, each number being an end equally often.
+    """Paths through all of 0 … n-1 that use every pair equally often and end at every number equally often.
 
     n/2 of them for even n, n for odd n (then every pair is used twice).
     """

@@ -25,7 +25,7 @@ _EPSILON = 1e-7
 class Column:
     """Something that one unit of rate can use. load: (resource, times). group: all groups get the same rate.
 
-    arcs: its hops. cost: what decides between equally good choices, such as the height of a tree.
+    arcs: its hops. cost: decides between equally good choices, such as the height of a tree.
     """
 
     arcs: tuple[Arc, ...]

@@ -9,7 +9,7 @@ from blinksim.packing.columns.hops import Arc, Hops
 
 # A permutation of the members, by vertex.
 Symmetry = Mapping[int, int]
-# Symmetries that are looked at, and steps of the search for them.
+# Most symmetries, and steps of the search for them.
 _SYMMETRIES, _STEPS = 6, 50_000
 
 

@@ -1,4 +1,4 @@
-"""Take whole numbers of columns: the most that fit beside each other, or K that carry equal shares.
+"""Choose whole numbers of columns: the most that fit together, or K that carry equal shares.
 
 NCCL splits data evenly over its channels, so what it can run is a choice of K columns with equal shares. For a given
 rate that is a feasibility question for CP-SAT, in whole numbers; the largest rate follows by bisection.
@@ -20,7 +20,7 @@ from blinksim.packing.columns.solver_limits import Limits
 def most_whole(
     columns: Sequence[Column], capacity: Sequence[int], limits: Limits | None = None
 ) -> tuple[list[int], bool]:
-    """How often to take each column so that the most fit together, and whether that number is proved."""
+    """How often to take each column so that the most fit together, and true if that number is proved maximal."""
     model = cp_model.CpModel()
     counts, rows = _counts(model, columns, capacity, None)
     for resource, terms in rows.items():

@@ -1,8 +1,8 @@
-"""The fewest columns that make a rate, by CP-SAT in whole numbers, so that every rate is exact.
+"""The fewest columns that reach a rate, by CP-SAT in whole numbers, so that every rate is exact.
 
 An integer program, as in Blink (Wang et al. 2020, section 4): how many parts of the rate each column carries, and which
 columns carry any. Looking first for answers that a symmetry of the machine maps onto themselves makes that program a
-fraction of its size; the bound of the full program says how few could do.
+fraction of its size; the bound of the full program says how few could suffice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blinksim.packing.columns.solver_limits import Limits
 
 # Largest common denominator of rates for which the fewest columns are looked for.
 MOST_PARTS = 100_000
-# Seconds that a short search may take longer where others use the processor too, so that its answer is the same there.
+# Extra seconds for a short search on a busy processor, so that it ends with the same answer.
 _GRACE = 10.0
 
 
@@ -63,7 +63,7 @@ class Choice:
 
     @property
     def least(self) -> int:
-        """A number of columns that is surely needed: no column of a group can have more than fits alone."""
+        """A lower bound on the number of columns: no column can carry more than fits alone."""
         widest: dict[int, Fraction] = {}
         for column in self.columns:
             alone = min(Fraction(self.capacity[resource], times) for resource, times in column.load)
@@ -73,7 +73,7 @@ class Choice:
     def fewest(
         self, seconds: float, seed: int = 0, *, maps: Sequence[Sequence[int]] = (), known: Sequence[int] | None = None
     ) -> Selection | None:
-        """As few columns as are found in about `seconds`; None if these columns cannot make the rate, or time is over.
+        """As few columns as are found in about `seconds`; None if they cannot reach the rate, or time runs out.
 
         maps: symmetries of the columns (`images`); for each, an answer that it maps onto itself is looked for first.
         known: amounts to start from. One worker; the answer is the same every time unless the clock ends the search.
@@ -94,11 +94,11 @@ class Choice:
     def _solve(self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None) -> Selection | None:
         program = self._program(image, hint)
         for group in program.groups:
-            # This follows from the amounts. It helps to prove that fewer are impossible.
+            # Implied by the amounts; it helps to prove that fewer are impossible.
             program.model.add_at_least_one(program.used[number] for number in group)
         sizes = {number: program.orbit.count(number) for number in program.used}
         program.model.minimize(sum(sizes[number] * use for number, use in program.used.items()))
-        # A unit of the solver's own measure of effort takes 0.3 to 0.4 s; the clock ends only what is much slower.
+        # One unit of deterministic time takes 0.3 to 0.4 s; the clock ends only what is much slower.
         solver = Limits(2 * seconds + _GRACE, seed, 2 * seconds).solver()
         if solver.solve(program.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
@@ -108,7 +108,7 @@ class Choice:
         """The amounts of the fewest columns, of these those with the least sum of costs; None if none are found.
 
         rates_first: the least sum of rate times cost comes first, then the number of columns. most: a number of columns
-        that does.
+        that suffices.
         """
         program = self._program(range(len(self.columns)), hint)
         amounts, used = program.amounts.values(), program.used.values()

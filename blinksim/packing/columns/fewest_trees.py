@@ -22,7 +22,7 @@ MOST_MEMBERS = 10
 
 
 class Answer(Enum):
-    """What a search for T trees ended with."""
+    """How a search for T trees ended."""
 
     FOUND = "found"
     IMPOSSIBLE = "impossible"
@@ -34,8 +34,8 @@ def search(
 ) -> tuple[Answer, list[tuple[tuple[Arc, ...], Fraction]]]:
     """`trees` out-trees from `root` to all members, with rates that are multiples of 1/`parts` and add up to `rate`.
 
-    used: ``down`` and/or ``up``: whether a tree loads its arcs away from the root, those towards it, or both. Among the
-    answers one with low trees is preferred. Returns the trees with their rates (arcs away from the root, parents
+    used: ``down`` and/or ``up``: a tree loads its arcs away from the root, those towards it, or both. Low trees are
+    preferred. Returns the trees with their rates (arcs away from the root, parents
     first), or none.
     """
     program = _Program(hops, root, used, int(rate * parts))
@@ -74,7 +74,7 @@ class _Program:
         return amounts
 
     def tree(self, amount: Any) -> dict[Arc, Any]:
-        """One more tree: for each hop that it may take, the variable that says that it does."""
+        """One more tree: for each hop that it may take, the variable that selects it."""
         model, last = self.model, len(self.members) - 1
         depth = {v: model.new_int_var(v != self.root, 0 if v == self.root else last, "") for v in self.members}
         self.heights.append(model.new_int_var(1, last, ""))

@@ -1,7 +1,7 @@
 """What trees, chains and rings are made of: hops between vertices, with what each loads, in whole numbers.
 
 A hop joins two vertices by one route that passes no third one. Its load counts how often it uses each shared resource
-(a link, a bus, a device with a capacity), so that machines with and without switches are one and the same case.
+(a link, a bus, a device with a capacity), so machines with and without switches are one case.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Hops:
 
     @cached_property
     def next_to(self) -> Mapping[int, tuple[int, ...]]:
-        """For every vertex those that a hop leads to, in the order of `vertices`."""
+        """For every vertex, the vertices that a hop leads to, in the order of `vertices`."""
         return {a: tuple(b for b in self.vertices if (a, b) in self.routes) for a in self.vertices}
 
     @cached_property
     def both(self) -> Mapping[int, tuple[int, ...]]:
-        """For every vertex those that hops join it to in both directions."""
+        """For every vertex, the vertices that hops join it to in both directions."""
         return {a: tuple(b for b in others if (b, a) in self.routes) for a, others in self.next_to.items()}
 
     def load(self, arcs: Iterable[Arc]) -> Load:

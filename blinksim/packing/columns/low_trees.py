@@ -19,7 +19,7 @@ def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
         if not rest:
             yield arcs
         elif left:
-            # Whoever joins on this level hangs below one of the last; None waits for a later level.
+            # A vertex that joins on this level hangs below one of the last level; None waits for a later one.
             later = (None,) if left > 1 else ()
             parents = [[*(above for above in level if (above, vertex) in hops.routes), *later] for vertex in rest]
             for choice in product(*parents):

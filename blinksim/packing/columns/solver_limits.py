@@ -1,4 +1,4 @@
-"""How long CP-SAT may search, in a way that gives the same answer every time and on every machine."""
+"""How long CP-SAT may search, with the same answer every time and on every machine."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def cheapest_tree(
     """An out-tree (arcs away from `root`, parents first) of least price that reaches all terminals; None without one.
 
     price: of every arc that may be used; for undirected trees the same both ways. helpers: vertices that may be used.
-    Exact but for many terminals with many helpers.
+    Exact, except with many terminals and many helpers.
     """
     targets = [v for v in terminals if v != root]
     usable = [h for h in helpers if any(h in arc for arc in price)]
@@ -119,7 +119,7 @@ class _Table:
         self.split: list[dict[int, int]] = [{} for _ in range(self.full + 1)]
 
     def merge(self, bits: int) -> None:
-        """Join two trees from the same vertex, for every way to part the set in two."""
+        """Join two trees from the same vertex, for every split of the set in two."""
         value = self.best[bits]
         part = (bits - 1) & bits
         while part > bits ^ part:

@@ -1,4 +1,4 @@
-"""The best mix of trees over hops, and few of them: what Blink and Blink+ are made of.
+"""The best mix of trees over hops, and few of them: the core of Blink and Blink+.
 
 A linear program over all trees, those that can improve it being generated as trees of least price; then an integer
 program over these and further trees, drawn with random prices, for the fewest at the same rate. Its optimum is the
@@ -32,7 +32,7 @@ class TreeSearch:
     """Trees from `roots` (groups, with equal rates) to all members of `hops`.
 
     use: DOWN loads the arcs away from the root, UP those towards it, BOTH both; then the root only names the tree.
-    hops_first: whether a tree's cost, which decides between equals, is its number of hops instead of its height.
+    hops_first: a tree's cost, which decides between equals, is its number of hops instead of its height.
     """
 
     hops: Hops
@@ -89,7 +89,7 @@ class TreeSearch:
         return best_mix(first, self.hops.capacity, groups=len(self.roots), price=self.price, rounds=300)
 
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
-        """Trees with random prices, over all hops and over the wide ones only: wide trees make few trees."""
+        """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
         random = Random(seed)
         widths = sorted({min(self.hops.capacity[r] // t for r, t in load) for load in self.hops.loads.values()})
         found: dict[Column, None] = {}
@@ -110,7 +110,7 @@ class TreeSearch:
     def few(self, mix: Mix, limits: Limits, *, loss: Fraction = Fraction(0), cheapest: bool = False) -> Mix:
         """At least (1 - loss) of the rate of `mix` with as few trees as the search finds.
 
-        One root without helpers on a small machine: a number of trees that is proved to be least, where the proof ends
+        One root without helpers on a small machine: a number of trees that is proved to be least, if the proof ends
         in time (`fewest_trees`). Otherwise the fewest of those known (`fewest_columns`). cheapest: the least sum of
         rate times cost comes first.
         """
@@ -125,7 +125,7 @@ class TreeSearch:
         return shortened(found, self.hops.capacity)
 
     def _fewest(self, mix: Mix, rate: Fraction, limits: Limits) -> Mix | None:
-        """So few trees that fewer are impossible; None if the search gives up before that is settled."""
+        """The provably fewest trees; None if the search gives up before that is settled."""
         used = (DOWN, UP) if self.use == BOTH else (self.use,)
         short = replace(limits, effort=limits.effort / 4)
         for trees in range(1, len(mix.columns) + 1):

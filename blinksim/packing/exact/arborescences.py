@@ -73,7 +73,7 @@ def pack(
             made = len(found) - mark
             # Growing respects every known set, so what is short now is new, unless it was short from the start.
             if made == 0 or not pool.add(short):
-                raise InfeasibleError("these capacities do not hold the trees that were asked for")
+                raise InfeasibleError("these capacities do not hold the requested trees")
             del found[mark:]
             graph.out, graph.roots = start.out, start.roots
             batch = max(1, made // 4 if stuck else made // 2)
@@ -83,7 +83,7 @@ def pack(
 
 
 def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], batch: int) -> bool:
-    """Grow up to `batch` trees, the roots taking turns; whether growing got stuck before all were there."""
+    """Grow up to `batch` trees, the roots taking turns; True if growing got stuck before the end."""
     while graph.roots:
         for root in list(graph.roots):
             if batch == 0:
@@ -100,7 +100,7 @@ def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], batch: int) ->
 def _grow_widest(graph: Digraph, pool: CutPool, root: int) -> RootedTree | None:
     """The lowest tree from `root` among those found by halving the copies asked for; None if none is found.
 
-    Of equally low ones the first, which has the most copies, so that few trees do.
+    Of equally low ones the first, which has the most copies, so that few trees suffice.
     """
     ask = graph.roots[root]
     best: _Growth | None = None
@@ -125,7 +125,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
     growth = _Growth(root, [root], [False] * graph.count, inside[root])
     growth.inside[root] = True
     extra, here = growth.extra, growth.inside
-    # What lacks slack for `ask` more entries is as good as tight; blocked are those of them that were entered already.
+    # A set without slack for `ask` more entries counts as tight; it is blocked if it was entered already.
     poor = pool.tight
     if ask > 1:
         for number, value in enumerate(slack):
@@ -198,7 +198,7 @@ def _exact(graph: Digraph, pool: CutPool) -> RootedTree:
             None,
         )
         if arc is None:
-            raise InfeasibleError("these capacities do not hold the trees that were asked for")
+            raise InfeasibleError("these capacities do not hold the requested trees")
         graph.take(*arc, 1)
         edges.append(arc)
         reached.add(arc[1])

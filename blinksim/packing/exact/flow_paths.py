@@ -124,7 +124,7 @@ def _paths(net: Network, carried: Array, source: int, sinks: Sequence[int]) -> l
     found = []
     for sink in sinks:
         while wanted[sink]:
-            # Backwards from the sink; a circle of flow met on the way is taken out.
+            # Backwards from the sink; cycles of flow met on the way are removed.
             arcs: list[int] = []
             seen = {sink: 0}
             vertex, amount = sink, wanted[sink]

@@ -15,7 +15,7 @@ from math import gcd, lcm
 from blinksim.graphs.digraph import Digraph
 from blinksim.graphs.network import Array
 
-# Numbers of trees tried below the one that surely works.
+# Numbers of trees tried below the one that is known to work.
 _TRIES = 8
 
 
@@ -62,7 +62,7 @@ def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
             here = [i for i in entering if tail[i] == start]
             onward = [i for i in leaving if head[i] == end]
             if max(len(here), len(onward)) < 2:
-                # What comes in and cannot go on is of no use, nor is room to go on for what cannot come in.
+                # Inflow that cannot leave is useless, and so is outflow capacity that nothing can fill.
                 least = min(capacity[here[0]], capacity[onward[0]]) if here and onward else Fraction(0)
                 for i in here + onward:
                     capacity[i] = least

@@ -84,7 +84,7 @@ def best_split(
 def _fitting(
     net: Network, shared: Sequence[SharedCapacity], used: Sequence[list[Fraction]], partner: Sequence[int] | None
 ) -> Sequence[list[Fraction]] | None:
-    """What out-trees (and in-trees) use of every arc, scaled down to what the shared capacities hold; None if far off.
+    """What out-trees (and in-trees) use of every arc, scaled down to the shared capacities; None if far above them.
 
     partner: the arc that reversed out-trees use in the place of each arc.
     """

@@ -26,7 +26,7 @@ from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from
 Edge = tuple[int, int]
 
 
-# Vertices up to which several orders of them are tried, and how many: a few milliseconds each.
+# Vertices up to which several vertex orders are tried, and how many; each takes a few milliseconds.
 _SMALL, _ORDERS = 16, 8
 
 
@@ -134,7 +134,7 @@ def pack_low(
 ) -> tuple[Fraction, list[RootedTree]]:
     """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
 
-    Best is what loses least to overheads and to filling when every tree's share is cut into equally many pieces: few
+    The best loses least to overheads and to pipeline fill when every tree's share is cut into equally many pieces: few
     trees over one edge, low ones, and no large share. Every piece costs the edge an overhead, so the best number of
     pieces, and what is lost with it, goes with the root of their product.
     """
@@ -158,14 +158,14 @@ def pack_low(
 
 
 def _lost(trees: Sequence[RootedTree]) -> tuple[Fraction, int]:
-    """What `pack_low` makes small; equal ones by their number."""
+    """What `pack_low` minimizes; ties by number."""
     passing = Counter(frozenset(edge) for tree in trees for edge in tree.edges)
     longest = max(tree.amount * height(tree.root, tree.edges) for tree in trees)
     return Fraction(longest * max(passing.values()), sum(tree.amount for tree in trees)), len(trees)
 
 
 def _most(state: _State, chosen: list[int]) -> int | None:
-    """How much of the tree can be used so that the rest stays packable; None if a tight partition was learnt instead.
+    """How much of the tree can be used so that the rest stays packable; None if a tight partition was found instead.
 
     Discrete Newton: each partition that would be broken lowers the amount to what it allows.
     """

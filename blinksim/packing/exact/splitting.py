@@ -3,7 +3,7 @@
 Splitting off: replace an arc into a forwarder w and an arc out of it by one arc past it. If at least as much enters w
 as leaves it, its arcs can be paired off completely without making any set short (Bang-Jensen, Frank and Jackson 1995,
 Preserving and increasing local edge-connectivity in mixed graphs; Jackson 1988). How much a pair may carry follows from
-a pool of known sets; whether that was enough is found out by flows afterwards, and the sets that turn out short join
+a pool of known sets; flows then check whether that was enough, and the sets that turn out short join
 the pool (cut generation). The order of the pairs decides how tall the trees become.
 """
 
@@ -46,7 +46,7 @@ def usual_sets(graph: Digraph, host: Sequence[int], more: Iterable[Mask] = ()) -
 
 
 def order_of_removal(graph: Digraph, host: Sequence[int]) -> list[int]:
-    """All vertices without data: those with few neighbours first, hosts' own before those of the fabric."""
+    """All vertices without data: those with few neighbours first, those of hosts before those of the fabric."""
     members = {*graph.members, *graph.roots}
     neighbours: list[set[int]] = [set(row) for row in graph.out]
     for tail, row in enumerate(graph.out):
@@ -117,7 +117,7 @@ def _split(
     if not pairing.around:
         return True, True
     starts, ends, excess = pairing.starts, pairing.ends, pairing.excess
-    # Between two neighbours there is no choice that could be wrong.
+    # With two neighbours there is only one choice.
     series = not ends or (len(pairing.around) <= 2 and not excess)
     groups = _pairs(pairing.around, starts, ends, lambda v: place.get(v, (host[v], 0)))
     pairing.give_up()

@@ -29,7 +29,7 @@ Path = tuple[int, ...]
 class Shape:
     """What all hosts have in common, in local numbers: devices, links between them, members, and ports.
 
-    ports: the local device behind every port. feeds: for every port the member whose data leaves there, and its links.
+    ports: the local device behind every port. feeds: per port, the member whose data leaves there, and its links.
     """
 
     devices: int
@@ -153,7 +153,7 @@ def _grouped(topology: Topology) -> list[_Host]:
 
 
 def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link, number: int) -> None:
-    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it is of none."""
+    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it belongs to none."""
     tail, head = place.get(a), place.get(b)
     if tail and head:
         if tail[0] is not head[0]:
@@ -180,7 +180,7 @@ def _common_shape(topology: Topology, hosts: Sequence[_Host]) -> Shape:
         if _wiring(host) != wiring:
             raise NotAlikeError(f"the links of node {other} differ from those of node {node}")
         if _members(host, ranked) != members:
-            raise NotAlikeError(f"other GPUs take part on node {other} than on node {node}")
+            raise NotAlikeError(f"node {other} has other members than node {node}")
     # A port is one link each way between the same two devices.
     if not first.down or [entry[:2] for entry in first.down] != [entry[:2] for entry in first.up]:
         raise NotAlikeError(f"node {node} is not joined to the fabric by pairs of links, one each way")
@@ -315,7 +315,7 @@ def _ways(shape: Shape, start: int) -> dict[int, Path]:
 def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
     """The best trees of one host, by the linear program and the packing; None if that is too large.
 
-    rate: of a shard in bytes/s, more than which is not needed. Weights are relative: 1 is a whole shard.
+    rate: bytes/s per shard; more is not needed. Weights are relative: 1 is a whole shard.
     """
     shape = hosts.shape
     outside, total = shape.devices + 1, hosts.ranks - len(shape.members)
@@ -328,7 +328,7 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
 
     net, split = best_at(rate)
     if split is not None and split.rate * net.unit < rate * hosts.ranks:
-        # The host cannot do so much, so its gate must be narrower.
+        # The host cannot sustain that rate, so its gate must be narrower.
         net, split = best_at(split.rate * net.unit / hosts.ranks)
     if split is None:
         return None

@@ -1,7 +1,7 @@
 """How every member's shard is spread over a cluster whose hosts have been packed one by one.
 
 The trees that enter a host are dealt out to the members of every other host, as far as possible so that a member's data
-leaves over the port that it feeds itself. Where one tree of a shard ends anywhere, the shard is cut, so that each piece
+leaves over the port that it feeds itself. A shard is cut wherever one of its trees ends in any host, so that each piece
 has one tree in every host (the common refinement of the partitions).
 """
 
@@ -63,7 +63,7 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
 
 
 def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fraction:
-    """The part of their shards that hosts of this kind should send to one other host each, which sends it on.
+    """The part of its shards that each host of this kind sends to one other host, which forwards it.
 
     Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a shard).
     """
@@ -95,7 +95,7 @@ def _ends(row: Sequence[tuple[LocalTree, Fraction]]) -> list[Fraction]:
 
 
 def _dealt(shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]) -> dict[int, list[tuple[LocalTree, Fraction]]]:
-    """Trees worth one shard for every member, as far as possible those whose port the member itself feeds."""
+    """Trees worth one shard for every member, preferably those whose port the member itself feeds."""
     left = [weight for _, weight in entering]
     dealt: dict[int, list[tuple[LocalTree, Fraction]]] = {}
     need = dict.fromkeys(shape.members, Fraction(1))

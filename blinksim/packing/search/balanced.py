@@ -73,7 +73,7 @@ def fits(weights: Matrix, leaves: Sequence[int], placed: int | None = None) -> b
 
 
 def settle(leaves: Sequence[int]) -> list[int]:
-    """The same tree in which no vertex sends twice: a vertex that stands nearer to the root stays silent elsewhere."""
+    """The same tree in which no vertex sends twice: a vertex that also stands nearer to the root stays silent here."""
     return [int(leaf) for leaf in _settled(np.array([leaves], dtype=np.int64))[0]]
 
 
@@ -169,7 +169,7 @@ def _best(weights: Matrix, root: int) -> list[int] | None:
 def _first(weights: Matrix, root: int) -> list[int] | None:
     count, length = len(weights), 1 << depth_of(len(weights))
     if count == length and np.count_nonzero(weights[root]) < depth_of(count):
-        # No place is left for repeats, so the root takes part in every round, each time with another vertex.
+        # There is no room for repeats, so the root exchanges in every round, each time with another vertex.
         return None
     linked = [[b for b in range(count) if weights[a, b]] for a in range(count)]
     leaves, unused, tries = [root], set(range(count)) - {root}, 0

@@ -29,7 +29,7 @@ def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[l
     half = set(order[: len(order) // 2])
     order.sort()
     inner = weights[np.ix_(order, order)].astype(np.float64)
-    # The gains of swaps hold for cuts, which know no direction; one-way links would send the passes round in circles.
+    # The gains of swaps hold for cuts, which know no direction; with one-way links the passes would cycle.
     inner = (inner + inner.T) / 2
     side = np.array([1 if vertex in half else -1 for vertex in order], dtype=np.int64)
     while True:

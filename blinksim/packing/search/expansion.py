@@ -3,7 +3,7 @@
 The graph is unrolled in time (Ford and Fulkerson 1962). A step has a number of rounds, and in a round every lane moves
 one chunk; the question is which (chunks, steps, rounds) are possible (SCCL, Cai et al., "Synthesizing optimal
 collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on their way are distinct; chunks
-that only move are counted, by where they come from, which makes their program far smaller.
+that only move are counted by origin, which makes their program far smaller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ortools.sat.python import cp_model
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns.hops import Arc, Hops
 
-# Ways to send (kinds of chunks, times steps, times hops) above which no answer can be expected.
+# Ways to send (kinds of chunks, times steps, times hops) above which the search is hopeless.
 LIMIT = 200_000
 
 
@@ -35,7 +35,7 @@ class Journey:
 class Answer:
     """journeys: None if there is no answer. rounds: of each step. least_rounds: no answer has fewer, as far as proved.
 
-    proved: whether the rounds are proved to be fewest, or that there is no answer.
+    proved: true if the rounds are proved fewest, or proved infeasible.
     """
 
     journeys: tuple[Journey, ...] | None
@@ -57,7 +57,7 @@ class Question:
 
 
 def turned(hops: Hops) -> Hops:
-    """The same machine with every hop the other way, for collectives that are others backwards."""
+    """The same machine with every hop reversed, for the dual of a collective."""
     return replace(
         hops,
         routes={(b, a): route for (a, b), route in hops.routes.items()},
@@ -207,7 +207,7 @@ def _followed(origin: int, total: int, amounts: Mapping[tuple[int, int, int], in
 
 
 def _extended(trail: list[tuple[int, int, int]], send: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """The trail and one more send; a chunk that comes back to where it was had better stayed there."""
+    """The trail and one more send; a chunk that returns to a vertex skips the detour."""
     for place, (_, a, _) in enumerate(trail):
         if a == send[2]:
             return trail[:place]

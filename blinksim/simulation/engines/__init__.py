@@ -1,1 +1,1 @@
-"""Engines: exact events, rounds of array arithmetic, formulas, shared servers; choice says which one answers."""
+"""Engines: exact events, rounds of array arithmetic, formulas, shared servers; choice picks one."""

@@ -1,4 +1,4 @@
-"""Which stages a delivery sets off: a stage is ready for a piece when everything that it waits for has delivered it.
+"""Which stages a delivery starts: a stage is ready for a piece when everything that it waits for has delivered it.
 
 The engines that go event by event share this. A joint takes no time, so it passes on at once.
 """

@@ -1,5 +1,5 @@
 """Which engine answers: a formula where the pattern has one, array recurrences where the order of service is known, one
-event per transfer otherwise. They agree to the tick, so the choice is about time alone.
+event per transfer otherwise. They agree to the tick, so the choice only affects the running time.
 
 In rounds, once the pipe is full, every further piece adds the load of one piece on the busiest server, unless latencies
 are longer than rounds (max-plus linear systems become periodic: Baccelli et al., "Synchronization and linearity", 1992,
@@ -104,7 +104,7 @@ def _in_rounds(work: Work, pieces: int, tail: bool, record: bool) -> Outcome:
 
 
 def _first_come_waves(work: Work, pieces: int, record: bool) -> Outcome | None:
-    # Two pieces cost little and mostly tell.
+    # Two pieces cost little and usually settle it.
     if not steps.in_steps(work, min(pieces, 2))[1]:
         return None
     run, agrees = steps.in_steps(work, pieces, record=record)

@@ -48,7 +48,7 @@ import numpy as np
 from blinksim.simulation.engines.arrivals import SEVERAL, Arrivals
 from blinksim.simulation.work import Run, Ticks, Work
 
-# No event: what a loop has in hand when nothing new is to be pushed.
+# No event: what a loop holds when there is nothing new to push.
 _NONE = -1
 # Of a source in a burst: (the next source at its server, how much to add to the base for it, the end of the pieces).
 Next = tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""Patterns whose makespan is a formula: no simulation at all, whatever the number of pieces.
+"""Patterns whose makespan is a formula: no simulation, for any number of pieces.
 
 With pieces of equal size on first-come-first-served servers (P. Fraigniaud and E. Lazard, "Methods and problems of
 communication in usual networks", 1994, and common practice):

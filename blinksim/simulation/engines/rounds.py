@@ -1,4 +1,4 @@
-"""A static order of service, many stages at a time: max-plus arithmetic on arrays, no event at all.
+"""A static order of service, many stages at a time: max-plus arithmetic on arrays, no events.
 
 With the order at every server known, x_j = max(r_j, x_{j-1} + hold_{j-1}) is a running maximum once the prefix sums of
 the holds are taken off. Two orders make rounds whose arrivals are all known from earlier rounds: here round k serves
@@ -72,7 +72,7 @@ def _table(work: Work) -> _Table:
 def in_rounds(works: Work | Sequence[Work], pieces: int, *, record: bool = False, watch: bool = False) -> list[Run]:
     """Runs `pieces` of everything in rounds, for one work or several that differ only in their times (sizes).
 
-    record: True to return when each stage began. watch: True to find out if the runs are settled: in the last
+    record: True to return when each stage began. watch: True to find out whether the runs are settled: in the last
     whole rounds nothing has grown by more than the load of a round on the busiest server. As the rounds are one
     monotone map that commutes with adding a constant, nothing ever will again (Baccelli et al., section 3.7).
     """

@@ -14,10 +14,10 @@ from blinksim.simulation.work import Run, Ticks, Work
 
 
 def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
-    """Runs `pieces` of everything level by level, and says if every server then served first come first.
+    """Runs `pieces` of everything level by level, and whether every server then served first come, first served.
 
     If it was, this is what FIFO service gives, start by start: the order of service and of arrival are the same.
-    record: True to return when each stage began. check: False to save the look; the answer is then False.
+    record: True to return when each stage began. check: False skips that test; the answer is then False.
     """
     if not work.count:
         return Run(0, np.zeros((pieces, 0), dtype=np.int64)), True
