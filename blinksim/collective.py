@@ -127,9 +127,19 @@ class Collective:
         """Origin and target of a chunk that goes from rank `start` to rank `end`; -1 for an end without a name."""
         return start if self.starts == OWN else -1, end if self.ends == OWN else -1
 
+    @property
+    def personalized(self) -> bool:
+        """True for gather, scatter and alltoall: each chunk goes from one rank to one other, and is never added up."""
+        return EVERY not in _PROMISES[self.name]
+
+    @property
+    def block_sides(self) -> int:
+        """How many of its two sides, start and end, hold one block per rank: 2 for alltoall, 0 for allreduce."""
+        return _PROMISES[self.name].count(OWN)
+
     def vectors(self, ranks: int) -> int:
-        """How many vectors of `size` are moved: one for every rank in alltoall, otherwise one."""
-        return ranks if self.starts == self.ends == OWN else 1
+        """How many vectors of `size` are moved: one per rank in alltoall, otherwise one."""
+        return ranks if self.block_sides == 2 else 1
 
     def buffers(self, units: int, ranks: int) -> tuple[int, int]:
         """Units of a rank's input and output buffer for a vector of `units`: all of them, or one block of `ranks`."""

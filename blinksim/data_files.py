@@ -7,11 +7,9 @@ from pathlib import Path
 
 from blinksim.errors import MissingError
 
-FOLDERS = ("topologies", "models", "schedules")
-
 
 def folder(name: str) -> Path:
-    """The folder `name`, one of `FOLDERS`. Raises `MissingError` if the installation lacks it."""
+    """The folder ``topologies``, ``models`` or ``schedules``; raises `MissingError` if the installation lacks it."""
     package = Path(str(package_files("blinksim")))
     installed = package / "_data" / name
     if installed.is_dir():

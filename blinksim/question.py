@@ -31,7 +31,7 @@ class Question:
     ranks_per_node : int, optional
         Ranks on every node, placed card by card in file order. Default: all its GPUs.
     members : str, optional
-        The GPUs that take part, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any edit.
+        The GPUs to run on, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any edit.
     relays : str
         GPUs without a rank that may forward: ``none``, ``idle`` (every GPU that is no member) or a list.
     relays_reduce : bool
@@ -113,7 +113,7 @@ class Question:
         return machines.assemble(self.node(), self.nodes, self.edits)
 
     def part(self, whole: Topology | None = None) -> Topology:
-        """The part of the machine that takes part, as `Topology.select` gives it.
+        """The selected part of the machine, as `Topology.select` gives it.
 
         whole: what `whole` returned, if it is known. Raises `InputError` for names and numbers that the machine does
         not have, and `InfeasibleError` for members that no link joins.

@@ -133,3 +133,13 @@ def test_promises_and_duals(name: str, starts: str, ends: str, dual: str) -> Non
 def test_buffers(name: str, buffers: tuple[int, int]) -> None:
     assert Collective(name).buffers(12, 4) == buffers
     assert Collective(name).vectors(4) == (4 if name == "alltoall" else 1)
+
+
+def test_what_the_sides_of_a_collective_hold() -> None:
+    sliced = {name: Collective(name).block_sides for name in COLLECTIVES}
+    assert sliced == {
+        "allreduce": 0, "broadcast": 0, "reduce": 0,
+        "allgather": 1, "reducescatter": 1, "gather": 1, "scatter": 1,
+        "alltoall": 2,
+    }  # fmt: skip
+    assert {name for name in COLLECTIVES if Collective(name).personalized} == {"gather", "scatter", "alltoall"}

@@ -161,7 +161,7 @@ class _Builder:
         name = self.collective.name
         if name == "allreduce":
             self.plan.add_trees(self.allreduce())
-        elif name in ("gather", "scatter", "alltoall"):
+        elif self.collective.personalized:
             from blinksim.algorithms.building import path_plan
 
             path_plan.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)

@@ -1,4 +1,4 @@
-"""What a bound says: a rate, its scope, what it assumes, and a certificate; and all of them side by side."""
+"""A bound: a rate, its scope, what it assumes, and a certificate; and all bounds of a question."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Bound:
 
 @dataclass(frozen=True, repr=False)
 class BoundResult(Rates, Result):
-    """All bounds of one collective on one (selected) topology, the best that is claimed first."""
+    """All bounds of one collective on one (selected) topology, the claimed one first."""
 
     topology: Topology
     collective: Collective

@@ -1,6 +1,6 @@
-"""The best rate that is possible: which bounds hold for which collective, and which of them are attained.
+"""The best possible rate: which bounds hold for which collective, and which of them are attained.
 
-Every rate is recomputed from its certificate, so what is printed is what anyone gets who checks it.
+Every rate is recomputed from its certificate, so anyone who checks it gets what is printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
-from blinksim.collective import Collective
+from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.graph import Topology
 
@@ -27,7 +27,8 @@ ONLY_TREES = "every element is gathered and spread along trees, and devices with
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
-_SHARED = frozenset({"allgather", "reducescatter", "gather", "scatter"})
+# Collectives with a block of every rank on one side; the blocks may be unequal.
+_WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
 
 
 def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[int] = ()) -> BoundResult:
@@ -46,8 +47,8 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     collective.check_ranks(topology.ranks)
     weights = tuple(shares)
     if weights:
-        if collective.name not in _SHARED:
-            raise InputError(f"{collective.name} has no shares; they are for {', '.join(sorted(_SHARED))}")
+        if collective.name not in _WITH_SHARES:
+            raise InputError(f"{collective.name} has no shares; they are for {', '.join(_WITH_SHARES)}")
         if len(weights) != topology.ranks or min(weights) < 0 or sum(value > 0 for value in weights) < 1:
             raise InputError(f"shares: give {topology.ranks} whole numbers, none negative and not all 0")
         if max(weights) == sum(weights):
@@ -68,7 +69,7 @@ def _is_reversed(collective: Collective) -> bool:
 
 
 class _Question:
-    """One collective on one topology, with what several bounds need."""
+    """One collective on one topology, with what its bounds share."""
 
     def __init__(self, topology: Topology, collective: Collective, shares: tuple[int, ...]) -> None:
         self.topology, self.collective, self.shares = topology, collective, shares
@@ -82,7 +83,7 @@ class _Question:
 
     @cached_property
     def trees_apply(self) -> bool:
-        """True if devices without a rank only forward, so that trees between members say all."""
+        """True if devices without a rank only forward, so that trees between members suffice."""
         return not more_than_forwards(self.topology)
 
     # --- cuts -------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class _Question:
 
     def attained(self, collective: Collective) -> bool:
         """True if the cut bound of a one-way collective is known to be attained."""
-        if collective.name in ("gather", "scatter"):
+        if collective.personalized:
             return self.paired_buses
         return not self.buses and (self.net.reversed() if _is_reversed(collective) else self.net).passes_on()
 
@@ -142,7 +143,7 @@ class _Question:
         cut = self.cut(self.collective)
         exact = self.attained(self.collective)
         bounds = [Bound("cut", cut.rate, cut, NOTHING, exact)]
-        if exact or self.collective.name in ("gather", "scatter"):
+        if exact or self.collective.personalized:
             return bounds
         if self.buses:
             partition, _ = self.partition()
@@ -181,7 +182,7 @@ class _Question:
         return [best, two_phases, *others]
 
     def alltoall(self) -> list[Bound]:
-        """The lengths that a linear program finds, and the tightest of the cuts that suggest themselves."""
+        """The lengths that a linear program finds, and the tightest of the obvious cuts."""
         from blinksim.bounds.certificates.rounded_duals import certify
         from blinksim.bounds.pairs import best_alltoall, tight_cut
         from blinksim.graphs.capacities import agree, shared_capacities

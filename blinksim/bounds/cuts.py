@@ -80,7 +80,7 @@ class _Search:
             tail, head, capacity = place[net.tail[arcs]], place[net.head[arcs]], net.capacity[arcs]
             served, out, weight = served[vertices], out[vertices], weight[vertices]
             sink, count = int(place[sink]), len(vertices)
-        # A served vertex may send what it likes: no cut that has it on the far side can be violated any more.
+        # A served vertex may send any amount: no cut with it on the far side can be violated any more.
         supply = np.where(served, out * q, weight * p)
         sources = np.flatnonzero(supply)
         return Flow(
@@ -123,7 +123,7 @@ def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] 
     """The least capacity-over-weight ratio of all sets that lack a sink, in units of `net`, and such a set of vertices.
 
     weight: whole number per vertex, what a set that holds the vertex must send. sinks: vertices that all must receive.
-    orbits: groups of sinks known to be alike; one of each group is looked at. Raises `InfeasibleError` if some sink
+    orbits: groups of equivalent sinks; one of each group is checked. Raises `InfeasibleError` if some sink
     cannot be reached. Flows: one per sink or orbit, most of them on a small piece, and one per improvement.
     """
     search = _Search(net, weight)

@@ -26,7 +26,7 @@ def best_trees(
     """The greatest algbw in units of `net`, with link lengths; None if the program is too large.
 
     allreduce: roots may hold any shares; allgather and reducescatter: as `shares` (default: equal); broadcast, reduce:
-    all at the root. orbits: what is alike, and that must leave root and shares alone.
+    all at the root. orbits: equivalent arcs and ranks; they must respect root and shares.
     """
     both = collective.name == "allreduce"
     if flow_variables(net, len(orbits.first), both=both) > MOST_TREE_BOUND:
@@ -38,6 +38,5 @@ def best_trees(
         weights = {members[collective.root]: 1}
     else:
         weights = dict(zip(members, shares or [1] * len(members), strict=True))
-    inwards = collective.name in ("reducescatter", "reduce")
-    solution = solve_trees(net.reversed() if inwards else net, shared, weights, both=both, orbits=orbits)
+    solution = solve_trees(net.reversed() if collective.collects else net, shared, weights, both=both, orbits=orbits)
     return Solution(solution.value, solution.duals)

@@ -1,7 +1,7 @@
 """Alltoall as flows: every byte goes from one rank to one other, so nothing is copied on the way.
 
 The bound is a maximum concurrent flow (`blinksim.graphs.flow_program`), whose duals are link lengths, the certificate.
-Beside it stands the tightest of the cuts that are worth a look.
+The tightest of the likely cuts is given as well.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _candidates(net: Network) -> Iterator[list[int]]:
         return
     host = net.host[net.members]
     groups = [np.flatnonzero(host == number).tolist() for number in np.unique(host).tolist()]
-    # What leaves a rank, or a host, tells where to look first.
+    # The bandwidth out of a rank, or a host, decides the order.
     outward = net.host[net.tail] != net.host[net.head]
     leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]
     exits = np.bincount(net.host[net.tail[outward]] + 1, net.capacity[outward], int(net.host.max()) + 2)

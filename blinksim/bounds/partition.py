@@ -181,10 +181,10 @@ class _Places:
 
 
 def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
-    """The parts (of device names) with the least capacity over k-1, and whether no partition can have less.
+    """The parts (of device names) with the least capacity over k-1, and true if no partition can have less.
 
     Exact without devices that hold no rank, and where all their places can be tried; otherwise the best found by
-    moving them, one by one, to the part they are joined to most. Device capacities are not looked at.
+    moving them, one by one, to the part they are joined to most. Device capacities are ignored.
     """
     places = _Places(topology)
     exact = len(places.members) ** len(places.others) <= _ENUMERATE
@@ -202,7 +202,7 @@ def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
 
 
 def _simple(topology: Topology, places: _Places) -> list[NDArray[np.int64]]:
-    """Partitions that suggest themselves: every member apart, and every host apart (the fabric with the first)."""
+    """The obvious partitions: every member apart, and every host apart (the fabric with the first)."""
     home = places.first()
     single = np.array([home.get(vertex, vertex) for vertex in range(places.count)], dtype=np.int64)
     hosts = np.array([device.node for device in topology.devices], dtype=np.int64)

@@ -2,8 +2,8 @@
 
 Small machines (at most `_EXACT` devices, no buses) have all their cuts tried. Partitions are grown from single ranks by
 joining the two parts with the most bandwidth between them. On larger machines the cuts around ranks and nodes, and
-lengths of 1 around ranks and between nodes, are what is tried. Not always the tightest (`compute.bound` searches with
-flows), but valid, with the same certificates, and cheap enough to stand beside every projection.
+lengths of 1 around ranks and between nodes, are tried. The result is not always the tightest (`compute.bound` searches
+with flows), but valid, with the same certificates, and cheap enough for every projection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def quick_bound(topology: Topology, collective: Collective) -> Certificate:
 
 
 def _candidates(topology: Topology, collective: Collective) -> Iterator[Certificate]:
-    plain = not any(x.bus for x in topology.links) and all(d.capacity is None for d in topology.devices)
+    plain = not any(link.bus for link in topology.links) and all(d.capacity is None for d in topology.devices)
     if plain and len(topology.devices) <= _EXACT:
         yield Cut.of(topology, collective, _tightest_side(topology, collective))
     else:
@@ -69,7 +69,7 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
 
 
 def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | None:
-    """The best of two sets of lengths that suggest themselves: 1 on all links of members, and on all between hosts.
+    """The better of two obvious sets of lengths: 1 on all links of members, or on all between hosts.
 
     None if neither proves anything.
     """

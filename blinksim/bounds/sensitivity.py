@@ -137,7 +137,8 @@ def lane_gains(topology: Topology, collective: Collective) -> list[Change]:
     same = result.headline.certificate.words(topology)
     rows = []
     for alike in joined_pairs(topology):
-        # The certificate of a symmetric machine names one of several bottlenecks alike: look at all alike pairs.
+        # The certificate of a symmetric machine names one of several equal bottlenecks, so all equivalent pairs are
+        # tried.
         helping = [pair for pair in alike if any(link.name in counted for link in pair)]
         after, words = result.rate, same
         if len(helping) == len(alike):
@@ -184,7 +185,7 @@ class Headroom:
 
 
 def headroom(result: BoundResult) -> Headroom:
-    """Until when more bandwidth on the links that the headline's certificate counts raises the bound.
+    """How far more bandwidth on the links that the headline's certificate counts raises the bound.
 
     The certificate's links count in the direction that it names; both directions of their pairs are widened.
     """
@@ -192,8 +193,8 @@ def headroom(result: BoundResult) -> Headroom:
     counted = counted_links(result.headline.certificate)
     keys = {link.key for link in topology.links if link.name in counted}
     keys |= {(dst, src, kind) for src, dst, kind in keys}
-    wide = [replace(x, lanes=x.lanes * _PLENTY) if x.key in keys else x for x in topology.links]
+    wide = [replace(link, lanes=link.lanes * _PLENTY) if link.key in keys else link for link in topology.links]
     limit, words = _answer(replace(topology, links=tuple(wide), symmetries=()), result.collective)
     if counted == {link.name for link in topology.links} and limit >= result.rate * _PLENTY:
-        words = "none: every link is counted, and all together can be widened without end"
+        words = "none: every link is counted, and all together can be widened without limit"
     return Headroom(result.rate, limit, words)

@@ -1,4 +1,4 @@
-"""blinksim bound: the best rate that is possible, and why."""
+"""blinksim bound: the best possible rate, and why."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     """Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
 
     LOG: text that nccl-tests printed, or its JSON (-J). Several logs, of several collectives or numbers of GPUs, are
-    fitted together. The fit shrugs off single wild times, and every figure comes with its interval of 95 %.
+    fitted together. Single wild times do not matter, and every figure comes with its interval of 95 %.
     """
     from blinksim.answers.logs.calibrate import Series, calibrate
     from blinksim.formats import rate_tables

@@ -22,6 +22,8 @@ from blinksim.cli.progress import Working
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
+    from blinksim.answers.compare import Comparison
+    from blinksim.answers.models import Models
     from blinksim.answers.project import Answer
     from blinksim.collective import Collective
     from blinksim.question import Question
@@ -93,12 +95,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         plots.check(options["plot"], force=options["force"])
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
         found = study.compare(question.part(), wanted, sizes, listed, say, others, models[0])
-    if options["as_csv"]:
-        click.echo(csv_text(found.rows()), nl=False)
-    elif options["as_json"]:
-        print_json({"command": "compare", **question.described(found.topology), **found.to_dict()})
-    else:
-        click.echo(found.text(question.edits))
+    _show(found, question, options)
     if options["plot"]:
         path = plots.save(plots.compare(found), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
@@ -153,6 +150,10 @@ def _across(
     models = [model if registry.times_schedules(model.name) else model.at(question)[0] for model in models]
     with Working(f"reading {question.machine}", quiet=options["quiet"]) as say:
         found = across_models(question.part(), collective, sizes, models, listed or ("ring", "double_binary"), say)
+    _show(found, question, options)
+
+
+def _show(found: Comparison | Models, question: Question, options: Options) -> None:
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:

@@ -74,7 +74,7 @@ def cli() -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command line and returns its exit status; messages about errors go to stderr."""
     if sys.stdout is None or sys.stderr is None:
-        return 2  # Started without a place to answer to.
+        return 2  # Started without stdout or stderr.
     try:
         status = cli.main(args=arguments, prog_name="blinksim", standalone_mode=False)
         sys.stdout.flush()

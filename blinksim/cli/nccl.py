@@ -30,7 +30,7 @@ class NcclSettings(TypedDict, total=False):
 
 
 def nccl_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds what can be said about NCCL."""
+    """Adds the options for NCCL."""
     for option in (
         click.option("--no-nvls", is_flag=True, help="With nccl: without NVLS, as NCCL_NVLS_ENABLE=0."),
         click.option("--nccl-graph", metavar="FILE", help="With nccl: the channels of a graph file (NCCL_GRAPH_FILE)."),

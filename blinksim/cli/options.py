@@ -163,7 +163,7 @@ def at_rates_of(model: TimingModel, question: Question, context: click.Context) 
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None) -> str:
-    """The machine, a collective and the options as they would be typed again."""
+    """The machine, a collective and the options as they are typed."""
     words = [shlex.quote(str(question.machine)), *([collective] if collective else [])]
     words += [] if root is None else ["--root", str(root)]
     for key, default in (

@@ -10,7 +10,7 @@ PATIENCE_S = 1.0
 
 
 class Working:
-    """A line on a terminal that says what a command is at, from the second second on; calling it changes the text.
+    """A line on a terminal that shows what a command does, after the first second; calling it changes the text.
 
     Used as a context: ``with Working("building") as say: … say("building ring, 1 of 9")``. Prints nothing where stderr
     is no terminal, and leaves nothing behind.

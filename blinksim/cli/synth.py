@@ -1,4 +1,4 @@
-"""blinksim synth: a schedule, proved, with its distance from the best that is possible."""
+"""blinksim synth: a verified schedule, with its gap to the bound."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Examples:
     "--polish",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Search so long for lower and fewer trees at the same rate; prints the compromises.",
+    help="Search this long for lower and fewer trees at the same rate; prints the compromises.",
 )
 @click.option(
     "--trees", type=click.IntRange(1), metavar="K", help="packed: exactly K trees per root, at a stated loss."

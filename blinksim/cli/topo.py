@@ -110,7 +110,7 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
 
 
 def _draw(part: Topology, target: str, options: ShowOptions) -> None:
-    """Pictures leave out what no link of the default classes touches, and GPUs that take no part."""
+    """Pictures leave out what no link of the default classes touches, and GPUs that are not selected."""
     from blinksim import plots
 
     found = None
@@ -144,15 +144,15 @@ def _classes(topology: Topology) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     used = topology.default_links()
     for kind in topology.link_classes:
-        links = [x for x in topology.links if x.kind == kind]
+        links = [link for link in topology.links if link.kind == kind]
         rows.append(
             (
                 kind,
                 str(len(links)),
-                _span({x.lanes for x in links}, str),
-                _span({x.lane_bandwidth for x in links}, format_rate),
-                _span({x.latency for x in links}, format_time),
-                _span({x.overhead for x in links}, format_time),
+                _span({link.lanes for link in links}, str),
+                _span({link.lane_bandwidth for link in links}, format_rate),
+                _span({link.latency for link in links}, format_time),
+                _span({link.overhead for link in links}, format_time),
                 "yes" if kind in used else "no",
             )
         )
@@ -173,7 +173,7 @@ def _matrix(topology: Topology) -> str:
     for a in topology.members:
         row = [a]
         for b in topology.members:
-            direct = sum((x.bandwidth for x in view.links_between(a, b)), start=0)
+            direct = sum((link.bandwidth for link in view.links_between(a, b)), start=0)
             if a == b:
                 row.append("-")
             elif direct:

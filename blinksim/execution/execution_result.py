@@ -161,7 +161,6 @@ class Execution(Result):
 
 
 _NCCL_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
-_SLICED = ("allgather", "reducescatter", "gather", "scatter", "alltoall")
 
 
 def nccl_tests_row(out_of_place: Execution | None, in_place: Execution | None) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def nccl_tests_row(out_of_place: Execution | None, in_place: Execution | None) -
 
     return {
         "size": one.used_bytes,
-        "count": one.count // ranks if one.collective.name in _SLICED else one.count,
+        "count": one.count // ranks if one.collective.block_sides else one.count,
         "type": _NCCL_NAMES.get(one.dtype, one.dtype),
         "redop": one.op if one.collective.reduces else "none",
         "root": str(one.collective.root) if one.collective.rooted else "-1",

@@ -82,7 +82,7 @@ class Digraph:
     def short_sets(self, first: int = -1, most: int = 0) -> list[Mask]:
         """Sets that too little enters, each found as a least cut before one member; empty if all trees fit.
 
-        first: the member to look at first. most: stop after so many sets (0: look at every member once).
+        first: the member to start with. most: stop after this many sets (0: check every member once).
         """
         tail, head, capacity = self.arrays()
         source, need = self.count, self.trees

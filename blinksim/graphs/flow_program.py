@@ -46,8 +46,8 @@ def solve_flows(
 ) -> FlowSolution:
     """The greatest rate that all commodities reach together; raises `InfeasibleError` if the solver finds no optimum.
 
-    orbits: what is alike, with one commodity for each orbit of members, whose flow the symmetries turn into those of
-    the others (default: nothing is alike).
+    orbits: equivalent arcs and ranks, with one commodity for each orbit of members, whose flow the symmetries turn into
+    those of the others (default: none are equivalent).
     """
     copies = orbits.count if orbits else (1,) * len(commodities)
     orbits = orbits or single_orbits(net)

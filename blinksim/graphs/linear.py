@@ -1,4 +1,4 @@
-"""The one door to linear programming: OR-Tools' GLOP on whole rows, with duals, and how large a program may be.
+"""The only interface to linear programming: OR-Tools' GLOP on whole rows, with duals, and how large a program may be.
 
 GLOP is a revised simplex (Dantzig 1963), so its answers are vertices: duals that become short fractions.
 """
@@ -16,8 +16,8 @@ from blinksim.errors import InfeasibleError
 
 Vector = NDArray[np.float64]
 
-# How large a program is solved, in flow variables; a larger one takes GLOP minutes. Each limit decides what is asked
-# for instead: for a bound, looser bounds that need no program; for a packing, equal parts.
+# How large a program is solved, in flow variables; a larger one takes GLOP minutes. Beyond each limit
+# there is a substitute: for a bound, looser bounds that need no program; for a packing, equal parts.
 #
 # Flows (`flow_program`): sources times arcs, for bounds and for packings alike.
 MOST_FLOWS = 30_000

@@ -1,4 +1,4 @@
-"""Maximum flow, the one oracle of the exact bounds: OR-Tools' push-relabel on whole numbers.
+"""Maximum flow, the only oracle of the exact bounds: OR-Tools' push-relabel on whole numbers.
 
 Push-relabel: Goldberg and Tarjan, A new approach to the maximum-flow problem, J. ACM 35 (1988).
 """

@@ -26,7 +26,7 @@ class Network:
 
     tail, head, capacity: per arc; first the links in their order, then the arcs of `limits`. unit: bytes/s of capacity
     1. members: vertex of each rank. host: node number of every vertex. in_half, out_half: by device, itself if not
-    split. turned: whether all arcs point the other way than the topology's links.
+    split. turned: true if all arcs point the other way than the topology's links.
     """
 
     tail: Array
@@ -70,7 +70,7 @@ class Network:
 
     @cached_property
     def partner(self) -> Array | None:
-        """For every arc one of equal capacity the other way, each taken once; None if some arc has none."""
+        """The partner of every arc: one of equal capacity the other way, each taken once; None if some arc has none."""
         if self.limits:
             return None
         ahead = np.lexsort((self.capacity, self.head, self.tail))
@@ -139,13 +139,13 @@ def whole(values: list[tuple[Fraction, int]]) -> tuple[list[int], Fraction]:
 def network(topology: Topology) -> Network:
     """The arcs of `topology`; raises `InputError` for fewer than two members."""
     if topology.ranks < 2:
-        raise InputError(f"{topology.name}: one rank moves nothing; name two members or more")
+        raise InputError(f"{topology.name}: a collective needs at least two ranks; name two members or more")
     index, count = topology.index, len(topology.devices)
     links = topology.links
-    tail = np.array([index[x.src] for x in links], dtype=np.int64)
-    head = np.array([index[x.dst] for x in links], dtype=np.int64)
+    tail = np.array([index[link.src] for link in links], dtype=np.int64)
+    head = np.array([index[link.dst] for link in links], dtype=np.int64)
     limited = [device for device in topology.devices if device.capacity is not None]
-    rates = [(x.lane_bandwidth, x.lanes) for x in links]
+    rates = [(link.lane_bandwidth, link.lanes) for link in links]
     rates += [(device.capacity, 1) for device in limited for _ in "io" if device.capacity is not None]
     capacity, unit = whole(rates)
     in_half, out_half = np.arange(count), np.arange(count)

@@ -1,7 +1,7 @@
 """Orbits of the arcs and ranks of a network: one variable, one row or one sink stands for a whole orbit.
 
-A linear program that a group maps onto itself has an optimum that the group leaves alone, the average of any optimum
-over the group (Gatermann and Parrilo 2004), so only orbits need variables.
+A linear program that a group maps onto itself has an optimum that the group leaves unchanged, the average of any
+optimum over the group (Gatermann and Parrilo 2004), so only orbits need variables.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Out-trees of rate x_v from every root v fit into capacities g exactly if every member can receive the sum of all x by
 flow (Edmonds 1973; forwarders are split off first: Bang-Jensen, Frank and Jackson 1995). In-trees are out-trees of the
-reversed network. So the program has a rate for every root, a use of every arc that all trees together may make, and a
+reversed network. So the program has a rate for every root, the use of every arc by all trees together, and a
 flow to every member within that use. Its duals are lengths of links.
 """
 
@@ -50,7 +50,8 @@ def solve_trees(
     """The trees with the greatest rate; raises `InfeasibleError` if the solver finds no optimum.
 
     weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots and rates
-    run at the same time. orbits: what is alike; it must leave the weights alone (default: nothing is alike).
+    run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default: none are
+    equivalent).
     """
     orbits = orbits or single_orbits(net)
     program = Program()

@@ -2,7 +2,7 @@
 
 A copy replaces what the receiver has of a chunk, a reduction merges with it. A device without data has the neutral
 element, and merging with that is a copy. All sends of a step read what was there when the step began, so the chunks do
-not depend on each other and each is followed on its own. Contributions must stay apart: a merge of sets that overlap
+not depend on each other and each is followed on its own. Contributions must be disjoint: merging overlapping sets
 counts a rank twice, which sum and prod would show, so it is refused for every operation.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blinksim.schedule import promises
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 
-# Sends that are looked at together: Python's integers take about 250 bytes per send while they are.
+# Sends that are processed together: Python's integers take about 250 bytes per send while they are.
 _BLOCK = 100_000
 
 

@@ -32,7 +32,7 @@ class Resources:
 
 
 def resources(topology: Topology) -> Resources:
-    """The shared resources of a topology: links by themselves, buses, and devices with a capacity (in and out)."""
+    """The shared resources of a topology: links, buses, and devices with a capacity (in and out)."""
     names: list[str] = []
     kinds: list[str] = []
     rates: list[Fraction] = []

@@ -1,4 +1,4 @@
-"""Forest to steps: every chunk is cut into pieces that follow each other, and how much of them devices hold meanwhile.
+"""Forest to steps: cuts every chunk into pieces that follow each other, and finds the scratch that devices need.
 
 In the wave form a send of step s moves piece p in step s + p, so each piece is one step behind the one before it and a
 tree of height h with P pieces takes h + P - 1 steps (pipelining of a vector along a tree: S. L. Johnsson and C.-T. Ho,
@@ -30,8 +30,9 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
     """`schedule` in steps form, every chunk in `pieces` equal pieces that follow each other (wave form).
 
     Chunk c becomes the pieces c * pieces + p, each with 1/pieces of its share; a send of step s moves piece p in step
-    s + p. Whatever the schedule promises it keeps, since the pieces do not depend on each other and each keeps the
-    order of its chunk. Raises `InputError` for less than one piece, or more sends, chunks or steps than arrays hold.
+    s + p. The result keeps the promises of the schedule, since the pieces do not depend on each other and each keeps
+    the order of its chunk. Raises `InputError` for less than one piece, or more sends, chunks or steps than arrays
+    hold.
     """
     if pieces < 1:
         raise InputError(f"{pieces} pieces: a chunk needs at least 1")

@@ -1,4 +1,4 @@
-"""What each collective starts from and must end with, chunk by chunk; which data a rank's own buffers have room for.
+"""What each collective starts from and must end with, chunk by chunk; which data fits a rank's own buffers.
 
 Every rank that reduces starts with its own contribution to every chunk. A chunk that is not reduced starts in one
 place: at its origin, or at the root. The buffers are those of NCCL (user guide, "Collective Operations" and "In-place

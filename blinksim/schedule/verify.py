@@ -41,7 +41,7 @@ class Facts:
     rate: algbw in bytes/s that the loads allow, exact; None if nothing is sent. busiest: the resource that limits it
     (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many resources have the
     same load/rate. in_flight: the most sends of one connection in one step; with that many slots no sender ever waits.
-    scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: whether
+    scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: true if
     input and output may be one buffer (`promises.overwritten_in_place`). bound: the rate claimed as a bound, bytes/s,
     and gap: 1 - rate/bound; None without one.
     """
@@ -103,8 +103,8 @@ def verify(
 ) -> Verdict:
     """Check that `schedule` does what its collective promises on its topology.
 
-    slots: buffers of each connection (`waits`). in_place: whether input and output are one buffer. shares: what part
-    of the size the block of each rank has, if not 1/n (`promises.wrong_chunks`). Raises `InputError` for slots below 1,
+    slots: buffers of each connection (`waits`). in_place: true if input and output are one buffer. shares: the part
+    of the size in the block of each rank, if not 1/n (`promises.wrong_chunks`). Raises `InputError` for slots below 1,
     shares that do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
     schedule itself is in the verdict.
     """
@@ -154,7 +154,7 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
             yield f"{describe(schedule, int(sends[0]))} {says(int(sends[0]))}{more}"
 
     def end(word: str, ends: npt.NDArray[np.int32]) -> Iterator[str]:
-        yield from sort(outsider[ends], lambda i: f"goes {word} {names[ends[i]]}, which takes no part")
+        yield from sort(outsider[ends], lambda i: f"goes {word} {names[ends[i]]}, which is neither member nor relay")
         only = "which only forwards; it belongs in a route"
         yield from sort(~computes[ends], lambda i: f"goes {word} {names[ends[i]]}, {only}")
 

@@ -14,7 +14,7 @@ overhead once, and has arrived when all of it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -31,6 +31,7 @@ from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.waits import connections
 from blinksim.simulation.simulation_options import SwitchingName
 from blinksim.simulation.stage_waits import waits
+from blinksim.topology.elements import Link
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -130,66 +131,96 @@ def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", redu
     where they wait for all of it. reduction: True to make a stage of every reduction. Raises `InputError` for sends
     without a route.
     """
-    topology = schedule.topology
     if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
         raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify names it")
-    shared = resources(topology)
+    shared = resources(schedule.topology)
     order = np.argsort(schedule.chunk, kind="stable")
-    place, link = expand(schedule.route_start, schedule.route_links, schedule.route[order])
-    starts, members, own = _in_order(shared)
-    position, resource = expand(starts, members, link)
-    crossed = np.asarray(link, dtype=np.int64)[position]
-    is_link = own[starts[crossed] + _place_in_group(position)]
-    send = order[place[position]]
-    turn = place[position]
-    last_of_link = _last(position)
-    kind = np.where(is_link, crossed, -1)
+    path = _path(schedule, shared, order)
     if reduction:
-        reducing = np.flatnonzero(schedule.op[order] == REDUCE)
-        first = len(shared.names)
-        resource = np.concatenate((resource, first + schedule.dst[order[reducing]]))
-        kind = np.concatenate((kind, np.full(len(reducing), -1)))
-        turn = np.concatenate((turn, reducing))
-        last_of_link = np.concatenate((last_of_link, np.ones(len(reducing), dtype=np.bool_)))
-        sort = np.argsort(turn, kind="stable")
-        resource, kind, turn, last_of_link = resource[sort], kind[sort], turn[sort], last_of_link[sort]
-        send = order[turn]
-    count = len(resource)
+        path = _with_reducers(path, schedule, shared, order)
+    count = len(path.resource)
+    send = order[path.turn]
     follows = np.zeros(count, dtype=np.bool_)
-    follows[:-1] = turn[1:] == turn[:-1]
+    follows[:-1] = path.turn[1:] == path.turn[:-1]
     # What arrives at a reducer has arrived whole.
     into_reducer = np.zeros(count, dtype=np.bool_)
-    into_reducer[:-1] = resource[1:] >= len(shared.names)
-    cut = follows & (~last_of_link | (switching == "cut-through")) & ~into_reducer
-    latency, overhead = np.zeros(count), np.zeros(count)
-    links = kind >= 0
-    latency[links] = np.array([x.latency for x in topology.links])[kind[links]]
-    first_link = np.flatnonzero(links)[_first(turn[links])]
-    overhead[first_link] = np.array([x.overhead for x in topology.links])[kind[first_link]]
+    into_reducer[:-1] = path.resource[1:] >= len(shared.names)
+    cut = follows & (~path.ends_link | (switching == "cut-through")) & ~into_reducer
+    latency, overhead = _delays(schedule.topology.links, path)
 
     head, tail = np.empty(schedule.sends, dtype=np.int64), np.empty(schedule.sends, dtype=np.int64)
-    head[send[_first(turn)]] = np.flatnonzero(_first(turn))
+    first = _first(path.turn)
+    head[send[first]] = np.flatnonzero(first)
     tail[send[~follows]] = np.flatnonzero(~follows)
     message, later = _messages(schedule, order)
     overhead[head[later]] = 0.0
     before, after, joints = waits(schedule, head, tail, message, count)
     inside = np.flatnonzero(follows)
     extra = np.zeros(joints)
-    free = len(shared.names) + len(topology.devices)
+    free = len(shared.names) + len(schedule.topology.devices)
     return Stages(
         schedule=schedule,
         shared=shared,
-        resource=np.concatenate((resource.astype(np.int64), free + np.arange(joints))),
+        resource=np.concatenate((path.resource, free + np.arange(joints))),
         send=np.concatenate((send, np.full(joints, -1))),
         share=np.concatenate((schedule.share_num[schedule.chunk[send]], extra.astype(np.int64))),
         latency=np.concatenate((latency, extra)),
         overhead=np.concatenate((overhead, extra)),
-        crossing=np.concatenate((kind, np.full(joints, -1))),
+        crossing=np.concatenate((path.crossing, np.full(joints, -1))),
         cut=np.concatenate((cut, extra > 0)),
         follows=np.concatenate((follows, extra > 0)),
         before=np.concatenate((inside, before)),
         after=np.concatenate((inside + 1, after)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The stages of all sends, one row each, send after send.
+
+    resource: what is occupied. crossing: the link that is crossed, -1 if none. turn: the position of the send in the
+    order of sends. ends_link: True for the last resource of a link.
+    """
+
+    resource: Indices
+    crossing: Indices
+    turn: Indices
+    ends_link: Flags
+
+
+def _path(schedule: Schedule, shared: Resources, order: Indices) -> _Path:
+    """The resources along the route of every send."""
+    turn_of_link, link = expand(schedule.route_start, schedule.route_links, schedule.route[order])
+    starts, members, own = _in_order(shared)
+    position, resource = expand(starts, members, link)
+    crossed = np.asarray(link, dtype=np.int64)[position]
+    is_link = own[starts[crossed] + _place_in_group(position)]
+    return _Path(resource.astype(np.int64), np.where(is_link, crossed, -1), turn_of_link[position], _last(position))
+
+
+def _with_reducers(path: _Path, schedule: Schedule, shared: Resources, order: Indices) -> _Path:
+    """The path with the receiver's reducer behind every send that reduces."""
+    reducing = np.flatnonzero(schedule.op[order] == REDUCE)
+    reducer = len(shared.names) + schedule.dst[order[reducing]].astype(np.int64)
+    turn = np.concatenate((path.turn, reducing))
+    sort = np.argsort(turn, kind="stable")
+    return _Path(
+        np.concatenate((path.resource, reducer))[sort],
+        np.concatenate((path.crossing, np.full(len(reducing), -1)))[sort],
+        turn[sort],
+        np.concatenate((path.ends_link, np.ones(len(reducing), dtype=np.bool_)))[sort],
+    )
+
+
+def _delays(links: Sequence[Link], path: _Path) -> tuple[Floats, Floats]:
+    """Seconds of latency at every link, and of overhead at the first link of every send."""
+    count = len(path.resource)
+    latency, overhead = np.zeros(count), np.zeros(count)
+    at_link = path.crossing >= 0
+    latency[at_link] = np.array([link.latency for link in links])[path.crossing[at_link]]
+    first_link = np.flatnonzero(at_link)[_first(path.turn[at_link])]
+    overhead[first_link] = np.array([link.overhead for link in links])[path.crossing[first_link]]
+    return latency, overhead
 
 
 def _first(group: Indices) -> Flags:

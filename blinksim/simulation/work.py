@@ -21,6 +21,8 @@ from blinksim.simulation.simulation_options import Sending
 from blinksim.simulation.stages import Derived, Stages
 
 Ticks = npt.NDArray[np.int64]
+# Stages, bytes, pieces and the start in seconds: one collective among several.
+Part = tuple[Stages, int, int, float]
 Found = TypeVar("Found")
 # Times stay below this, so that sums of two fit in 63 bits.
 _MOST_TICKS = 2**60
@@ -139,7 +141,7 @@ def timed(graph: Stages, size: int, pieces: int, sending: Sending) -> Work:
     return merged([(graph, size, pieces, 0.0)], sending)
 
 
-def merged(parts: Sequence[tuple[Stages, int, int, float]], sending: Sending) -> Work:
+def merged(parts: Sequence[Part], sending: Sending) -> Work:
     """The work of several collectives at once; stages of all parts follow each other.
 
     parts: (stages, bytes, pieces, start in seconds). Resources of the same name, and reducers of devices of the same
@@ -163,7 +165,7 @@ def merged(parts: Sequence[tuple[Stages, int, int, float]], sending: Sending) ->
     return _assembled(parts, times, inverse, resource, unit, servers, sending)
 
 
-def _servers(parts: Sequence[tuple[Stages, int, int, float]]) -> tuple[list[Ticks], int]:
+def _servers(parts: Sequence[Part]) -> tuple[list[Ticks], int]:
     """The server of each part's stages (-1 for joints), numbered over all parts, and how many there are."""
     if len(parts) == 1:
         graph = parts[0][0]
@@ -189,7 +191,7 @@ def _servers(parts: Sequence[tuple[Stages, int, int, float]]) -> tuple[list[Tick
 
 
 def _unit(
-    parts: Sequence[tuple[Stages, int, int, float]],
+    parts: Sequence[Part],
     times: Sequence[Sequence[Fraction]],
     inverse: Sequence[npt.NDArray[np.intp]],
     sending: Sending,
@@ -217,7 +219,7 @@ def _unit(
 
 
 def _assembled(
-    parts: Sequence[tuple[Stages, int, int, float]],
+    parts: Sequence[Part],
     times: Sequence[Sequence[Fraction]],
     inverse: Sequence[npt.NDArray[np.intp]],
     resource: Sequence[Ticks],

@@ -18,7 +18,7 @@ _KINDS = ("rate", "time", "count")
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """value: bytes/s, seconds or a count, exact. assumed: True if no document prints it."""
+    """value: bytes/s, seconds or a count, exact. assumed: True if no document states it."""
 
     name: str
     value: Fraction

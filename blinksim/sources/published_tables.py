@@ -1,4 +1,4 @@
-"""The published tables of the Aurora projection, cell by cell, beside our own times for them."""
+"""The published tables of the Aurora projection, cell by cell, beside the times that blinksim computes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """A published cell beside our own time for it (milliseconds) and what is odd about the cell."""
+    """A published cell beside the computed time (milliseconds), and what is odd about the cell."""
 
     cell: Published
     time_ms: float
 
     @property
     def delta_ms(self) -> float:
-        """Ours less the published one."""
+        """The computed time less the published one."""
         return self.time_ms - self.cell.model_ms
 
 

@@ -1,4 +1,4 @@
-"""A training step: computation, and the part of the communication that nothing hides.
+"""A training step: computation, and the exposed part of the communication.
 
 Gradients become ready during the backward pass; their allreduces run one after another beside it, and what is left
 when the computation ends is exposed (S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2; SISCI-NCCL thesis,

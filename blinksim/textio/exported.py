@@ -1,4 +1,4 @@
-"""What an export gives: files as text, and how to load them."""
+"""The result of an export: files as text, and how to load them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates of links by generation: what ``models/link_rates.yaml`` says, for formats that name parts but not rates."""
+"""Rates of links by generation from ``models/link_rates.yaml``, for formats that name parts but not rates."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def word(path: object, element: Element, name: str, default: str | None = None) 
 def integer(path: object, element: Element, name: str, *, low: int, high: int, default: int | None = None) -> int:
     """Attribute `name` as a whole number, decimal or 0x hexadecimal, from `low` to `high`; else as `word`."""
     value = word(path, element, name, None if default is None else str(default))
-    # A leading zero means octal to C and nothing to people; Python refuses it.
+    # A leading zero means octal in C; Python refuses it.
     if not _INTEGER.fullmatch(value) or (len(value.lstrip("+-")) > 1 and re.match(r"[+-]?0[0-9]", value)):
         raise fault(path, element, f"{name}={value[:40]!r} is not a whole number")
     number = int(value, 0)

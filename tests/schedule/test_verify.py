@@ -225,7 +225,7 @@ def test_a_device_that_takes_no_part_neither_sends_nor_passes_on() -> None:
     schedule = with_route(star_broadcast(3), [("gpu0", "gpu1")])
     topology = replace(schedule.topology, members=("gpu0", "gpu1"))
     outside = reasons(replace(schedule, topology=topology))
-    assert "goes to gpu2, which takes no part" in outside
+    assert "goes to gpu2, which is neither member nor relay" in outside
     around = with_route(star_broadcast(3), [("gpu0", "gpu2"), ("gpu2", "gpu1")])
     only_one = replace(
         around,

@@ -248,7 +248,7 @@ class _Problem:
                 parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high))
                 row |= {"latency": _rounded(latency * factor), "overhead": _rounded(overhead * factor)}
                 links = [link for one in self.series for link in one.topology.links if link.kind == kind]
-                before[parameters[-1]] = max(x.latency for x in links) + max(x.overhead for x in links)
+                before[parameters[-1]] = max(link.latency for link in links) + max(link.overhead for link in links)
         every = [(one, sample) for one in self.series for sample in one.samples]
         errors = np.exp(found.residual) - 1
         wild = tuple(
@@ -275,7 +275,7 @@ class _Problem:
                 f"{kind} lanes of {self.models[0].topology.name} have several bandwidths, so no single rate fits them; "
                 "write the machine as YAML with a link class for each"
             )
-        return float(links[0].lane_bandwidth), max(x.latency for x in links), max(x.overhead for x in links)
+        return float(links[0].lane_bandwidth), max(link.latency for link in links), max(link.overhead for link in links)
 
 
 def _with_alpha(topology: Topology) -> Topology:
@@ -283,7 +283,7 @@ def _with_alpha(topology: Topology) -> Topology:
     from dataclasses import replace
 
     timed = {link.kind for link in topology.links if link.latency or link.overhead}
-    links = tuple(x if x.kind in timed else replace(x, latency=_START_ALPHA) for x in topology.links)
+    links = tuple(link if link.kind in timed else replace(link, latency=_START_ALPHA) for link in topology.links)
     return replace(topology, links=links)
 
 

@@ -144,7 +144,9 @@ class Diagnosis(Result):
     @property
     def lane(self) -> tuple[float, float] | None:
         """Bytes/s of a lane of the class that limits, as it seems to be and as the model has it."""
-        rates = {x.lane_bandwidth for x in self.expectation.rings.topology.links if x.kind == self.expectation.limit}
+        rates = {
+            link.lane_bandwidth for link in self.expectation.rings.topology.links if link.kind == self.expectation.limit
+        }
         if len(rates) != 1 or not self.tells:
             return None
         rate = float(rates.pop())

@@ -55,7 +55,7 @@ def compare_rates(proved: Fraction, rate: Fraction) -> list[str]:
 
 
 def differing(mine: dict[str, Any], fresh: dict[str, Any]) -> list[str]:
-    """Reasons for every key that does not come out as the machine says; order of names does not matter."""
+    """A reason for every key that contradicts the machine; order of names does not matter."""
     reasons = []
     for key, value in fresh.items():
         found = mine.get(key)
@@ -214,7 +214,7 @@ class Partition:
         if len(self.parts) == topology.ranks:
             which = f"all {topology.ranks} ranks apart"
         else:
-            which = " | ".join(listed([x for x in group if x in members]) for group in self.parts)
+            which = " | ".join(listed([name for name in group if name in members]) for group in self.parts)
         carried = f"between them the links carry {format_rate(self.capacity)}"
         return f"{which}: {carried}, and {self.messages} times the data must cross"
 

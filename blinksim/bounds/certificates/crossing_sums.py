@@ -57,20 +57,20 @@ def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = 
 
 
 def tight_limits(topology: Topology, links: Sequence[Link], part: Mapping[str, int]) -> tuple[str, ...]:
-    """Device capacities that bind on the crossing `links`; any choice is valid, this one takes what gains at once."""
+    """Device capacities that bind on the crossing `links`; any choice is valid, this one is greedy."""
     chosen: list[str] = []
     rest = list(links)
     for device in topology.devices:
         if device.capacity is None:
             continue
         for way in ("out", "in"):
-            own = [x for x in rest if (x.src if way == "out" else x.dst) == device.name]
+            own = [link for link in rest if (link.src if way == "out" else link.dst) == device.name]
             if not own or capacity(topology, own) <= device.capacity:
                 continue
-            others = [x for x in rest if x not in own]
-            # A bus that other links cross as well is paid for anyway: it is not what the limit saves.
-            paid = {x.bus for x in others}
-            if capacity(topology, [x for x in own if x.bus is None or x.bus not in paid]) > device.capacity:
+            others = [link for link in rest if link not in own]
+            # A bus that other links use as well counts anyway: the limit does not save it.
+            paid = {link.bus for link in others}
+            if capacity(topology, [link for link in own if link.bus is None or link.bus not in paid]) > device.capacity:
                 chosen.append(f"{device.name} {way}")
                 rest = others
     return tuple(chosen)

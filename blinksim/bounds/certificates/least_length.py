@@ -60,16 +60,18 @@ def effective(topology: Topology, lengths: Mapping[str, Fraction]) -> list[Fract
     zero = Fraction(0)
     devices = any(name.endswith((" in", " out")) for name in lengths)
     return [
-        lengths.get(x.name, zero)
-        + (lengths.get(f"{x.src} out", zero) + lengths.get(f"{x.dst} in", zero) if devices else zero)
-        for x in topology.links
+        lengths.get(link.name, zero)
+        + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero) if devices else zero)
+        for link in topology.links
     ]
 
 
 def _joined(topology: Topology, whole: Sequence[int]) -> list[int]:
     """A number for every device; devices joined both ways by links of length 0 share one."""
     index = topology.index
-    free = {(index[x.src], index[x.dst]) for x, length in zip(topology.links, whole, strict=True) if not length}
+    free = {
+        (index[link.src], index[link.dst]) for link, length in zip(topology.links, whole, strict=True) if not length
+    }
     joined = UnionFind(range(len(topology.devices)))
     for a, b in free:
         if (b, a) in free:
@@ -159,7 +161,7 @@ def _cycles(parent: Sequence[int], root: int) -> list[list[int]]:
 
 
 def _contracted(cost: Matrix, parent: Sequence[int], root: int, cycles: Sequence[Sequence[int]]) -> Matrix:
-    """The costs after every cycle has become one vertex, beyond what is paid already; the root is vertex 0."""
+    """The costs after contracting every cycle to one vertex, less what is paid already; the root is vertex 0."""
     count = len(cost)
     label = [-1] * count
     label[root] = 0
@@ -177,6 +179,6 @@ def _contracted(cost: Matrix, parent: Sequence[int], root: int, cycles: Sequence
         for j in range(count):
             a, b = label[i], label[j]
             if a != b and j != root:
-                # The entry chosen for j is paid already; a dearer one costs the difference.
+                # The entry chosen for j is paid already; a more expensive one costs the difference.
                 merged[a][b] = min(merged[a][b], cost[i][j] - cost[parent[j]][j])
     return merged

@@ -22,7 +22,7 @@ from blinksim.units import exact_GBps, format_rate
 
 
 def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
-    """Capacity times length, summed over links, buses (the dearest of their links) and device capacities."""
+    """Capacity times length, summed over links, buses (their most expensive link) and device capacities."""
     total, buses = Fraction(0), dict[str, Fraction]()
     for link in topology.links:
         length = lengths.get(link.name)
@@ -83,7 +83,7 @@ class Lengths:
         if len(dict(self.lengths)) < len(self.lengths):
             return ["a length is given twice"]
         able = more_than_forwards(topology)
-        if able and collective.name not in ("alltoall", "gather", "scatter"):
+        if able and not collective.personalized:
             return [f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards"]
         try:
             fresh = Lengths.of(topology, collective, dict(self.lengths), self.shares)
@@ -92,8 +92,8 @@ class Lengths:
         return differing(self.to_dict(), fresh.to_dict()) + compare_rates(fresh.rate, rate)
 
     def words(self, topology: Topology) -> str:
-        """One sentence: how many links count, what they offer, what a byte needs."""
-        offers = f"{len(self.lengths)} lengths, bandwidth times length in all {format_rate(self.price)}"
+        """One sentence: how many links count, what they supply, what a byte needs."""
+        offers = f"{len(self.lengths)} lengths, sum of bandwidth times length {format_rate(self.price)}"
         return f"{offers}; every byte of the size needs {self.distance} of length"
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The duals of a linear program as exact lengths: rounded to short fractions, then summed exactly.
 
-A dual solution rounded to fractions is still a valid set of lengths, so the bound recomputed from it is exact whatever
-the solver's arithmetic did (Neumaier and Shcherbina 2004, safe bounds in linear programming).
+A dual solution rounded to fractions is still a valid set of lengths, so the bound recomputed from it is exact for
+any rounding in the solver (Neumaier and Shcherbina 2004, safe bounds in linear programming).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from blinksim.graphs.network import Network
 from blinksim.graphs.rounding import DENOMINATORS
 from blinksim.topology.graph import Topology
 
-# Lengths need no common denominator with anything else, so that long fractions may be tried at the end.
+# Lengths need no common denominator with anything else, so long fractions may be tried last.
 _DENOMINATORS = (*DENOMINATORS, 10**5, 10**7)
 
 

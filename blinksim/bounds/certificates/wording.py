@@ -32,7 +32,7 @@ def _grouped(names: Sequence[str]) -> list[str]:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """Names as people say them: ``GPUs 0-6``, ``card0.t0-1, card1.t0``, ``GPUs 0-7 of n1-3``.
+    """Names in short: ``GPUs 0-6``, ``card0.t0-1, card1.t0``, ``GPUs 0-7 of n1-3``.
 
     At most `most` groups are written out.
     """
@@ -40,7 +40,7 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     for name in names:
         match = _ON_NODE.fullmatch(name)
         nodes.setdefault(match.group(1) if match else "", []).append(match.group(2) if match else name)
-    # Nodes that contribute the same devices are said in one go.
+    # Nodes that contribute the same devices are merged.
     alike: dict[str, list[int]] = {}
     for node, inner in nodes.items():
         if node:

@@ -43,63 +43,18 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     Raises `InfeasibleError` for several nodes, for what is no chain, and for more than `channels` chains.
     """
     most = most_channels(channels, MOST_COMMUNICATORS, MOST_COMMUNICATORS, "one communicator for each chain")
-    topology = schedule.topology
-    name = schedule.collective.name
-    if name not in ("allreduce", "broadcast", "reduce"):
-        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
-    if len({topology.device(member).node for member in topology.members}) > 1:
-        raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
-    found = lines(schedule)
-    if any(line.ring for line in found):
-        raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
-    chains = [(line, *_channels(schedule, line)) for line in found]
-    width = gcd(*(wide for _, wide, _ in chains))
-    parts = [
-        (replace(line, share=line.share * width / wide), speed)
-        for line, wide, speed in chains
-        for _ in range(wide // width)
-    ]
+    found = _chains(schedule)
+    width, parts = _parts(schedule, found)
     if len(parts) > most:
         raise InfeasibleError(f"{len(found)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
-    members = set(topology.members)
     files: dict[str, str] = {}
     entries = []
     for position, (line, speed) in enumerate(parts):
         file = f"chain{position}.xml"
-        graph = _graph(schedule, line, width, speed)
-        text = to_text(graph)
-        gpus = [number(topology.device(device)) for device in line.devices]
-        check(graph, gpus, most=16)
-        for release in RELEASES:
-            judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
-            if judged.verdict != "used":
-                raise InfeasibleError(f"chain {line.words}: {judged.reason}")
-        files[file] = text
-        entries.append(
-            {
-                "file": file,
-                "gpus": gpus,
-                "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
-                "helpers": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members],
-                "share": str(line.share),
-                "channels": width,
-                "log": log_lines(graph, gpus),
-                "environment": _environment(name, width, schedule),
-            }
-        )
+        files[file], entry = _communicator(schedule, line, width, speed)
+        entries.append({"file": file, **entry})
     helpers = sorted({gpu for entry in entries for gpu in _numbers(entry["helpers"])})
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "machine": topology.name,
-        "collective": name,
-        "users": [number(topology.device(member)) for member in topology.members],
-        "root": number(topology.device(topology.members[schedule.collective.root])),
-        "helpers": helpers,
-        "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
-        "communicators": entries,
-    }
-    files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
+    files["manifest.json"] = _manifest(schedule, entries, helpers)
     files["recipe.py"] = recipe()
     words = [f"{line.words} carries {line.share}" for line, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
@@ -118,6 +73,74 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         ),
         caution=CAUTION,
     )
+
+
+def _chains(schedule: Schedule) -> list[Line]:
+    """The chains of the schedule; raises `InfeasibleError` if a set of communicators cannot run it."""
+    topology, name = schedule.topology, schedule.collective.name
+    if name not in ("allreduce", "broadcast", "reduce"):
+        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
+    if len({topology.device(member).node for member in topology.members}) > 1:
+        raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
+    found = lines(schedule)
+    if any(line.ring for line in found):
+        raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
+    return found
+
+
+def _parts(schedule: Schedule, chains: list[Line]) -> tuple[int, list[tuple[Line, Fraction]]]:
+    """The channels of every communicator, and per communicator its chain with its share, and bytes/s of a channel."""
+    cut = [(line, *_channels(schedule, line)) for line in chains]
+    width = gcd(*(wide for _, wide, _ in cut))
+    parts = [
+        (replace(line, share=line.share * width / wide), speed)
+        for line, wide, speed in cut
+        for _ in range(wide // width)
+    ]
+    return width, parts
+
+
+def _communicator(schedule: Schedule, line: Line, width: int, speed: Fraction) -> tuple[str, dict[str, object]]:
+    """The graph file of a communicator and its entry in the manifest.
+
+    Raises `InfeasibleError` if some release of NCCL would not use the file.
+    """
+    topology = schedule.topology
+    graph = _graph(schedule, line, width, speed)
+    text = to_text(graph)
+    gpus = [number(topology.device(device)) for device in line.devices]
+    check(graph, gpus, most=16)
+    for release in RELEASES:
+        judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
+        if judged.verdict != "used":
+            raise InfeasibleError(f"chain {line.words}: {judged.reason}")
+    members = set(topology.members)
+    entry = {
+        "gpus": gpus,
+        "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
+        "helpers": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members],
+        "share": str(line.share),
+        "channels": width,
+        "log": log_lines(graph, gpus),
+        "environment": _environment(schedule.collective.name, width, schedule),
+    }
+    return text, entry
+
+
+def _manifest(schedule: Schedule, entries: list[dict[str, object]], helpers: list[int]) -> str:
+    topology = schedule.topology
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "machine": topology.name,
+        "collective": schedule.collective.name,
+        "users": [number(topology.device(member)) for member in topology.members],
+        "root": number(topology.device(topology.members[schedule.collective.root])),
+        "helpers": helpers,
+        "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
+        "communicators": entries,
+    }
+    return json.dumps(manifest, indent=2) + "\n"
 
 
 def recipe() -> str:

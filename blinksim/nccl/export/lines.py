@@ -43,7 +43,7 @@ def lines(schedule: Schedule) -> list[Line]:
     schedule around rings the rings.
     """
     name = schedule.collective.name
-    if name in ("gather", "scatter", "alltoall"):
+    if schedule.collective.personalized:
         raise InfeasibleError(f"NCCL runs {name} as single sends, which no graph changes; take the format msccl-xml")
     if schedule.topology.ranks < 2:
         raise InfeasibleError("a collective needs at least two ranks; there is no graph to write")
