@@ -22,20 +22,28 @@ if TYPE_CHECKING:
     from blinksim.answers.file_verdict import FileVerdict as FileVerdict
     from blinksim.answers.logs.calibrate import Calibration as Calibration
     from blinksim.answers.logs.calibrate import calibrate as calibrate
-    from blinksim.answers.logs.calibrate import read_series as read_series
     from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis
     from blinksim.answers.logs.diagnose import diagnose as diagnose
+    from blinksim.answers.logs.series import Series as Series
+    from blinksim.answers.logs.series import read_series as read_series
+    from blinksim.answers.models import Models as Models
+    from blinksim.answers.models import across_models as across_models
+    from blinksim.answers.place import Placements as Placements
     from blinksim.answers.place import place as place
     from blinksim.answers.project import Contest as Contest
     from blinksim.answers.project import contest as contest
     from blinksim.answers.project import project as project
+    from blinksim.answers.ranking import Ranking as Ranking
+    from blinksim.answers.ranking import rank as rank
     from blinksim.answers.sweeps.sweep import Sweep as Sweep
     from blinksim.answers.sweeps.sweep import sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis
     from blinksim.answers.synthesize import synthesize as synthesize
     from blinksim.answers.verify_file import verify_file as verify_file
     from blinksim.answers.verify_schedule import verify as verify
+    from blinksim.bounds.bound_result import Bound as Bound
     from blinksim.bounds.bound_result import BoundResult as BoundResult
+    from blinksim.bounds.sensitivity import Change as Change
     from blinksim.collective import Collective as Collective
     from blinksim.errors import BlinksimError as BlinksimError
     from blinksim.errors import FileError as FileError
@@ -48,6 +56,8 @@ if TYPE_CHECKING:
     from blinksim.exports import write as write
     from blinksim.formats.schedule_json import read_schedule as read_schedule
     from blinksim.formats.schedule_json import write_schedule as write_schedule
+    from blinksim.machines import catalogue as catalogue
+    from blinksim.machines import check as check
     from blinksim.machines import load as load
     from blinksim.machines import this_machine as this_machine
     from blinksim.question import Question as Question
@@ -55,41 +65,52 @@ if TYPE_CHECKING:
     from blinksim.schedule.verify import Verdict as Verdict
     from blinksim.simulation.simulator import simulate as simulate
     from blinksim.simulation.timeline import Timeline as Timeline
+    from blinksim.textio.exported import Exported as Exported
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
-    from blinksim.topology.rules import check as check
+    from blinksim.topology.rules import Finding as Finding
 else:
     _HOME = {
         "Advice": "blinksim.answers.advise",
         "BlinksimError": "blinksim.errors",
+        "Bound": "blinksim.bounds.bound_result",
         "BoundResult": "blinksim.bounds.bound_result",
         "Calibration": "blinksim.answers.logs.calibrate",
+        "Change": "blinksim.bounds.sensitivity",
         "Collective": "blinksim.collective",
         "Comparison": "blinksim.answers.compare",
         "Contest": "blinksim.answers.project",
         "Device": "blinksim.topology.graph",
         "Diagnosis": "blinksim.answers.logs.diagnose",
         "Execution": "blinksim.execution.execution_result",
+        "Exported": "blinksim.textio.exported",
         "FileError": "blinksim.errors",
         "FileVerdict": "blinksim.answers.file_verdict",
+        "Finding": "blinksim.topology.rules",
         "InfeasibleError": "blinksim.errors",
         "InputError": "blinksim.errors",
         "Link": "blinksim.topology.graph",
         "MissingError": "blinksim.errors",
+        "Models": "blinksim.answers.models",
+        "Placements": "blinksim.answers.place",
         "Projection": "blinksim.timing.projection_result",
         "Question": "blinksim.question",
+        "Ranking": "blinksim.answers.ranking",
         "Schedule": "blinksim.schedule.model",
+        "Series": "blinksim.answers.logs.series",
         "Sweep": "blinksim.answers.sweeps.sweep",
         "Synthesis": "blinksim.answers.synthesize",
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
         "Verdict": "blinksim.schedule.verify",
+        "across_models": "blinksim.answers.models",
         "advise": "blinksim.answers.advise",
         "bound": "blinksim.answers.bound",
         "calibrate": "blinksim.answers.logs.calibrate",
-        "check": "blinksim.topology.rules",
+        "catalogue": "blinksim.machines",
+        "check": "blinksim.machines",
         "compare": "blinksim.answers.compare",
         "contest": "blinksim.answers.project",
         "diagnose": "blinksim.answers.logs.diagnose",
@@ -100,8 +121,9 @@ else:
         "losses": "blinksim.answers.bound",
         "place": "blinksim.answers.place",
         "project": "blinksim.answers.project",
+        "rank": "blinksim.answers.ranking",
         "read_schedule": "blinksim.formats.schedule_json",
-        "read_series": "blinksim.answers.logs.calibrate",
+        "read_series": "blinksim.answers.logs.series",
         "simulate": "blinksim.simulation.simulator",
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
@@ -131,31 +153,41 @@ else:
 __all__ = [
     "Advice",
     "BlinksimError",
+    "Bound",
     "BoundResult",
     "Calibration",
+    "Change",
     "Collective",
     "Comparison",
     "Contest",
     "Device",
     "Diagnosis",
     "Execution",
+    "Exported",
     "FileError",
     "FileVerdict",
+    "Finding",
     "InfeasibleError",
     "InputError",
     "Link",
     "MissingError",
+    "Models",
+    "Placements",
     "Projection",
     "Question",
+    "Ranking",
     "Schedule",
+    "Series",
     "Sweep",
     "Synthesis",
     "Timeline",
     "Topology",
     "Verdict",
+    "across_models",
     "advise",
     "bound",
     "calibrate",
+    "catalogue",
     "check",
     "compare",
     "contest",
@@ -168,6 +200,7 @@ __all__ = [
     "place",
     "plot",
     "project",
+    "rank",
     "read_schedule",
     "read_series",
     "simulate",

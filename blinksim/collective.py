@@ -50,7 +50,26 @@ def busbw_factor(name: str, ranks: int) -> Fraction:
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective operation: a name of `COLLECTIVES` and, for the rooted ones, the root's rank."""
+    """One collective operation.
+
+    Parameters
+    ----------
+    name : str
+        One of `COLLECTIVES`; `parse` also understands ``all_reduce`` and the like.
+    root : int
+        The root's rank, for broadcast, reduce, gather and scatter.
+
+    Raises
+    ------
+    InputError
+        For another name.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.bound("dgx1-v100", bs.Collective("broadcast", root=3)).rate_GBps
+    150.0
+    """
 
     name: str
     root: int = 0

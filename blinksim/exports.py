@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from blinksim.errors import InputError, unknown
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
+
+FormatName = Literal["nccl-graph", "nccl-graph-set", "msccl-xml", "mscclpp-json"]
+"""The formats of schedules, for editors and type checkers; ``-`` and ``_`` are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool 
         raise InputError(f"a {type(thing).__name__} has no file format; schedules and machines have")
 
 
-def export(schedule: Schedule, name: str, channels: int | None = None) -> Exported:
+def export(schedule: Schedule, name: FormatName | str, channels: int | None = None) -> Exported:
     """A schedule in the format of a runtime.
 
     Parameters

@@ -7,11 +7,13 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from blinksim import data_files
 from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
+from blinksim.topology import rules
 from blinksim.topology.graph import Topology
 
 ALIASES = {
@@ -42,11 +44,14 @@ _TEXT = (".txt", ".log")
 MachineLike = str | os.PathLike[str] | Topology
 """A machine as public functions take it: what `load` takes, or a topology."""
 
+RatesName = Literal["nominal", "nccl", "seed", "measured", "aurora-chain"]
+"""The tables of rates that machines of the catalogue have; `rate_names` says which one has which."""
+
 
 def load(
     name_or_path: str | os.PathLike[str],
     nodes: int = 1,
-    rates: str | os.PathLike[str] = "nominal",
+    rates: RatesName | str | os.PathLike[str] = "nominal",
     edits: str | Sequence[str] = (),
 ) -> Topology:
     """A machine, or a cluster of alike nodes.
@@ -84,12 +89,14 @@ def load(
     >>> bs.load("hgx-h200", nodes=2, edits=["without gpu7"]).ranks
     14
     """
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        raise InputError(f"{name_or_path!r:.60} is not a machine; give a name, a path or a Topology")
     name = os.fspath(name_or_path).strip()
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     return assemble(_node(name, os.fspath(rates).strip()), nodes, changes)
 
 
-def this_machine(rates: str = "nominal") -> Topology:
+def this_machine(rates: RatesName | str = "nominal") -> Topology:
     """This computer's own GPUs, as nvidia-smi describes them.
 
     Parameters
@@ -140,11 +147,7 @@ def as_topology(machine: MachineLike) -> Topology:
 
     Raises `InputError` as `load` does, and for anything that is neither.
     """
-    if isinstance(machine, Topology):
-        return machine
-    if not isinstance(machine, (str, os.PathLike)):
-        raise InputError(f"{machine!r:.60} is not a machine; give a name, a path or a Topology")
-    return load(machine)
+    return machine if isinstance(machine, Topology) else load(machine)
 
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
@@ -159,6 +162,53 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     for edit in later:
         cluster = cluster.edit(edit)
     return cluster
+
+
+def check(machine: MachineLike) -> list[rules.Finding]:
+    """What is wrong or odd about a machine, by the rules that ``blinksim topo check --rules`` lists.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology.
+
+    Returns
+    -------
+    list of Finding
+        Errors first; empty if no rule finds anything.
+
+    Raises
+    ------
+    InputError
+        As `load` does.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("dgx1-v100")
+    >>> bs.check(machine)
+    []
+    >>> [finding.rule for finding in bs.check(machine.replace("nvlink", latency=0, overhead=0))]
+    ['latency-given']
+    """
+    return rules.check(as_topology(machine))
+
+
+def catalogue() -> dict[str, str]:
+    """The machines that come with blinksim.
+
+    Returns
+    -------
+    dict of str to str
+        What each machine is, by the name that `load` takes, sorted.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.catalogue()["dgx1-v100"]
+    'NVIDIA DGX-1, eight V100'
+    """
+    return {name: describe(name) for name in names()}
 
 
 def names() -> list[str]:

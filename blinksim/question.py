@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from blinksim import machines
 from blinksim.errors import InputError
+from blinksim.machines import MachineLike, RatesName
 from blinksim.topology.cluster import place
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import IDLE, NONE, Names, class_names, listed, names_text, relay_names
@@ -55,20 +56,20 @@ class Question:
     ('gpu0', 'gpu1', 'gpu4')
     """
 
-    machine: str | os.PathLike[str] | Topology = ""
+    machine: MachineLike = ""
     nodes: int = 1
     ranks_per_node: int | None = None
     members: str | None = None
-    relays: str = NONE
+    relays: Literal["none", "idle"] | str = NONE
     relays_reduce: bool = False
     links: str | None = None
-    rates: str = "nominal"
+    rates: RatesName | str = "nominal"
     edits: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls,
-        machine: str | os.PathLike[str] | Topology,
+        machine: MachineLike,
         *,
         members: Names | None = None,
         relays: Names | None = None,
@@ -111,6 +112,15 @@ class Question:
     def whole(self) -> Topology:
         """The whole machine: loaded, edited, replicated. Raises as `blinksim.load` does."""
         return machines.assemble(self.node(), self.nodes, self.edits)
+
+    def whole_for_nccl(self) -> Topology:
+        """The whole machine at the rates that NCCL computes with; at others if these are asked for, or it has none."""
+        if self.rates == "nominal" and not isinstance(self.machine, Topology):
+            try:
+                return replace(self, rates="nccl").whole()
+            except InputError:
+                pass
+        return self.whole()
 
     def part(self, whole: Topology | None = None) -> Topology:
         """The selected part of the machine, as `Topology.select` gives it.

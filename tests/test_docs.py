@@ -97,6 +97,14 @@ def test_every_public_name_is_in_the_reference() -> None:
         assert not names or value.__name__ in names, f"{value.__name__} of {value.__module__}"
 
 
+def test_every_group_of_the_reference_is_introduced() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    for title, below in re.findall(r"^## (.+)\n\n(.*)$", text, re.MULTILINE):
+        assert re.match(r"[A-Z`].*", below), title
+    named = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    assert sorted(set(named)) == sorted(named)  # each module in one group
+
+
 def test_every_statement_of_the_sources_names_tests_that_exist() -> None:
     text = (ROOT / "docs" / "features.md").read_text()
     rows = re.findall(r"^\| F(\d\d) \|", text, re.MULTILINE)

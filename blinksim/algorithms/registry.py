@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InfeasibleError, unknown
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
-# A schedule with more sends takes seconds to build and gigabytes to hold.
+AlgorithmName = Literal[
+    "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "two_shot",
+    "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "chains", "rings", "blink",
+    "blink_hierarchical", "blinkplus",
+]  # fmt: skip
+"""The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
+
+# A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
 Sends = Callable[[int, str], int]
 

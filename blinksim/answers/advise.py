@@ -17,7 +17,8 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import MachineLike
+from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
@@ -58,9 +59,37 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice(Result):
-    """bound: holds for what NCCL does and for the schedules. best: the quickest schedule found. loadable: the quickest
-    that NCCL reads from a graph file, None if there is none. other: `best` for RCCL or MSCCL, None where it is no
-    better than what NCCL reads."""
+    """What is worth loading into NCCL (`load`) or another runtime (`alternative`), if anything is.
+
+    Attributes
+    ----------
+    part : Topology
+        The part of the machine that takes part.
+    collective : Collective
+        What runs.
+    size : int
+        Bytes.
+    expectation : Expectation
+        NCCL's own model.
+    expected : Expected
+        What NCCL would run, and how long it takes.
+    bound : Bound
+        It holds for what NCCL does and for the schedules.
+    best : Option
+        The quickest schedule found.
+    loadable : Option, optional
+        The quickest that NCCL reads from a graph file.
+    other : Option, optional
+        `best` for RCCL or MSCCL.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("dgx1-v100", rates="nccl")
+    >>> found = bs.advise(machine.select([1, 4, 5, 7]), machine)
+    >>> found.expected.choice, found.load.format
+    ('ring Simple', 'nccl-graph')
+    """
 
     part: Topology
     collective: Collective
@@ -188,7 +217,8 @@ def advise(
     part : str, path or Topology
         The part of the machine that the collective runs on, or a whole machine.
     machine : str, path or Topology, optional
-        The machine that `part` was selected from. Both should be at the rates ``nccl`` where the machine has them.
+        The machine that `part` was selected from. Both should be at the rates ``nccl`` where the machine has them; a
+        machine that is named is loaded at these.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
@@ -215,8 +245,10 @@ def advise(
     >>> bs.advise(machine.select([1, 4, 5, 7]), machine).load.algorithm
     'chains'
     """
-    chosen, wanted, size = as_topology(part), Collective.of(collective), size_of(size)
-    expectation = Expectation(chosen, chosen if machine is None else as_topology(machine), wanted, multicast)
+    wanted, size = Collective.of(collective), size_of(size)
+    chosen = Question(part).whole_for_nccl()
+    whole = chosen if machine is None else Question(machine).whole_for_nccl()
+    expectation = Expectation(chosen, whole, wanted, multicast)
     expected = expectation.at(size)
     options = _options(expectation, size)
     best = min(options, key=lambda option: option.time_s)

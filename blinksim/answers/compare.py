@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Answer, Contest, contest
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import names, table
-from blinksim.timing.model_registry import DEFAULT
+from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel
 from blinksim.topology.graph import Topology
@@ -39,8 +40,29 @@ class Crossover:
 class Comparison(Result):
     """Projections of every algorithm at every size.
 
-    sizes: bytes, ascending. projections: one tuple per size, quickest first. crossovers: where the lead changes.
-    refused: reason by algorithm, for those that cannot run here.
+    Attributes
+    ----------
+    topology : Topology
+        The part that takes part.
+    collective : Collective
+        What runs.
+    sizes : tuple of int
+        Bytes, ascending.
+    projections : tuple of tuple of Projection
+        One tuple for each size, quickest first.
+    crossovers : tuple of Crossover
+        Where the lead changes.
+    refused : dict
+        The reason, by algorithm, for those that cannot run here.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.compare("dgx1-v100", "allreduce", ["1KiB", "1GiB"], ["ring", "recursive_doubling"])
+    >>> [(change.faster, change.size) for change in found.crossovers]
+    [('ring', 192924)]
+    >>> found.to_frame().pivot(index="size_bytes", columns="algorithm", values="busbw_GBps").shape
+    (2, 2)
     """
 
     topology: Topology
@@ -132,10 +154,10 @@ def compare(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
     sizes: Iterable[int | float | str] | None = None,
-    algorithms: Sequence[str] | None = None,
+    algorithms: Sequence[AlgorithmName | str] | None = None,
     report: Callable[[str], None] | None = None,
     others: Mapping[str, Answer] | None = None,
-    model: str | ScheduleModel = DEFAULT,
+    model: ScheduleModelName | str | ScheduleModel = DEFAULT,
 ) -> Comparison:
     """Times algorithms at many sizes, and finds where the lead changes.
 

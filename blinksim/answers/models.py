@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.compare import part_lines
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InfeasibleError, InputError
@@ -26,9 +27,29 @@ from blinksim.units import format_size, size_of
 
 @dataclass(frozen=True)
 class Models(Result):
-    """Projections by size, algorithm and model. sizes: bytes, ascending. models: as asked; missing pairs are left out.
+    """The same algorithms by several models, as `across_models` finds them.
 
-    refused: the reason, by algorithm and model, for those that have no answer.
+    Attributes
+    ----------
+    topology : Topology
+        The part that takes part.
+    collective : Collective
+        What runs.
+    sizes : tuple of int
+        Bytes, ascending.
+    algorithms, models : tuple of str
+        As asked.
+    found : dict
+        Projections by size, algorithm and model; those without an answer are left out.
+    refused : dict
+        Their reasons, by algorithm and model.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.across_models("dgx1-v100", "allreduce", ["1MiB"], ["alpha-beta", "nccl-tuner"], ["ring"])
+    >>> found.sentence()
+    'allreduce on dgx1-v100: the same algorithm by alpha-beta, nccl-tuner'
     """
 
     topology: Topology
@@ -96,16 +117,46 @@ def across_models(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
     sizes: Iterable[int | float | str],
-    models: Sequence[str | TimingModel] | None = None,
-    algorithms: Sequence[str] = ("ring", "double_binary"),
+    models: Sequence[model_registry.ModelName | str | TimingModel] | None = None,
+    algorithms: Sequence[AlgorithmName | str] = ("ring", "double_binary"),
     report: Callable[[str], None] | None = None,
 ) -> Models:
     """Times the named algorithms by each model.
 
-    machine: a name, a machine file or a topology, whole or as `Topology.select` gives it. sizes: bytes, or text.
-    models: names or models, default all that time schedules. ``nccl-tuner`` needs a whole machine; for a selection give
-    a `blinksim.timing.nccl_model.NcclTuner` that knows the machine. report: called with a progress message. Raises
-    `InputError` for unknown names, and `InfeasibleError` if no model has an answer.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology, whole or as `Topology.select` gives it.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    sizes : iterable of int or str
+        Bytes, or text such as ``"1MiB"``.
+    models : sequence of str or TimingModel, optional
+        Default: all that time schedules. ``nccl-tuner`` needs a whole machine; for a selection give a
+        `blinksim.timing.nccl_model.NcclTuner` that knows the machine.
+    algorithms : sequence of str
+        Names that the models know.
+    report : callable, optional
+        Called with a progress message.
+
+    Returns
+    -------
+    Models
+        A projection for each size, algorithm and model that has one.
+
+    Raises
+    ------
+    InputError
+        For unknown names.
+    InfeasibleError
+        If no model has an answer.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.across_models("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring"])
+    >>> [(row["model"], round(row["ratio"], 2)) for row in found.rows()]
+    [('alpha-beta', 1.0), ('simulate', 1.0)]
     """
     topology, chosen = as_topology(machine), Collective.of(collective)
     ordered = tuple(sorted({size_of(size) for size in sizes}))

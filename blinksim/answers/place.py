@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import comb
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveName
@@ -19,6 +19,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import class_names
 from blinksim.units import exact_GBps, in_GBps
 
 # Subsets up to which all of them are listed.
@@ -67,7 +68,24 @@ class Placement:
 
 @dataclass(frozen=True, repr=False)
 class Placements(Result, Sequence[Placement]):
-    """Every choice of members, the best first and those not connected last: a sequence that is a table as well."""
+    """Every choice of members, the best first and those not connected last: a sequence that is a table as well.
+
+    Attributes
+    ----------
+    machine : str
+        Its name.
+    collective : Collective
+        What the members should be good at.
+    ranked : tuple of Placement
+        The choices, each with ``members``, ``relays``, ``rate`` (bytes/s, exact) and the bound behind it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.place("dgx1-v100", 6)
+    >>> len(found), found[0].rate_GBps
+    (28, 70.0)
+    """
 
     machine: str
     collective: Collective
@@ -111,8 +129,8 @@ def place(
     count: int,
     collective: Collective | CollectiveName | str = "allreduce",
     *,
-    links: Iterable[str] | None = None,
-    relays: Sequence[str] | str = "none",
+    links: str | Iterable[str] | None = None,
+    relays: Sequence[str] | Literal["none", "idle"] | str = "none",
 ) -> Placements:
     """Every choice of `count` members, the best first and those not connected last.
 
@@ -124,7 +142,7 @@ def place(
         How many GPUs.
     collective : str or Collective
         What they should be good at.
-    links : iterable of str, optional
+    links : str or iterable of str, optional
         Link classes to use, as in `Topology.select`.
     relays : str or sequence of str
         ``none``, ``idle`` (all GPUs that are not chosen forward) or the names of devices that always do.
@@ -157,7 +175,7 @@ def place(
     subsets = comb(len(candidates), count)
     if subsets > LIMIT:
         raise InputError(f"{count} of {len(candidates)} GPUs: {subsets} subsets are too many to rank (at most {LIMIT})")
-    chosen_links = None if links is None else tuple(links)
+    chosen_links = None if links is None else class_names(links, topology.link_classes)
     # A root tells the ranks apart, so that symmetric subsets need not be alike with their ranks in file order.
     maps = [] if wanted.rooted or helpers else _member_maps(topology)
     answers: dict[tuple[int, ...], Placement] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from blinksim.algorithms.registry import AlgorithmName
 from blinksim.collective import Collective, CollectiveName
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Tabular
@@ -20,14 +21,37 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 Answer = Callable[[int], Projection]
+ChoiceName = Literal["best", "nccl"]
+"""Names that stand for a choice among algorithms: the quickest, or NCCL's own."""
 
 
 @dataclass(repr=False)
 class Contest(Tabular):
     """All algorithms that can run a collective on a machine, built once and timed for any size.
 
-    model: what times the schedules. schedules: by name. refused: the reason, for those that cannot run here. others:
-    what models without a schedule answer for a size, by name.
+    Attributes
+    ----------
+    topology : Topology
+        The part that takes part.
+    collective : Collective
+        What runs.
+    model : ScheduleModel
+        What times the schedules.
+    schedules : dict
+        Schedules by the name of their algorithm.
+    refused : dict
+        The reason, by algorithm, for those that cannot run here.
+    others : dict
+        What models without a schedule answer for a size, by name.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.contest("dgx1-v100", "allreduce")
+    >>> for size in (2**10, 2**30):
+    ...     print(found.projections(size)[0].algorithm)
+    direct
+    ring
     """
 
     topology: Topology
@@ -72,9 +96,9 @@ class Contest(Tabular):
 def contest(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    names: Iterable[str] | None = None,
+    names: Iterable[AlgorithmName | str] | None = None,
     report: Callable[[str], None] | None = None,
-    model: str | ScheduleModel = models.DEFAULT,
+    model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
 ) -> Contest:
     """Builds algorithms once, to be timed for any size.
 
@@ -122,8 +146,8 @@ def project(
     collective: Collective | CollectiveName | str,
     size: int | float | str,
     *,
-    algorithm: str = "best",
-    model: str = models.DEFAULT,
+    algorithm: AlgorithmName | ChoiceName | str = "best",
+    model: models.ModelName | str = models.DEFAULT,
     gamma: float = 0.0,
 ) -> Projection:
     """The time of a collective.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import contest
+from blinksim.collective import Collective, CollectiveName
+from blinksim.machines import MachineLike
+from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.textio.text_table import table
+from blinksim.timing import model_registry
+from blinksim.timing.model_registry import DEFAULT, ModelName
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
-from blinksim.units import format_rate, format_time
-
-if TYPE_CHECKING:
-    from blinksim.collective import Collective
-    from blinksim.question import Question
+from blinksim.topology.graph import Topology
+from blinksim.units import format_rate, format_time, size_of
 
 BEST, ALL = "best", "all"
 
@@ -24,8 +27,25 @@ BEST, ALL = "best", "all"
 class Ranking(Result):
     """Projections, quickest first.
 
-    asked: ``best``, ``all``, or the names of algorithms. chosen: what a library would choose among its algorithms, None
-    if the quickest counts. refused: the reason, by algorithm, for those that cannot run. edits: of the machine.
+    Attributes
+    ----------
+    projections : tuple of Projection
+        One for each algorithm.
+    asked : str
+        ``best``, ``all``, or the names of algorithms.
+    chosen : Projection, optional
+        What a library would choose among its algorithms; None if the quickest counts.
+    refused : mapping, optional
+        The reason, by algorithm, for those that cannot run.
+    edits : tuple of str
+        Of the machine.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.rank("dgx1-v100", "allreduce", "256MiB", algorithms="all")
+    >>> [row["algorithm"] for row in found.rows()][:2]
+    ['ring', 'mxnet']
     """
 
     projections: tuple[Projection, ...]
@@ -85,29 +105,66 @@ class Ranking(Result):
 
 
 def rank(
-    question: Question,
-    collective: Collective,
-    size: int,
-    model: TimingModel,
-    algorithms: str = BEST,
+    machine: Question | MachineLike,
+    collective: Collective | CollectiveName | str,
+    size: int | float | str,
+    model: ModelName | str | TimingModel = DEFAULT,
+    algorithms: Literal["best", "all"] | AlgorithmName | str = BEST,
     report: Callable[[str], None] | None = None,
 ) -> Ranking:
-    """The ranking of `algorithms` by `model` for a question.
+    """Times several algorithms at one size, and ranks them.
 
-    size: bytes. algorithms: ``best`` or ``all`` of those that the model times, or names separated by commas. report:
-    called with a progress message. Raises as `blinksim.answers.project.contest` and the model do.
+    Parameters
+    ----------
+    machine : Question, str, path or Topology
+        Which part of which machine; of a whole machine the default members take part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    size : int or str
+        Bytes, or text such as ``"256MiB"``.
+    model : str or TimingModel
+        What times them. A machine that is named is loaded at the rates that a named model wants.
+    algorithms : str
+        ``best`` or ``all`` of those that the model times, or names separated by commas.
+    report : callable, optional
+        Called with a progress message.
+
+    Returns
+    -------
+    Ranking
+        The projections, quickest first, and the algorithms that cannot run.
+
+    Raises
+    ------
+    InputError
+        For unknown names, and for what the model does not take.
+    InfeasibleError
+        If a named algorithm cannot run here, or none can.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.rank("dgx1-v100", "allreduce", "256MiB", "nccl-tuner").best.algorithm
+    'nccl'
     """
+    question = machine if isinstance(machine, Question) else Question(machine)
+    wanted, count = Collective.of(collective), size_of(size)
+    if isinstance(model, str):
+        model = model_registry.model(model)
+        model.check(question)
+        if model.rates is not None and question.rates == "nominal" and not isinstance(question.machine, Topology):
+            question = replace(question, rates=model.rates)
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(question)
     if isinstance(timing, ScheduleModel):
-        entrants = contest(topology, collective, names, report, timing)
+        entrants = contest(topology, wanted, names, report, timing)
         if report is not None:
             report(f"timing by {timing.name}")
-        found = tuple(entrants.projections(size))
+        found = tuple(entrants.projections(count))
         return Ranking(found, algorithms, refused=entrants.refused, edits=question.edits)
     asked = timing.best if algorithms == BEST else names
-    found = tuple(timing.times(topology, collective, [size], asked, report))
+    found = tuple(timing.times(topology, wanted, [count], asked, report))
     chosen = None
     if timing.best is not None and (names is None or tuple(names) == timing.best):
-        chosen = timing.times(topology, collective, [size], timing.best)[0]
+        chosen = timing.times(topology, wanted, [count], timing.best)[0]
     return Ranking(found, algorithms, chosen, edits=question.edits)

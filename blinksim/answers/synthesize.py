@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.machines import MachineLike, as_topology
@@ -28,9 +29,27 @@ if TYPE_CHECKING:
 class Synthesis(Rates, Result):
     """A schedule, its proof and its bounds.
 
-    seconds: what building took, without the bounds and the proof. front: with polishing, the compromises between
-    rate, height and number of trees. interrupted: true if Ctrl-C ended the polishing early. rate: algbw in bytes/s
-    that the loads allow, exact.
+    Attributes
+    ----------
+    schedule : Schedule
+        What was built.
+    verdict : Verdict
+        Whether it does what the collective promises.
+    bounds : BoundResult
+        The best that is possible.
+    seconds : float
+        What building took, without the bounds and the proof.
+    front : tuple of Point
+        With polishing, the compromises between rate, height and number of trees.
+    interrupted : bool
+        Ctrl-C ended the polishing early.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> made = bs.synthesize("dgx1-v100", "allreduce", "chain")
+    >>> made.verdict.ok, made.gap
+    (True, Fraction(5, 12))
     """
 
     schedule: Schedule
@@ -42,6 +61,7 @@ class Synthesis(Rates, Result):
 
     @property
     def rate(self) -> Fraction:
+        """algbw in bytes/s that the loads allow, exact."""
         return rate(self.schedule) or Fraction(0)
 
     @property
@@ -129,7 +149,7 @@ def _point(point: Point) -> dict[str, Any]:
 def synthesize(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    algorithm: str = "packed",
+    algorithm: AlgorithmName | str = "packed",
     *,
     polish_seconds: float | None = None,
     **options: Any,

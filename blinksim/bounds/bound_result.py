@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective, busbw_factor
@@ -17,10 +18,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bound:
-    """No schedule that meets `assumes` has a higher algbw than `rate` (bytes/s, exact).
+    """No schedule that meets `assumes` has a higher algbw than `rate`.
 
-    scope: cut | partition | tree-optimum | reduce-scatter + allgather | lengths. exact: whether some schedule that
-    meets the assumptions attains it; otherwise it is an upper bound that may not be attained.
+    Attributes
+    ----------
+    scope : str
+        cut, partition, tree-optimum, reduce-scatter + allgather, or lengths.
+    rate : Fraction
+        Bytes/s, exact.
+    certificate : Certificate
+        What proves it; `check` needs no solver.
+    assumes : str
+        Which schedules it holds for.
+    exact : bool
+        Some schedule that meets the assumptions attains it; otherwise it may not be attained.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.bound("dgx1-v100", "broadcast")
+    >>> found.headline.scope, found.headline.kind
+    ('cut', 'exact')
     """
 
     scope: str
@@ -59,7 +77,28 @@ class Bound:
 
 @dataclass(frozen=True, repr=False)
 class BoundResult(Rates, Result):
-    """All bounds of one collective on one (selected) topology, the claimed one first."""
+    """All bounds of one collective on one selected topology; the headline is the tightest.
+
+    Attributes
+    ----------
+    topology : Topology
+        The part that takes part.
+    collective : Collective
+        What is bounded.
+    bounds : tuple of Bound
+        Each with ``rate`` (bytes/s, exact), ``scope``, ``assumes`` and ``certificate``, the headline first.
+    shares : tuple of int
+        Weights of the ranks' parts, empty where they are equal.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.bound("dgx1-v100", "allgather")
+    >>> found.scope, found.trees_per_root
+    ('cut', 6)
+    >>> found.headline.check(found.topology, found.collective)  # reasons against the certificate
+    []
+    """
 
     topology: Topology
     collective: Collective
@@ -105,6 +144,20 @@ class BoundResult(Rates, Result):
     @property
     def scope(self) -> str:
         return self.headline.scope
+
+    @property
+    def trees_per_root(self) -> int | None:
+        """The fewest equal trees that every root needs to attain an allgather's or a reduce-scatter's cut bound.
+
+        None for other collectives, and for a bound that may not be attained. With 1/x = p/q in lowest terms, x the rate
+        of one shard, it is q / gcd(q, all bandwidths) (ForestColl, section 4).
+        """
+        if self.collective.name not in ("allgather", "reducescatter") or not self.headline.exact:
+            return None
+        rates = {link.bandwidth for link in self.topology.links}
+        unit = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
+        per_shard = self.rate / self.topology.ranks / unit
+        return int(per_shard.numerator)
 
     def scoped(self, scope: str) -> Bound | None:
         """The bound of that scope, if there is one."""

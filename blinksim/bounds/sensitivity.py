@@ -27,10 +27,25 @@ _PLENTY = 1000
 
 @dataclass(frozen=True)
 class Change:
-    """One what-if. what: in words. pairs: the joined pairs that it may be done to, all alike; it was computed for one.
+    """The bound before and after one what-if, as `losses` and `gains` find it.
 
-    before, after: algbw of the headline, bytes/s; after is 0 if the members are no longer connected. bottleneck: the
-    headline's certificate afterwards, in words.
+    Attributes
+    ----------
+    what : str
+        The what-if, in words.
+    pairs : tuple of str
+        The joined pairs that it may be done to, all alike; it was computed for one.
+    before, after : Fraction
+        algbw of the headline, bytes/s; after is 0 if the members are no longer connected.
+    bottleneck : str
+        The headline's certificate afterwards, in words.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> worst = bs.losses("dgx1-v100", "allreduce")[0]
+    >>> worst.what, len(worst.pairs), round(worst.ratio, 3)
+    ('gpu0-gpu3 (nvlink) lost', 1, 0.917)
     """
 
     what: str

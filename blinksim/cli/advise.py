@@ -75,7 +75,7 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     question = question_of(machine or _SAVED, options)
     size = parse_size(options["size"])
     wanted = Collective.parse(options["collective"], options["root"])
-    whole = _at_nccl_rates(question) if machine else _this_machine(question)
+    whole = question.whole_for_nccl() if machine else _this_machine(question)
     part = question.part(whole)
     found = advise(part, whole, wanted, size, multicast=not options["no_nvls"])
     option = found.load or found.alternative
@@ -155,16 +155,6 @@ def _as_typed(question: Question, part: Topology) -> str:
     """The machine and its options, with the rates that were taken where none were given."""
     rates = "nccl" if question.rates == "nominal" and part.rates.startswith("nccl") else question.rates
     return command_line(replace(question, rates=rates))
-
-
-def _at_nccl_rates(question: Question) -> Topology:
-    """The machine at the rates that NCCL computes with; if it has none, or others were asked for, at those."""
-    if question.rates == "nominal":
-        try:
-            return replace(question, rates="nccl").whole()
-        except InputError:
-            pass
-    return question.whole()
 
 
 def _this_machine(question: Question) -> Topology:

@@ -70,7 +70,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         click.echo(csv_text(rows), nl=False)
     elif options["as_json"]:
         answer = {"command": "bound", **question.described(topology), **found.to_dict()}
-        answer["trees_per_root"] = trees_per_root(found)
+        answer["trees_per_root"] = found.trees_per_root
         if options["losses"]:
             answer["losses"] = [change.to_dict() for change in less]
         if options["gains"]:
@@ -78,22 +78,6 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         print_json(answer)
     else:
         _show(found, less, more, question)
-
-
-def trees_per_root(found: BoundResult) -> int | None:
-    """The least number of equal trees that every root needs to attain an allgather's or a reduce-scatter's cut bound.
-
-    With 1/x = p/q in lowest terms, x the rate of one shard, it is q / gcd(q, all bandwidths) (ForestColl, section 4).
-    """
-    from fractions import Fraction
-    from math import gcd, lcm
-
-    if found.collective.name not in ("allgather", "reducescatter") or not found.headline.exact:
-        return None
-    rates = {link.bandwidth for link in found.topology.links}
-    unit = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
-    per_shard = found.rate / found.topology.ranks / unit
-    return int(per_shard.numerator)
 
 
 def _flat(entry: Bound) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -18,13 +17,11 @@ from blinksim.cli.options import (
     question_of,
 )
 from blinksim.cli.output import csv_text, names, note, print_json, table
-from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.answers.logs.diagnose import Diagnosis
     from blinksim.question import Question
-    from blinksim.topology.graph import Topology
 
 
 class Options(MachineOptions, TableOptions):
@@ -77,7 +74,7 @@ def command(log: str, machine: str, collective: str | None, **options: Unpack[Op
     whole = question.whole()
     part = part_of(runs[0], question, whole)
     found = diagnose(
-        runs, part, _as_nccl_sees_it(question, whole), in_place=options["in_place"], multicast=not options["no_nvls"]
+        runs, part, question.whole_for_nccl(), in_place=options["in_place"], multicast=not options["no_nvls"]
     )
     reached = 100 * (found.of_bound(found.largest) if options["against"] == "bound" else found.largest.of_model)
     enough = options["threshold"] is None or reached >= options["threshold"]
@@ -99,16 +96,6 @@ def command(log: str, machine: str, collective: str | None, **options: Unpack[Op
         )
     if not enough or found.wrong:
         click.get_current_context().exit(1)
-
-
-def _as_nccl_sees_it(question: Question, whole: Topology) -> Topology:
-    """The machine at NCCL's own rates, if it has them and no others were asked for."""
-    if question.rates != "nominal":
-        return whole
-    try:
-        return replace(question, rates="nccl").whole()
-    except InputError:
-        return whole
 
 
 def _show(found: Diagnosis, question: Question, log: str) -> None:

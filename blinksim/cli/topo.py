@@ -54,7 +54,7 @@ def list_machines(as_json: bool) -> None:
     from blinksim import machines
     from blinksim.topology import shapes
 
-    titles = {name: machines.describe(name) for name in machines.names()}
+    titles = machines.catalogue()
     if as_json:
         rows = [{"name": name, "title": title} for name, title in titles.items()]
         print_json({"command": "topo list", "rows": rows, "shapes": dict(shapes.FORMS)})
@@ -204,7 +204,7 @@ def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
     from blinksim import machines
 
     topology = machines.load(machine)
-    findings = topology.check()
+    findings = machines.check(topology)
     errors = sum(finding.severity == "error" for finding in findings)
     if as_json:
         rows = [{"rule": f.rule, "severity": f.severity, "message": f.message, "cure": f.cure} for f in findings]

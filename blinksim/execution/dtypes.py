@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ import numpy.typing as npt
 from blinksim.errors import InputError, unknown
 
 Array = npt.NDArray[Any]
+DtypeName = Literal["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
+ReductionName = Literal["sum", "prod", "min", "max"]
 # Every byte of memory that no op has written: NaN for the floating types, -1 or the largest value for integers.
 POISON_BYTE = 0xFF
 

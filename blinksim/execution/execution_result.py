@@ -17,10 +17,40 @@ from blinksim.units import in_GBps
 class Execution(Result):
     """One collective, run and perhaps checked and timed.
 
-    size_bytes: what was asked for; `used_bytes` is what `count` whole elements make of it. times_s: seconds of each
-    timed iteration on GPUs, empty for NumPy, whose time says nothing about a machine. wrong: elements outside the
-    tolerance on all ranks, None if not checked. max_error: largest absolute error, infinite if a result is no
-    number. hardware: names of the GPUs, in the order of the devices. protocol, staged: how data were handed on.
+    Attributes
+    ----------
+    machine, members, relays, links, rates
+        The machine of the schedule and who took part.
+    collective, algorithm, op, dtype, in_place
+        What ran.
+    executor : str
+        What ran it.
+    size_bytes : int
+        What was asked for; `used_bytes` is what whole elements make of it.
+    count, itemsize : int
+        Elements of the vector, and bytes of one.
+    ops, slices, piece_bytes : int
+        The program: operations, parts of every chunk, and what a block moves at once.
+    protocol, staged
+        How data were handed on.
+    wrong : int, optional
+        Elements outside the tolerance on all ranks; None if not checked.
+    max_error : float, optional
+        The largest absolute error; infinite if a result is no number.
+    tolerance : str
+        What counts as right.
+    times_s : tuple of float
+        Seconds of each timed iteration on GPUs; empty for NumPy, whose time says nothing about a machine.
+    hardware : tuple of str
+        Names of the GPUs, in the order of the devices.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> schedule = bs.synthesize(bs.load("dgx1-v100").select("0-3"), "allreduce", "ring").schedule
+    >>> found = bs.execute(schedule, "64KiB")
+    >>> found.ok, found.count
+    (True, 16384)
     """
 
     machine: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack, get_args
 
 from blinksim.errors import InputError, unknown
 
 # How GPUs hand data on: flags behind them, or packets that carry the flag (NCCL has both by these names).
 ProtocolName = Literal["simple", "ll128"]
-PROTOCOLS: tuple[ProtocolName, ...] = ("simple", "ll128")
+PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Literal, Unpack
 
 from blinksim.errors import unknown
-from blinksim.execution.dtypes import element_type
+from blinksim.execution.dtypes import DtypeName, ReductionName, element_type
 from blinksim.execution.execution_result import Execution
 from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.options import RunKeywords, RunOptions
@@ -27,8 +27,8 @@ def execute(
     size: int | float | str,
     *,
     executor: ExecutorName = "numpy",
-    op: str = "sum",
-    dtype: str = "float32",
+    op: ReductionName | str = "sum",
+    dtype: DtypeName | str = "float32",
     in_place: bool = False,
     check: bool = True,
     **options: Unpack[RunKeywords],
@@ -45,8 +45,8 @@ def execute(
         Bytes, or text such as ``"256MiB"``. It is rounded down to whole elements; `Execution.rounding` says so.
     executor : {"numpy", "cupy"}
         "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs.
-    op : str
-        sum, prod, min or max.
+    op : {"sum", "prod", "min", "max"}
+        How contributions are combined.
     dtype : str
         An element type, such as float32, bfloat16 or int32.
     in_place : bool

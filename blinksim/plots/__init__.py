@@ -1,4 +1,10 @@
-"""Pictures: consistent, with units, readable without colour. Each function returns a matplotlib Figure."""
+"""Pictures: consistent, with units, readable without colour. Each function returns a matplotlib Figure.
+
+>>> import blinksim as bs
+>>> picture = bs.plot.topology("dgx1-v100", bs.bound("dgx1-v100", "allreduce"))
+>>> bs.plot.save(picture, "dgx1.svg").name
+'dgx1.svg'
+"""
 
 from __future__ import annotations
 

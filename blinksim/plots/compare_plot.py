@@ -16,7 +16,23 @@ if TYPE_CHECKING:
 def compare(comparison: Comparison, most: int = 8) -> Figure:
     """algbw against size on logarithmic axes, a line per algorithm, the crossovers marked.
 
-    Draws the `most` algorithms that come closest to the best one at any size; the title says what is shown.
+    Parameters
+    ----------
+    comparison : Comparison
+        What to draw.
+    most : int
+        Algorithms to draw: those that come closest to the best one at any size.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.compare("dgx1-v100", "allreduce", ["1KiB", "1MiB", "1GiB"], ["ring", "direct"])
+    >>> picture = bs.plot.compare(found)
     """
     drawn, axes = figure()
     rates: dict[str, dict[int, float]] = {name: {} for name in comparison.algorithms}

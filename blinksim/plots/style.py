@@ -22,7 +22,12 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
-    """An empty figure in the house style: no window, a light grid, no frame on top and right."""
+    """An empty figure in the house style: no window, a light grid, no frame on top and right.
+
+    >>> import blinksim as bs
+    >>> picture, axes = bs.plot.figure(4, 3)
+    >>> lines = axes.plot([1, 2], [3, 4])
+    """
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(width, height), layout="constrained", dpi=150)
@@ -34,7 +39,12 @@ def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
 
 
 def check(path: str | Path, *, force: bool = False) -> Path:
-    """Whether a picture can be written to `path`, before the work for it begins; raises as `save` does."""
+    """The path of a picture, if it can be written; raises as `save` does, before the work for it begins.
+
+    >>> import blinksim as bs
+    >>> bs.plot.check("machine.svg").suffix
+    '.svg'
+    """
     from blinksim.textio.text_files import check_target
 
     target = Path(path)
@@ -45,9 +55,32 @@ def check(path: str | Path, *, force: bool = False) -> Path:
 
 
 def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
-    """Writes a figure as PNG, SVG or PDF, by the ending; an existing file only with `force`.
+    """Writes a figure as PNG, SVG or PDF, by the ending.
 
-    Raises `InputError` for another ending, an existing file and a folder that is not there.
+    Parameters
+    ----------
+    drawn : Figure
+        What to write.
+    path : str or path
+        Where.
+    force : bool
+        Replace a file that exists.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        For another ending, an existing file and a folder that is not there.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.plot.save(bs.plot.topology("ring:4"), "ring.png").name
+    'ring.png'
     """
     from io import BytesIO
 

@@ -28,8 +28,30 @@ MOST_PANELS = 6
 def sweep(found: Sweep, value: str = "algbw_GBps") -> Figure:
     """The `value` column of a sweep: lines if one thing varies, a heat map if two, panels of heat maps if three.
 
-    Points without an answer stay empty and are hatched. Raises `InputError` for a column that is not a number, and if
-    more varies than a picture can hold.
+    Points without an answer stay empty and are hatched.
+
+    Parameters
+    ----------
+    found : Sweep
+        What to draw.
+    value : str
+        A column of numbers.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Raises
+    ------
+    InputError
+        For a column that is not a number, and if more varies than a picture can hold.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.sweep("dgx1-v100", "allreduce", ["1MiB", "1GiB"], {"nvlink lanes": [1, 2]}, algorithms=["ring"])
+    >>> picture = bs.plot.sweep(found, "time_s")
     """
     if value not in found.rows()[0] or not any(isinstance(row[value], (int, float)) for row in found.rows()):
         raise InputError(f"{value!r} is no column of numbers here; draw one of {', '.join(_NAMES)}")

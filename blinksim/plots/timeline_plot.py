@@ -29,6 +29,25 @@ def gantt(timeline: Timeline, most_links: int = 40) -> Figure:
     """Time to the right, a row for each of the `most_links` busiest links, a bar a piece, a colour a chunk.
 
     Beyond eight trees colours come again with hatching. The title says what is left out.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        What to draw.
+    most_links : int
+        Rows.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> pair = bs.load("dgx1-v100").select("0-3")
+    >>> run = bs.simulate(bs.synthesize(pair, "broadcast", "chain").schedule, "64MiB", pieces=4)
+    >>> picture = bs.plot.gantt(run)
     """
     from matplotlib.patches import Patch
 
@@ -94,7 +113,26 @@ def gantt(timeline: Timeline, most_links: int = 40) -> Figure:
 
 
 def utilisation(timeline: Timeline, most_links: int = 40) -> Figure:
-    """A bar for each of the `most_links` busiest links: the share of the time in which it was busy."""
+    """A bar for each of the `most_links` busiest links: the share of the time in which it was busy.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        What to draw.
+    most_links : int
+        Bars.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> run = bs.simulate(bs.synthesize("dgx1-v100", "allreduce", "ring").schedule, "64MiB")
+    >>> picture = bs.plot.utilisation(run)
+    """
     uses = timeline.uses[:most_links]
     drawn, axes = figure(8.0, max(2.0, 1.2 + 0.22 * len(uses)))
     kinds = list(dict.fromkeys(use.kind for use in timeline.uses))

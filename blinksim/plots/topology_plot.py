@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
 from blinksim.errors import InputError
+from blinksim.machines import MachineLike, as_topology
 from blinksim.plots.style import COLOURS, figure
+from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.bounds.bound_result import BoundResult
-    from blinksim.topology.graph import Device, Topology
+    from blinksim.topology.graph import Device
 
 Point = tuple[float, float]
 MOST_DEVICES = 400
@@ -28,12 +30,34 @@ _SHAPES = {"gpu": "o", "tile": "o", "switch": "s", "pcie": "s", "cpu": "D", "nic
 _CUT = "#D55E00"
 
 
-def topology(machine: Topology, bound: BoundResult | None = None) -> Figure:
-    """The devices and links of `machine`: width is bandwidth, colour and dashes are the link class.
+def topology(machine: MachineLike, bound: BoundResult | None = None) -> Figure:
+    """The devices and links of a machine: width is bandwidth, colour and dashes are the link class.
 
-    bound: what its certificate cuts apart is shaded, and the links between the parts drawn dashed in orange. Raises
-    `InputError` for more than 400 devices.
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a machine that is named, the default members and
+        links are drawn.
+    bound : BoundResult, optional
+        What its certificate cuts apart is shaded, and the links between the parts drawn dashed in orange.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Raises
+    ------
+    InputError
+        For more than 400 devices.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> picture = bs.plot.topology("dgx1-v100", bs.bound("dgx1-v100", "allreduce"))
     """
+    if not isinstance(machine, Topology):
+        machine = as_topology(machine).select(connected=False)
     if len(machine.devices) > MOST_DEVICES:
         count = len(machine.devices)
         raise InputError(f"{count} devices are too many to draw (at most {MOST_DEVICES}); show fewer nodes")

@@ -21,7 +21,27 @@ def trees(schedule: Schedule, most: int = 12) -> Figure:
     """The ways of a schedule's chunks, those with the largest shares first: arrows for what is copied, lines without
     for what is also reduced the other way.
 
-    most: panels. Raises `InputError` for more than 64 ranks, whose trees no picture can show.
+    Parameters
+    ----------
+    schedule : Schedule
+        Whose chunks to draw.
+    most : int
+        Panels.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Raises
+    ------
+    InputError
+        For more than 64 ranks, whose trees no picture can show.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> picture = bs.plot.trees(bs.synthesize("dgx1-v100", "broadcast").schedule, most=2)
     """
     from matplotlib.figure import Figure as Canvas
 

@@ -33,19 +33,51 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule(Tabular):
-    """A collective on a machine, as a list of sends.
+    """A collective on a machine, as a list of sends; arrays, with C chunks, M sends and R routes.
 
-    topology: the selected part of the machine (`Topology.select`); its members are the ranks. Arrays, with C chunks,
-    M sends and R routes:
+    Parameters
+    ----------
+    topology : Topology
+        The selected part of the machine (`Topology.select`); its members are the ranks.
+    collective : Collective
+        What it does.
+    algorithm : str
+        What built it.
+    form : {"forest", "steps"}
+        Chunks on trees of their own, or steps one after another.
+    share_num, share_den : array of int64 (C), int
+        The share of the size in each chunk is share_num / share_den. They add up to 1, or for alltoall, where every
+        rank has a vector of that size, to the number of ranks.
+    origin, target : array (C)
+        The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root).
+    chunk, src, dst : array (M)
+        What is sent from which device to which (indices into topology.devices).
+    op : array (M)
+        COPY or REDUCE.
+    step : array (M)
+        Never decreases.
+    route : array (M)
+        Index of the route.
+    channel : array (M)
+        Sends of one channel between two devices keep their order.
+    route_start, route_links : array (R + 1), array
+        Route r is the links route_links[route_start[r]:route_start[r + 1]].
+    bound : mapping
+        What the synthesis claims, as the command line prints it (scope, rate_exact, certificate …), or empty.
 
-    share_num (C, int64) / share_den: the share of `size` in each chunk. They add up to 1, or for alltoall, where every
-    rank has a vector of that size, to the number of ranks.
-    origin, target (C): the rank that a chunk starts from, or must end at; -1 where that is every rank (or the root).
-    chunk, src, dst (M): what is sent from which device to which (indices into topology.devices).
-    op (M): COPY or REDUCE. step (M): never decreases. route (M): index of the route.
-    channel (M): sends of one channel between two devices keep their order.
-    route_start (R + 1), route_links: route r is the links route_links[route_start[r]:route_start[r + 1]].
-    bound: what the synthesis claims, as the command line prints it (scope, rate_exact, certificate …), or empty.
+    Raises
+    ------
+    InputError
+        For arrays that do not fit each other or the topology.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> schedule = bs.synthesize("dgx1-v100", "allreduce", "ring").schedule
+    >>> schedule.chunks, schedule.sends, schedule.share(0)
+    (48, 672, Fraction(1, 48))
+    >>> schedule.to_frame()["op"].value_counts().to_dict()
+    {'reduce': 336, 'copy': 336}
     """
 
     topology: Topology

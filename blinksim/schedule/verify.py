@@ -65,7 +65,24 @@ class Facts:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Result):
-    """The answer of `verify`: ok or not, and why not, most important first (at most `MOST_REASONS` sentences)."""
+    """Does a schedule do what it promises? A verdict is true if it does.
+
+    Attributes
+    ----------
+    ok : bool
+        Nothing is wrong.
+    reasons : tuple of str
+        What is wrong, most important first (at most `MOST_REASONS` sentences).
+    facts : Facts
+        What was counted on the way: the rate that the loads allow, the busiest link, scratch memory.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.verify(bs.synthesize("dgx1-v100", "allgather").schedule)
+    >>> bool(found), found.facts.gap
+    (True, Fraction(0, 1))
+    """
 
     ok: bool
     reasons: tuple[str, ...]

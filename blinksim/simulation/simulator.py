@@ -35,7 +35,7 @@ _MOST_TRIAL = 400_000
 
 def simulate(
     schedule: Schedule,
-    size: int | str,
+    size: int | float | str,
     *,
     chunk: int | str | None = None,
     pieces: int | None = None,
@@ -48,15 +48,46 @@ def simulate(
     """The time that `schedule` takes for `size` bytes on the links, buses and capacities of its machine.
 
     A link is busy with a piece for its bytes over the bandwidth, and the first link of a route for the sender's
-    overhead too; the latency passes afterwards, while the next piece is sent. size: bytes, or text such as ``256MiB``.
-    chunk: bytes of a piece at most, or pieces: the number that every chunk is cut into (default: the one with the least
-    time). service: how links serve: ``fifo``, ``static``, ``weighted``, ``equal``. protocol: ``simple``, ``ll`` or
-    ``ll128``. gamma: seconds per byte that a rank reduces. launch: seconds before anything starts.
+    overhead too; the latency passes afterwards, while the next piece is sent.
 
-    Rarely needed: offer, slots and engine (`blinksim.simulation.simulation_options.Service`), switching (`Sending`
-    there), most_events (`Chunks` there).
+    Parameters
+    ----------
+    schedule : Schedule
+        What to run.
+    size : int or str
+        Bytes, or text such as ``"256MiB"``.
+    chunk : int or str, optional
+        Bytes of a piece at most.
+    pieces : int, optional
+        Into which every chunk is cut, in place of `chunk`. Default: the number with the least time.
+    service : {"fifo", "static", "weighted", "equal"}
+        How links serve.
+    protocol : {"simple", "ll", "ll128"}
+        What share of the traffic is data.
+    gamma : float
+        Seconds per byte that a rank reduces.
+    launch : float
+        Seconds before anything starts.
+    **rare
+        Rarely needed: offer, slots and engine (`blinksim.simulation.simulation_options.Service`), switching
+        (`Sending` there), most_events (`Chunks` there).
 
-    Raises `InputError` for bad or contradictory arguments, and for a schedule that beats its own bound.
+    Returns
+    -------
+    Timeline
+        The time, what every link did, the critical path, and every transfer on demand.
+
+    Raises
+    ------
+    InputError
+        For bad or contradicting arguments, and for a schedule that beats its own bound.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> schedule = bs.synthesize("dgx1-v100", "allreduce", "ring").schedule
+    >>> round(bs.simulate(schedule, "256MiB").algbw_GBps)
+    85
     """
     given = check_rare(rare)
     return simulated(

@@ -67,9 +67,35 @@ class Transfer:
 class Timeline(Rates, Result):
     """The simulated run of a schedule for one size.
 
-    size: bytes. pieces: into which every chunk was cut. service, offer, slots: the discipline (see `Service`).
-    protocol: what share of the traffic is data. found: ticks and the engine. bound_s: seconds that no schedule with
-    these loads, and none of this collective as far as its bound says, can beat.
+    Attributes
+    ----------
+    schedule : Schedule
+        What ran.
+    size : int
+        Bytes.
+    pieces : int
+        Into which every chunk was cut.
+    service, offer, slots
+        How links serve (`blinksim.simulation.simulation_options.Service`).
+    protocol : str
+        What share of the traffic is data.
+    options : Sending
+        How sends behave.
+    graph, work, found
+        The stages, their times, and what the engine found.
+    bound_s : float
+        Seconds that no schedule with these loads can beat.
+    tried : dict
+        Seconds by number of pieces, where the best was searched.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.simulate(bs.synthesize("dgx1-v100", "allreduce", "ring").schedule, "256MiB")
+    >>> found.time_s >= found.bound_s
+    True
+    >>> max(use.busy for use in found.uses) > 0.9
+    True
     """
 
     schedule: Schedule

@@ -12,9 +12,29 @@ from blinksim.errors import InputError
 class Exported:
     """A schedule in a runtime's format, with how to load it there.
 
-    files: text by file name; the only key is empty where there is one file. summary: what it holds, in a line. facts:
-    what was checked. environment: variables and their values, in which ``{file}`` is where the file went. proof: what
-    shows that the runtime uses it. notes: what to know. caution: what to beware of.
+    Attributes
+    ----------
+    files : mapping of str to str
+        Text by file name; the only key is empty where there is one file.
+    summary : str
+        What it holds, in a line.
+    facts : tuple of str
+        What was checked.
+    environment : mapping of str to str
+        Variables and their values, in which ``{file}`` is where the file went.
+    proof : tuple of str
+        What shows that the runtime uses it.
+    notes : tuple of str
+        What to know.
+    caution : str
+        What to beware of.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.export(bs.synthesize("dgx1-v100", "allreduce", "chains").schedule, "nccl-graph")
+    >>> found.variables("graph.xml")["NCCL_GRAPH_FILE"]
+    'graph.xml'
     """
 
     files: Mapping[str, str]

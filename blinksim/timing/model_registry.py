@@ -10,14 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel, TimingModel
 
-DEFAULT = "alpha-beta"
+ModelName = Literal[
+    "alpha-beta", "simulate", "nccl-tuner", "aurora-projection", "aurora-projection-pcie", "aurora-projection-mdfi",
+    "aurora-as-written", "aurora-chain", "projection",
+]  # fmt: skip
+"""The names of all models, presets included, for editors and type checkers."""
+ScheduleModelName = Literal["alpha-beta", "simulate"]
+"""The names of the models that time schedules."""
+
+DEFAULT: Literal["alpha-beta"] = "alpha-beta"
 _PRESET_HOME = "blinksim.timing.preset_model:PresetModel"
 
 

@@ -31,8 +31,31 @@ class Ceiling:
 class Projection(Rates, Result):
     """The projected time of one collective on one machine, for one size.
 
-    time_s: seconds; terms add up to it. algbw and busbw: bytes/s. bottleneck: what sets the time. details: what the
-    model has to add (steps, pieces, presets), with units in the keys.
+    Attributes
+    ----------
+    machine, members, relays, links, rates
+        The machine and who takes part.
+    collective, size, algorithm
+        What runs; the size in bytes.
+    model : str
+        What timed it.
+    terms : tuple of Term
+        Seconds that add up to ``time_s``, each with its limit.
+    bottleneck : str
+        What sets the time.
+    details : mapping
+        What the model has to add (steps, pieces, presets), with units in the keys.
+    bound : Ceiling, optional
+        What no algorithm exceeds.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.project("dgx1-v100", "allreduce", "256MiB", algorithm="ring")
+    >>> sum(term.time_s for term in found.terms) == found.time_s
+    True
+    >>> found.busbw_GBps < found.bound.rate_GBps * 7 / 4
+    True
     """
 
     machine: str

@@ -21,10 +21,33 @@ _KIND = re.compile(r"[A-Za-z0-9_.:/+-]{1,80}")
 class Device:
     """A vertex of the link graph.
 
-    name: unique in its topology. kind: one of `DEVICE_KINDS`. node: index of the host it sits in; fabric switches that
-    belong to no host have -1. capacity: bytes/s that may enter it, and as many that may leave it, None for no limit.
-    can: a subset of `ABILITIES`; by default GPUs and tiles can do everything and all others only forward.
-    attributes: facts that no computation needs (bus id, sm, ...).
+    Parameters
+    ----------
+    name : str
+        Unique in its topology.
+    kind : {"gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric"}
+        What it is.
+    node : int
+        Index of the host that it sits in; -1 for fabric switches, which belong to no host.
+    capacity : Fraction, optional
+        Bytes/s that may enter it, and as many that may leave it. Default: no limit.
+    can : frozenset of str
+        A subset of `ABILITIES`. Default: GPUs and tiles can do everything, all others only forward.
+    attributes : mapping
+        Facts that no computation needs (bus id, sm, ...).
+
+    Raises
+    ------
+    InputError
+        For a name, a kind, a capacity or an ability that no device has.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.Device("gpu0", "gpu").holds
+    True
+    >>> bs.load("hgx-h200").device("nvswitch").kind
+    'switch'
     """
 
     name: str
@@ -56,11 +79,36 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A directed edge.
+    """A directed edge of the link graph.
 
-    kind: the link class. lanes: parallel lanes, each of `lane_bandwidth` bytes/s. latency: seconds from the last byte
-    sent to its arrival, overlaps with the next chunk. overhead: seconds that each chunk occupies the sender.
-    bus: links with the same bus share one capacity (half duplex); None for a link of its own.
+    Parameters
+    ----------
+    src, dst : str
+        The devices that it joins.
+    kind : str
+        The link class.
+    lane_bandwidth : Fraction
+        Bytes/s of a lane.
+    lanes : int
+        Parallel lanes.
+    latency : float
+        Seconds from the last byte sent to its arrival; overlaps with the next chunk.
+    overhead : float
+        Seconds that each chunk occupies the sender.
+    bus : str, optional
+        Links with the same bus share one capacity (half duplex). Default: a link of its own.
+
+    Raises
+    ------
+    InputError
+        For a link from a device to itself, and for figures that no link has.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> (link,) = bs.load("dgx1-v100").select(links="nvlink").links_between("gpu0", "gpu3")
+    >>> link.lanes, link.bandwidth / 10**9
+    (2, Fraction(50, 1))
     """
 
     src: str

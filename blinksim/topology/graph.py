@@ -32,11 +32,50 @@ __all__ = ["ABILITIES", "DEVICE_KINDS", "Device", "Link", "Topology"]
 class Topology(Tabular):
     """A machine, or the part of one that a collective runs on.
 
-    members: the devices that hold ranks, in rank order (by default every GPU or tile, in file order). relays: devices
-    without a rank that may forward, or reduce if they can. collective_links: the link classes that collectives use by
-    default; inter_node_links: further ones once there are several nodes. rates: name of the rate table in force.
-    fabric: how copies of this node are joined by `replicate`. symmetries: permutations of the device indices that map
-    the machine onto itself (checked before use).
+    Parameters
+    ----------
+    name : str
+        Of the machine.
+    devices : tuple of Device
+        The vertices.
+    links : tuple of Link
+        The directed edges.
+    members : tuple of str
+        The devices that hold ranks, in rank order. Default: every GPU or tile, in file order.
+    relays : tuple of str
+        Devices without a rank that may forward, or reduce if they can.
+    collective_links, inter_node_links : tuple of str
+        The link classes that collectives use by default, and further ones once there are several nodes.
+    nodes : int
+        Hosts.
+    rates : str
+        Name of the rate table in force.
+    fabric : Fabric, optional
+        How copies of this node are joined by `replicate`.
+    symmetries : tuple of tuple of int
+        Permutations of the device indices that map the machine onto itself (checked before use).
+    source : str
+        Where the description comes from.
+
+    Raises
+    ------
+    InputError
+        For links of unknown devices, names given twice, and members that cannot hold a rank.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("dgx1-v100")
+    >>> machine.select("0-3").ranks, machine.without("gpu7").ranks
+    (4, 7)
+    >>> ends = ("gpu0", "gpu1"), ("gpu1", "gpu0")
+    >>> pair = bs.Topology(
+    ...     "pair",
+    ...     (bs.Device("gpu0", "gpu"), bs.Device("gpu1", "gpu")),
+    ...     tuple(bs.Link(src, dst, "nvlink", 25 * 10**9) for src, dst in ends),
+    ... )
+    >>> bs.bound(pair, "broadcast").rate_GBps
+    25.0
     """
 
     name: str
@@ -191,6 +230,10 @@ class Topology(Tabular):
         their links. Relays forward; with `relays_reduce` they can also reduce and multicast.
 
         Raises `InputError` for unknown names and `InfeasibleError` if the members are not connected by what remains.
+
+        >>> import blinksim as bs
+        >>> bs.load("dgx1-v100").select([0, 1, 4], relays="idle").relays
+        ('gpu2', 'gpu3', 'gpu5', 'gpu6', 'gpu7')
         """
         holders = [device.name for device in self.devices if device.holds]
         chosen = self.members if members is None else listed(members, holders, "members")
@@ -263,37 +306,68 @@ class Topology(Tabular):
     # --- edits and views; each lives in a module of its own -------------------------------------------------------
 
     def subset(self, members: Iterable[str]) -> Topology:
-        """Without the GPUs and tiles that are not in `members`, which become the members in the order given."""
+        """Without the GPUs and tiles that are not in `members`, which become the members in the order given.
+
+        >>> import blinksim as bs
+        >>> bs.load("dgx1-v100").subset(["gpu3", "gpu0"]).members
+        ('gpu3', 'gpu0')
+        """
         from blinksim.topology import edits
 
         return edits.subset(self, members)
 
     def without(self, *targets: str) -> Topology:
-        """Without the devices and links named (``gpu3``, ``gpu0-gpu3``, ``gpu0->gpu3``)."""
+        """Without the devices and links named (``gpu3``, ``gpu0-gpu3``, ``gpu0->gpu3``).
+
+        >>> import blinksim as bs
+        >>> bs.load("dgx1-v100").without("gpu3", "gpu0-gpu4").ranks
+        7
+        """
         from blinksim.topology import edits
 
         return edits.without(self, *targets)
 
     def degrade(self, target: str, **changes: Any) -> Topology:
-        """With less of a link (``lanes=1``, ``bandwidth=...``); refuses to give it more."""
+        """With less of a link (``lanes=1``, ``bandwidth=...``); refuses to give it more.
+
+        >>> import blinksim as bs
+        >>> bs.bound(bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1), "allreduce").rate / 10**9
+        Fraction(575, 7)
+        """
         from blinksim.topology import edits
 
         return edits.degrade(self, target, **changes)
 
     def replace(self, target: str, **changes: Any) -> Topology:
-        """With other lanes, bandwidth (of a lane), latency or overhead for a link or a whole link class."""
+        """With other lanes, bandwidth (of a lane), latency or overhead for a link or a whole link class.
+
+        >>> import blinksim as bs
+        >>> bs.bound(bs.load("dgx1-p100").replace("nvlink", bandwidth=10 * 10**9), "broadcast").rate_GBps
+        40.0
+        """
         from blinksim.topology import edits
 
         return edits.replace_links(self, target, **changes)
 
     def edit(self, text: str) -> Topology:
-        """With an edit written as on the command line, such as ``degrade gpu0-gpu3 lanes=1``."""
+        """With an edit written as on the command line.
+
+        >>> import blinksim as bs
+        >>> machine = bs.load("dgx1-v100")
+        >>> machine.edit("degrade gpu0-gpu3 lanes=1") == machine.degrade("gpu0-gpu3", lanes=1)
+        True
+        """
         from blinksim.topology import edits
 
         return edits.apply(self, text)
 
     def replicate(self, nodes: int, fabric: Fabric | None = None) -> Topology:
-        """`nodes` copies joined by `fabric` (default: the one that the machine describes)."""
+        """`nodes` copies joined by `fabric` (default: the one that the machine describes).
+
+        >>> import blinksim as bs
+        >>> bs.load("dgx-a100").replicate(4) == bs.load("dgx-a100", nodes=4)
+        True
+        """
         from blinksim.topology import cluster
 
         return cluster.replicate(self, nodes, fabric)

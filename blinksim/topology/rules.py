@@ -28,7 +28,26 @@ SLOWEST, FASTEST = 10**8, 4 * 10**12
 
 @dataclass(frozen=True)
 class Finding:
-    """One breach of a rule. severity: ``error`` or ``warning``; cure: what to do about it."""
+    """One breach of a rule.
+
+    Attributes
+    ----------
+    rule : str
+        The rule's name.
+    severity : str
+        ``error`` or ``warning``.
+    message : str
+        What is wrong and where.
+    cure : str
+        What to do about it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> (finding,) = bs.check(bs.load("dgx1-v100").replace("nvlink", latency=0, overhead=0))
+    >>> finding.severity, finding.cure
+    ('warning', 'give latency or overhead; without them small sizes take no time')
+    """
 
     rule: str
     severity: str

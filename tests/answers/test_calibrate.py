@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from nccl_tests_logs import Point, text
 
 from blinksim.algorithms.registry import algorithm
-from blinksim.answers.logs.calibrate import Sample, Series, calibrate
+from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.log_members import members_of
 from blinksim.answers.logs.ring_model import RingModel
+from blinksim.answers.logs.series import Sample, Series
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables

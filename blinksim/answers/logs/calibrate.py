@@ -7,7 +7,6 @@ are what is fitted (`blinksim.answers.logs.robust`). A class that no measurement
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.answers.logs.log_members import members_of
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.answers.logs.robust import Floats, RobustFit, fit
-from blinksim.collective import Collective
+from blinksim.answers.logs.series import Sample, Series
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
-from blinksim.nccl.logs import tests_log
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from blinksim.nccl.logs.log_records import Run
     from blinksim.topology.graph import Topology
 
 # A parameter that no time depends on by more is left as it was.
@@ -34,41 +31,6 @@ _LEAST_SHARE = 0.05
 # A measurement below this weight does not count (4 standard deviations); it is reported as wild.
 WILD = 0.08
 _START_ALPHA = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One measured time. size: bytes; time_s: seconds; line: its place in a log, 0 if it comes from none."""
-
-    size: int
-    time_s: float
-    line: int = 0
-
-
-@dataclass(frozen=True)
-class Series:
-    """Measured times of one collective on one selected topology."""
-
-    topology: Topology
-    collective: Collective
-    samples: tuple[Sample, ...]
-
-    @classmethod
-    def of(cls, run: Run, topology: Topology) -> Series:
-        """All measurements of a test with more than 0 bytes, out of place and in place."""
-        samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
-        root = max(0, run.rows[0].root)
-        return cls(topology, Collective(run.collective, root), samples)
-
-
-def read_series(path: str | os.PathLike[str], machine: Topology, collective: str = "") -> tuple[Series, ...]:
-    """The series in a log of nccl-tests; each on the members of `machine` that the log names.
-
-    collective: which tests to take, or the collective of tests that do not name it. Raises `FileError` and `InputError`
-    as `blinksim.nccl.logs.tests_log.read` and `select` do, and `InputError` for a log of another machine.
-    """
-    runs = tests_log.select(tests_log.read(path), collective)
-    return tuple(Series.of(run, machine.select(members_of(run, machine))) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +51,39 @@ class Parameter:
 class Calibration(Result):
     """A table of rates, how it was found, and how well it fits.
 
-    residuals: measured / fitted - 1 for every sample, in the order of the series. wild: those that did not count.
-    spread: of the others, such as 0.05 for 5 %. kept: (class, quantity) that the measurements say nothing about.
-    before: what the machine file says in place of each parameter, in the same unit.
+    Attributes
+    ----------
+    table : RateTable
+        What ``--rates`` reads once it is written (`blinksim.formats.rate_tables.write`).
+    parameters : tuple of Parameter
+        The fitted figures, with intervals of 95 %.
+    series : tuple of Series
+        What was fitted to.
+    residuals : tuple of float
+        measured / fitted - 1 for every sample, in the order of the series.
+    wild : tuple
+        The series, sample and residual of each measurement that had no say.
+    spread : float
+        Of the others, such as 0.05 for 5 %.
+    kept : tuple
+        Each (class, quantity) that the measurements say nothing about.
+    before : mapping
+        What the machine file says in place of each parameter, in the same unit.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
+    ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
+    ... #       (B)                                    (us)  (GB/s)  (GB/s)
+    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
+    ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
+    ... ''')
+    >>> import blinksim as bs
+    >>> found = bs.calibrate(bs.read_series("log.txt", "hgx-h200"))
+    >>> [row["class"] for row in found.rows()], found.largest_error < 0.3
+    (['nvlink'], True)
     """
 
     table: RateTable
@@ -160,12 +152,45 @@ class Calibration(Result):
 
 
 def calibrate(
-    series: Series | Iterable[Series], *, name: str = "measured", machine: str = "", source: str = ""
+    series: Series | Iterable[Series], *, name: str = "measured", machine: MachineLike | None = None, source: str = ""
 ) -> Calibration:
     """Fits alpha and bandwidth of the link classes that the series depend on.
 
-    name, machine, source: for the table; machine, if given, is the only one that the table is for. Raises `InputError`
-    for fewer than three measurements, and for measurements that depend on no class.
+    Parameters
+    ----------
+    series : Series or iterable of Series
+        Measured times, as `read_series` reads them from a log.
+    name : str
+        What the table of rates is called.
+    machine : str, path or Topology, optional
+        The only machine that the table is for. Default: any.
+    source : str
+        Where the rates come from, for the table.
+
+    Returns
+    -------
+    Calibration
+        The table, the figures with their intervals, and how well they fit.
+
+    Raises
+    ------
+    InputError
+        For fewer than three measurements, and for times that depend on no link class.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
+    ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
+    ... #       (B)                                    (us)  (GB/s)  (GB/s)
+    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
+    ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
+    ... ''')
+    >>> import blinksim as bs
+    >>> found = bs.calibrate(bs.read_series("log.txt", "hgx-h200"), machine="hgx-h200")
+    >>> round(found.parameter("nvlink", "bandwidth").value / 1e9)  # GB/s of a lane
+    20
     """
     given = (series,) if isinstance(series, Series) else tuple(series)
     seen = np.array([sample.time_s for one in given for sample in one.samples])
@@ -179,7 +204,8 @@ def calibrate(
         found = fit(lambda theta, free=free: problem.predict(free, theta), seen, np.ones(len(free)))  # type: ignore[misc]
         still = problem.determined(free, found.theta)
         if len(still) == len(free):
-            return problem.result(free, found, name, machine, source)
+            whose = "" if not machine else as_topology(machine).name
+            return problem.result(free, found, name, whose, source)
         free = still
 
 

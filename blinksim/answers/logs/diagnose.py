@@ -16,12 +16,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected
-from blinksim.answers.logs.log_members import check_members
+from blinksim.answers.logs.log_members import check_members, members_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
+from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.log_records import Row, Run
+from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
@@ -72,8 +74,37 @@ class Line:
 class Diagnosis(Result):
     """A test beside model and bound.
 
-    lines: by size, ascending. bounds: the one to compare with first, then the others. complete: true if the log has its
-    last lines.
+    Attributes
+    ----------
+    part : Topology
+        The part of the machine that the test ran on.
+    collective : Collective
+        What was tested.
+    lines : tuple of Line
+        What was measured and expected, by size, ascending.
+    expectation : Expectation
+        The model.
+    bounds : tuple of Bound
+        The one to compare with first, then the others.
+    complete : bool
+        The log has its last lines.
+    in_place : bool
+        The times are those in place, where there are both.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
+    ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
+    ... #       (B)                                    (us)  (GB/s)  (GB/s)
+    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
+    ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
+    ... ''')
+    >>> import blinksim as bs
+    >>> found = bs.diagnose("log.txt", "hgx-h200", multicast=False)
+    >>> round(found.largest.algbw_GBps), found.first_behind is None
+    (205, True)
     """
 
     part: Topology
@@ -236,30 +267,65 @@ class Diagnosis(Result):
 
 def diagnose(
     runs: Run | Sequence[Run] | os.PathLike[str] | str,
-    part: Topology,
-    machine: Topology | None = None,
+    part: MachineLike,
+    machine: MachineLike | None = None,
     *,
     in_place: bool = False,
     multicast: bool = True,
 ) -> Diagnosis:
     """Compares tests of one collective with what the machine should give.
 
-    runs: tests (`blinksim.nccl.logs.tests_log`), or the path of a log that holds those of one collective.
-    part: the selected part that they ran on; its rates are those of the bound. machine: all of the machine at the rates
-    for NCCL's model, ``nccl`` where it has them (default: what `part` was selected from has to do). in_place: take the
-    times in place, where there are both. multicast: true if NCCL may use NVLS.
+    Parameters
+    ----------
+    runs : str, path, Run or sequence of Run
+        The path of a log of nccl-tests that holds tests of one collective, or such tests
+        (`blinksim.nccl.logs.tests_log`).
+    part : str, path or Topology
+        The selected part that they ran on, or a whole machine, of which the log says the members. Its rates are those
+        of the bound.
+    machine : str, path or Topology, optional
+        The whole machine for NCCL's model, at the rates ``nccl`` where it has them. Default: that machine for a name or
+        a path, else `part`.
+    in_place : bool
+        Take the times in place, where there are both.
+    multicast : bool
+        True if NCCL may use NVLS.
 
-    Raises `InputError` for a log without usable rows or of another number of ranks, `InfeasibleError` where the links
-    do not connect the members.
+    Returns
+    -------
+    Diagnosis
+        Every size beside model and bound, the first size that stays behind, and the link class that limits there.
+
+    Raises
+    ------
+    InputError
+        For a log without usable rows, of several collectives, or of another number of ranks.
+    InfeasibleError
+        If the links do not connect the members.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
+    ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
+    ... #       (B)                                    (us)  (GB/s)  (GB/s)
+    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
+    ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
+    ... ''')
+    >>> import blinksim as bs
+    >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
+    allreduce on 8 GPUs of hgx-h200: normal: 205.4 GB/s algbw at 1 GiB, 101 % of the model, 80 % of the bound
     """
     if isinstance(runs, str | os.PathLike):
         runs = tests_log.select(tests_log.read(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
-    for run in given:
-        check_members(run, part)
     first = given[0]
+    chosen = _part(first, as_topology(part))
+    for run in given:
+        check_members(run, chosen)
     collective = Collective(first.collective, max(0, first.rows[0].root))
-    expectation = Expectation(part, part if machine is None else machine, collective, multicast)
+    expectation = Expectation(chosen, Question(machine or part).whole_for_nccl(), collective, multicast)
     lines = []
     for size, rows in sorted(_by_size([row for run in given for row in run.rows], in_place).items()):
         wrong = max((row.wrong or 0.0 for row in rows), default=0.0)
@@ -268,7 +334,12 @@ def diagnose(
         raise InputError(f"{first.path}: has no size above 0")
     ordered = expectation.bound(max(line.algbw for line in lines))
     complete = all(run.complete for run in given)
-    return Diagnosis(part, collective, tuple(lines), expectation, ordered, complete, in_place)
+    return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place)
+
+
+def _part(run: Run, topology: Topology) -> Topology:
+    """A selected part as it is; of a whole machine the members that the log names."""
+    return topology if topology.selected() is topology else topology.select(members_of(run, topology))
 
 
 def _by_size(rows: list[Row], in_place: bool) -> dict[int, list[Row]]:

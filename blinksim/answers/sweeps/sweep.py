@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from blinksim import machines
 from blinksim._version import __version__
+from blinksim.algorithms.registry import AlgorithmName, candidates
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.algorithms.registry import candidates
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError
+from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.timing import model_registry as models
@@ -64,9 +65,27 @@ class Task:
 
 @dataclass(frozen=True)
 class Sweep(Result):
-    """The answers of a sweep, as `rows`.
+    """The answers of a sweep, a row for each point.
 
-    axes: what varied. points: the rows. resumed: how many pieces of work came from a journal.
+    Attributes
+    ----------
+    machine : str
+        Its name, or the file.
+    collective : Collective
+        What runs.
+    axes : tuple of Axis
+        What varied.
+    points : tuple of dict
+        The rows.
+    resumed : int
+        Pieces of work that came from a journal.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.sweep("dgx-a100", "allreduce", ["1GiB"], {"nodes": [1, 2]}, algorithms=["ring"])
+    >>> found.to_frame()[["nodes", "ranks"]].values.tolist()
+    [[1, 8], [2, 16]]
     """
 
     machine: str
@@ -100,13 +119,13 @@ class Sweep(Result):
 
 
 def sweep(
-    machine: Topology | str,
+    machine: MachineLike,
     collective: Collective | CollectiveName | str,
     sizes: Iterable[int | float | str] = SIZES,
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] = (),
     *,
-    algorithms: Sequence[str] = ("best",),
-    model: str = models.DEFAULT,
+    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl"] | str] = ("best",),
+    model: models.ModelName | str = models.DEFAULT,
     bounds: bool = False,
     base: Question | None = None,
     workers: int = 1,
@@ -118,7 +137,7 @@ def sweep(
 
     Parameters
     ----------
-    machine : str or Topology
+    machine : str, path or Topology
         A name or a file as `blinksim.load` takes it, or one node as a topology.
     collective : str or Collective
         Such as ``"allreduce"``.
@@ -201,7 +220,7 @@ def sweep(
             answers[task.key] = found
             kept.add(task.key, found)
         say(len(answers), total)
-    title = machine if isinstance(machine, str) else machine.name
+    title = machine.name if isinstance(machine, Topology) else os.fspath(machine)
     return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed)
 
 
@@ -225,9 +244,9 @@ def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel
     return list(dict.fromkeys(found))
 
 
-def _nodes(machine: Topology | str, rates: set[str]) -> dict[str, tuple[Topology, str]]:
+def _nodes(machine: MachineLike, rates: set[str]) -> dict[str, tuple[Topology, str]]:
     """One node of the machine with each of the rates, and its fingerprint."""
-    if isinstance(machine, str):
+    if not isinstance(machine, Topology):
         loaded = {name: machines.load(machine, rates=name) for name in rates}
     elif rates - {"nominal", machine.rates}:
         other = ", ".join(sorted(rates - {machine.rates}))

@@ -1,0 +1,108 @@
+"""Measured times of one collective on one part of a machine, read from logs of nccl-tests."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blinksim.answers.logs.log_members import members_of
+from blinksim.collective import Collective, CollectiveName
+from blinksim.machines import MachineLike, as_topology
+from blinksim.nccl.logs import tests_log
+
+if TYPE_CHECKING:
+    from blinksim.nccl.logs.log_records import Run
+    from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured time. size: bytes; time_s: seconds; line: its place in a log, 0 if it comes from none."""
+
+    size: int
+    time_s: float
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Measured times of one collective on one selected topology.
+
+    Parameters
+    ----------
+    topology : Topology
+        The part of the machine that was measured.
+    collective : Collective
+        What was measured.
+    samples : tuple of Sample
+        Sizes in bytes with times in seconds.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> from blinksim.answers.logs.series import Sample
+    >>> pair = bs.load("dgx1-v100").select([0, 1])
+    >>> times = tuple(Sample(size, 5e-6 + size / 20e9) for size in (2**10, 2**20, 2**30))
+    >>> found = bs.calibrate(bs.Series(pair, bs.Collective("broadcast"), times))
+    >>> round(found.parameter("nvlink", "bandwidth").value / 1e9, 1)
+    20.0
+    """
+
+    topology: Topology
+    collective: Collective
+    samples: tuple[Sample, ...]
+
+    @classmethod
+    def of(cls, run: Run, topology: Topology) -> Series:
+        """All measurements of a test with more than 0 bytes, out of place and in place."""
+        samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
+        root = max(0, run.rows[0].root)
+        return cls(topology, Collective(run.collective, root), samples)
+
+
+def read_series(
+    path: str | os.PathLike[str], machine: MachineLike, collective: Collective | CollectiveName | str = ""
+) -> tuple[Series, ...]:
+    """The series in a log of nccl-tests, each on the members of `machine` that the log names.
+
+    Parameters
+    ----------
+    path : str or path
+        Text that nccl-tests printed, or its JSON.
+    machine : str, path or Topology
+        The machine that it was measured on: a name of the catalogue, a machine file, or a topology.
+    collective : str or Collective, optional
+        Which tests to take, or what they are of if the log does not say.
+
+    Returns
+    -------
+    tuple of Series
+        A topology, a collective and its measured times for each test; `calibrate` takes them.
+
+    Raises
+    ------
+    FileError
+        For a file that is no log of nccl-tests.
+    InputError
+        For a log of several collectives or of another machine.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
+    ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
+    ... #       (B)                                    (us)  (GB/s)  (GB/s)
+    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
+    ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
+    ... ''')
+    >>> import blinksim as bs
+    >>> (series,) = bs.read_series("log.txt", "hgx-h200")
+    >>> series.topology.ranks, series.samples[-1].time_s
+    (8, 0.00522744)
+    """
+    whole = as_topology(machine)
+    wanted = Collective.of(collective).name if collective else ""
+    runs = tests_log.select(tests_log.read(path), wanted)
+    return tuple(Series.of(run, whole.select(members_of(run, whole))) for run in runs)

@@ -1,0 +1,116 @@
+"""The names that editors complete are the names that the tables hold, in the same order."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from click import Choice
+
+import blinksim as bs
+from blinksim import exports, machines
+from blinksim.algorithms.registry import REGISTRY, AlgorithmName
+from blinksim.collective import COLLECTIVES, CollectiveName
+from blinksim.cost import protocols
+from blinksim.execution import dtypes, options, run
+from blinksim.simulation import simulation_options
+from blinksim.timing import model_registry
+
+TABLES: dict[str, tuple[Any, Iterable[str]]] = {
+    "collectives": (CollectiveName, COLLECTIVES),
+    "algorithms": (AlgorithmName, REGISTRY),
+    "models": (model_registry.ModelName, model_registry.names()),
+    "models of schedules": (model_registry.ScheduleModelName, model_registry.schedule_models()),
+    "executors": (run.ExecutorName, run.EXECUTORS),
+    "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES),
+    "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
+    "protocols": (simulation_options.ProtocolName, protocols.PROTOCOLS),
+    "protocols of GPUs": (options.ProtocolName, options.PROTOCOLS),
+    "formats": (exports.FormatName, exports.FORMATS),
+}
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_types_name_what_the_tables_hold(what: str) -> None:
+    type_, table = TABLES[what]
+    assert get_args(type_) == tuple(table)
+
+
+def test_rates_are_those_of_the_catalogue() -> None:
+    named = {rates for name in machines.names() for rates in machines.rate_names(name)}
+    assert set(get_args(machines.RatesName)) == named
+
+
+def test_the_command_line_offers_the_same_names() -> None:
+    from blinksim.cli.run import command as run_command
+    from blinksim.cli.simulate import command as simulate_command
+
+    offered = {
+        parameter.name: tuple(parameter.type.choices)
+        for command in (run_command, simulate_command)
+        for parameter in command.params
+        if isinstance(parameter.type, Choice) and (command, parameter.name) != (run_command, "protocol")
+    }
+    assert offered == {
+        "executor": get_args(run.ExecutorName),
+        "service": get_args(simulation_options.ServiceName),
+        "offer": get_args(simulation_options.OfferName),
+        "protocol": get_args(simulation_options.ProtocolName),
+        "switching": get_args(simulation_options.SwitchingName),
+    }
+
+
+def literals(hint: object) -> set[object]:
+    """The values of every `Literal` inside a type."""
+    if get_origin(hint) is Literal:
+        return set(get_args(hint))
+    return set().union(*(literals(inner) for inner in get_args(hint)))
+
+
+COMPLETED = {
+    ("project", "collective"): "allreduce",
+    ("project", "algorithm"): "double_binary",
+    ("project", "model"): "nccl-tuner",
+    ("contest", "names"): "double_binary",
+    ("contest", "model"): "simulate",
+    ("compare", "algorithms"): "double_binary",
+    ("compare", "model"): "simulate",
+    ("across_models", "models"): "nccl-tuner",
+    ("across_models", "algorithms"): "double_binary",
+    ("rank", "algorithms"): "double_binary",
+    ("rank", "model"): "nccl-tuner",
+    ("sweep", "algorithms"): "double_binary",
+    ("sweep", "model"): "aurora-projection",
+    ("synthesize", "algorithm"): "packed",
+    ("execute", "executor"): "cupy",
+    ("execute", "dtype"): "bfloat16",
+    ("execute", "op"): "prod",
+    ("export", "name"): "msccl-xml",
+    ("load", "rates"): "nccl",
+    ("this_machine", "rates"): "nccl",
+    ("place", "relays"): "idle",
+    ("Question", "rates"): "nccl",
+    ("simulate", "service"): "weighted",
+    ("simulate", "protocol"): "ll128",
+    ("read_series", "collective"): "allgather",
+}
+
+
+@pytest.mark.parametrize(("name", "parameter"), COMPLETED)
+def test_signatures_offer_the_names(name: str, parameter: str) -> None:
+    thing = getattr(bs, name)
+    module = inspect.getmodule(thing)
+    assert module is not None
+    wanted = thing if inspect.isclass(thing) else {parameter: thing.__annotations__[parameter]}
+    if isinstance(wanted, dict):
+        hint = eval(wanted[parameter], _names(module))
+    else:
+        hint = get_type_hints(wanted, _names(module))[parameter]
+    assert COMPLETED[name, parameter] in literals(hint)
+
+
+def _names(module: object) -> dict[str, Any]:
+    """A module's names, with those that only type checkers see."""
+    return {"Topology": bs.Topology, "Schedule": bs.Schedule, **vars(module)}
