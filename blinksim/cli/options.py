@@ -6,7 +6,7 @@ import inspect
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 import click
 
@@ -134,7 +134,7 @@ class TableOptions(TextOptions):
     as_csv: bool
 
 
-def question_of(machine: str, options: MachineOptions | dict[str, Any]) -> Question:
+def question_of(machine: str, options: MachineOptions) -> Question:
     """The question that a command line asks; raises `KeyError` without the options of `machine_options`."""
     from blinksim.question import Question
 

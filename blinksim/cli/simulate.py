@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -14,13 +14,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blinksim.simulation.critical import Leg
+    from blinksim.simulation.simulation_options import OfferName, ProtocolName, ServiceName, SwitchingName
     from blinksim.simulation.timeline import Timeline
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _MOST_LEGS, _MOST_LINKS = 12, 8
 
 
-def _choice(option: str, names: list[str], text: str, *, optional: bool = False) -> Callable[[Command], Command]:
+class Options(TypedDict):
+    """The options of the command."""
+
+    chunk: str | None
+    service: ServiceName
+    offer: OfferName | None
+    slots: int | None
+    protocol: ProtocolName
+    switching: SwitchingName
+    launch: str
+    channels_together: str | None
+    trace: str | None
+    plot: str | None
+    force: bool
+    quiet: bool
+    as_json: bool
+
+
+def _choice(
+    option: str, names: list[str], text: str, *, optional: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """An option with these values; the first is the default, unless it is optional."""
     default = None if optional else names[0]
     return click.option(option, type=click.Choice(names), default=default, show_default=not optional, help=text)
@@ -66,7 +88,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(schedule: str, size: str, **options: Any) -> None:
+def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
     """How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
 
     Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
@@ -79,13 +101,22 @@ def command(schedule: str, size: str, **options: Any) -> None:
     from blinksim.units import parse_rate, parse_size, parse_time
 
     amount, launch = parse_size(size), parse_time(options["launch"])
-    files = [options[key] for key in ("trace", "plot") if options[key]]
+    files = [file for file in (options["trace"], options["plot"]) if file]
     for file in files:
         # Before the work, not after it.
         check_target(file, options["force"])
-    given = {key: options[key] for key in ("chunk", "service", "offer", "slots", "protocol", "switching")}
     cap = None if options["channels_together"] is None else parse_rate(options["channels_together"])
-    timeline = simulate(with_cap(read_schedule(schedule), cap), amount, launch=launch, **given)
+    timeline = simulate(
+        with_cap(read_schedule(schedule), cap),
+        amount,
+        chunk=options["chunk"],
+        service=options["service"],
+        protocol=options["protocol"],
+        launch=launch,
+        offer=options["offer"],
+        slots=options["slots"],
+        switching=options["switching"],
+    )
     _write(timeline, options["trace"], options["plot"], force=options["force"], quiet=options["quiet"])
     if options["as_json"]:
         print_json({"command": "simulate", "schedule": schedule, **timeline.to_dict()})
