@@ -6,19 +6,24 @@ Modules are imported when a format is used.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
 
 from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
+    from blinksim.formats.rate_tables import RateTable
     from blinksim.schedule.model import Schedule
     from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
 
 FormatName = Literal["nccl-graph", "nccl-graph-set", "msccl-xml", "mscclpp-json"]
 """The formats of schedules, for editors and type checkers; ``-`` and ``_`` are alike."""
+MachineFormatName = Literal["nccl-topo"]
+"""The formats of machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +69,22 @@ def find(name: str) -> Format:
     return FORMATS[key]
 
 
-def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Writes a schedule (.json, .json.gz) or a machine (.yaml) to a file.
+def write(thing: Schedule | Topology | RateTable | Exported, path: str | os.PathLike[str], force: bool = False) -> None:
+    """Writes a schedule (.json, .json.gz), a machine or a table of rates (.yaml), or what `export` gives.
 
     Parameters
     ----------
-    thing : Schedule or Topology
+    thing : Schedule, Topology, RateTable or Exported
         What to write.
     path : str or path
-        Where; the ending must fit.
+        Where; the ending must fit. An export of several files goes into a folder.
     force : bool
         Replace a file that exists.
 
     Raises
     ------
     InputError
-        For an ending that does not fit, an existing file without `force`, and anything else than these two.
+        For an ending that does not fit, an existing file without `force`, and anything else than these.
     FileError
         If the file cannot be written.
 
@@ -90,9 +95,10 @@ def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool 
     >>> bs.load("seven.yaml").ranks
     7
     """
-    from blinksim.formats import machine_yaml
+    from blinksim.formats import machine_yaml, rate_tables
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
+    from blinksim.textio.exported import Exported
     from blinksim.textio.text_files import write_text
     from blinksim.topology.graph import Topology
 
@@ -105,21 +111,50 @@ def write(thing: Schedule | Topology, path: str | os.PathLike[str], force: bool 
         if not name.endswith((".yaml", ".yml")):
             raise InputError(f"{name}: a machine file ends in .yaml")
         write_text(path, machine_yaml.write(thing), force)
+    elif isinstance(thing, rate_tables.RateTable):
+        if not name.endswith((".yaml", ".yml")):
+            raise InputError(f"{name}: a rates file ends in .yaml")
+        write_text(path, rate_tables.write(thing), force)
+    elif isinstance(thing, Exported):
+        _write_files(thing, Path(path), force)
     else:
-        raise InputError(f"a {type(thing).__name__} has no file format; schedules and machines have")
+        raise InputError(f"a {type(thing).__name__} has no file format; schedules, machines, rates and exports have")
 
 
-def export(schedule: Schedule, name: FormatName | str, channels: int | None = None) -> Exported:
-    """A schedule in the format of a runtime.
+def _write_files(exported: Exported, path: Path, force: bool) -> None:
+    """A single file at `path`, or several into the folder `path`."""
+    from blinksim.textio.text_files import write_text
+
+    if set(exported.files) == {""}:
+        write_text(path, exported.files[""], force)
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: the folder cannot be made: {error.strerror}") from None
+    for name, text in exported.files.items():
+        write_text(path / name, text, force)
+
+
+def export(
+    thing: Schedule | Topology,
+    name: FormatName | MachineFormatName | str,
+    channels: int | None = None,
+    *,
+    bus_ids: Sequence[str] | None = None,
+) -> Exported:
+    """A schedule in the format of a runtime, or a machine in NCCL's.
 
     Parameters
     ----------
-    schedule : Schedule
+    thing : Schedule or Topology
         What to export.
     name : str
-        ``nccl-graph``, ``nccl-graph-set``, ``msccl-xml`` or ``mscclpp-json``.
+        ``nccl-graph``, ``nccl-graph-set``, ``msccl-xml`` or ``mscclpp-json`` for schedules, ``nccl-topo`` for machines.
     channels : int, optional
-        The most channels that it may use. Default: the format's own limit.
+        The most channels that a schedule may use. Default: the format's own limit.
+    bus_ids : sequence of str, optional
+        For a machine: the bus ids of the GPUs, such as ``0000:1b:00.0``. Default: the machine's, or made-up ones.
 
     Returns
     -------
@@ -131,7 +166,7 @@ def export(schedule: Schedule, name: FormatName | str, channels: int | None = No
     InputError
         For an unknown format, or a limit that it does not have.
     InfeasibleError
-        If the format cannot express the schedule.
+        If the format cannot express the schedule or the machine.
 
     Examples
     --------
@@ -139,5 +174,32 @@ def export(schedule: Schedule, name: FormatName | str, channels: int | None = No
     >>> found = bs.export(bs.synthesize("dgx1-v100", "allreduce", "chains").schedule, "nccl-graph")
     >>> sorted(found.environment)
     ['NCCL_ALGO', 'NCCL_GRAPH_FILE', 'NCCL_MAX_NCHANNELS', 'NCCL_PROTO']
+    >>> bs.write(bs.export(bs.load("dgx1-v100"), "nccl-topo"), "dgx1.xml")
     """
-    return find(name).export(schedule, channels)
+    from blinksim.topology.graph import Topology
+
+    if isinstance(thing, Topology):
+        if channels is not None:
+            raise InputError("channels= is for schedules; leave it out for a machine")
+        return _machine(thing, name, bus_ids)
+    if bus_ids is not None:
+        raise InputError("bus_ids= is for machines; leave it out for a schedule")
+    return find(name).export(thing, channels)
+
+
+def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Exported:
+    from blinksim.nccl.files import topo_write
+    from blinksim.textio.exported import Exported
+
+    known = get_args(MachineFormatName)
+    if name.lower().replace("_", "-") not in known:
+        raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
+    found = topo_write.write(topology, bus_ids)
+    return Exported(
+        files={"": found.text},
+        summary=f"{topology.name} with {topology.ranks} GPUs, as NCCL sees it",
+        environment={"NCCL_TOPO_FILE": "{file}"},
+        proof=("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH prints the bus ids of this file",),
+        notes=found.notes,
+        caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
+    )

@@ -8,6 +8,8 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
+from fractions import Fraction
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -91,6 +93,56 @@ def test_results_are_tables() -> None:
     verdict = bs.verify(made.schedule)
     assert verdict.to_frame().empty
     assert "ok" in verdict._repr_html_()
+
+
+def test_an_export_is_written_whole(tmp_path: Path) -> None:
+    machine = bs.load("dgx1-v100")
+    bs.write(bs.export(machine, "nccl-topo"), tmp_path / "topo.xml")
+    assert bs.load(tmp_path / "topo.xml").ranks == 8
+    chains = bs.synthesize(machine.select([0, 1, 4], relays="idle"), "allreduce", "blinkplus").schedule
+    exported = bs.export(chains, "nccl-graph-set")
+    bs.write(exported, tmp_path / "set")
+    assert {path.name for path in (tmp_path / "set").iterdir()} == set(exported.files)
+    for arguments in ((machine, "nccl-graph"), (chains, "nccl-topo"), (machine, "nccl-topo", 2)):
+        with pytest.raises(bs.InputError):
+            bs.export(*arguments)
+    with pytest.raises(bs.InputError, match="bus_ids="):
+        bs.export(chains, "msccl-xml", bus_ids=["0000:1b:00.0"])
+
+
+def test_trees_per_root_of_a_ring() -> None:
+    # Eight ranks in a ring of 25 GB/s each way: every shard leaves over 2 links for 7 others, so 2/7 of a link a root.
+    found = bs.bound("ring:8@25GB/s", "allgather")
+    assert (found.rate / 8 / (25 * 10**9), found.trees_per_root) == (Fraction(2, 7), 2)
+    assert bs.bound("ring:8@25GB/s", "allreduce").trees_per_root is None
+
+
+def test_pair_rates_are_those_of_the_links() -> None:
+    rates = bs.load("dgx1-v100").pair_rates()
+    # Four GPUs in reach over one or two lanes of 25 GB/s, the others over no NVLink without passing through a GPU.
+    assert sorted(Counter(rate and rate / 10**9 for rate in rates.values()).items(), key=str) == sorted(
+        {25: 16, 50: 16, None: 24}.items(), key=str
+    )
+    assert set(bs.load("hgx-h200").pair_rates().values()) == {Fraction(450 * 10**9)}
+
+
+def test_machines_are_checked_and_listed_by_name() -> None:
+    assert set(bs.catalogue()) >= {"dgx1-v100", "hgx-h200", "aurora"}
+    assert bs.check("dgx1-v100") == []
+    with pytest.raises(bs.InputError, match="unknown machine"):
+        bs.check("dgx1-v1000")
+
+
+def test_a_ranking_takes_what_the_command_takes() -> None:
+    by_name = bs.rank("dgx1-v100", "all_reduce", "256MiB", "nccl-tuner")
+    loaded = bs.project(bs.load("dgx1-v100", rates="nccl"), "allreduce", 2**28, algorithm="nccl")
+    assert by_name.best.time_s == loaded.time_s
+    everything = bs.rank(bs.Question("dgx1-v100", members="0-3"), "allreduce", 2**20, algorithms="all")
+    times = [projection.time_s for projection in everything.projections]
+    assert times == sorted(times)
+    assert everything.best.members == ("gpu0", "gpu1", "gpu2", "gpu3")
+    with pytest.raises(bs.InputError):
+        bs.rank("dgx1-v100", "allreduce", "256MiB", "alpha-gamma")
 
 
 def test_write_reads_back(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
     "protocols": (simulation_options.ProtocolName, protocols.PROTOCOLS),
     "protocols of GPUs": (options.ProtocolName, options.PROTOCOLS),
+    "formats of machines": (exports.MachineFormatName, ("nccl-topo",)),
     "formats": (exports.FormatName, exports.FORMATS),
 }
 

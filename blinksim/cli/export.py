@@ -54,7 +54,7 @@ def command(
         raise InputError(f"{schedule} is wrong and is not exported: {verdict.reasons[0]}")
     found = form.export(plan, channels)
     if output is not None:
-        _write(output, found, form, force)
+        exports.write(found, output, force)
     if as_json:
         print_json(_as_json(found, form, schedule, output))
     elif output is None:
@@ -79,20 +79,6 @@ def _check(output: str, form: Format, force: bool) -> None:
         raise InputError(f"{output} is a file; {form.name} needs a folder")
     elif Path(output).is_dir() and any(Path(output).iterdir()) and not force:
         raise InputError(f"{output} is a folder with files in it; add --force, or name a new one")
-
-
-def _write(output: str, found: Exported, form: Format, force: bool) -> None:
-    from blinksim.textio.text_files import write_text
-
-    if not form.folder:
-        write_text(output, found.files[""], force)
-        return
-    try:
-        Path(output).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output}: the folder cannot be made: {error.strerror}") from None
-    for name, text in found.files.items():
-        write_text(Path(output) / name, text, force)
 
 
 def _advice(found: Exported, output: str) -> list[str]:

@@ -165,27 +165,16 @@ def _span(values: set[N], show: Callable[[N], str]) -> str:
 
 
 def _matrix(topology: Topology) -> str:
-    from blinksim.errors import InfeasibleError
-    from blinksim.topology.routes import path_rate
+    rates = topology.pair_rates()
 
-    view = topology.select(connected=False)
-    rows = []
-    for a in topology.members:
-        row = [a]
-        for b in topology.members:
-            direct = sum((link.bandwidth for link in view.links_between(a, b)), start=0)
-            if a == b:
-                row.append("-")
-            elif direct:
-                row.append(f"{float(direct) / 1e9:.4g}")
-            else:
-                alone = view.select([a, b], connected=False)
-                try:
-                    row.append(f"{float(path_rate(alone, a, b)) / 1e9:.4g}")
-                except InfeasibleError:
-                    row.append(".")
-        rows.append(tuple(row))
-    return table(("", *topology.members), rows)
+    def cell(src: str, dst: str) -> str:
+        if src == dst:
+            return "-"
+        rate = rates[src, dst]
+        return "." if rate is None else f"{float(rate) / 1e9:.4g}"
+
+    members = topology.members
+    return table(("", *members), [(src, *(cell(src, dst) for dst in members)) for src in members])
 
 
 @command.command("check", epilog="\b\nExample:\n  blinksim topo check my-machine.yaml")
@@ -256,7 +245,7 @@ def export_machine(
 ) -> None:
     """Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE)."""
     from blinksim.errors import unknown
-    from blinksim.nccl.files import topo_write
+    from blinksim.exports import export
     from blinksim.question import Question
     from blinksim.textio.text_files import write_text
 
@@ -265,19 +254,17 @@ def export_machine(
     question = Question(machine, members=options["members"], rates=options["rates"], edits=options["edits"])
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)
-    found = topo_write.write(topology, None if bus_ids is None else bus_ids.split(","))
-    advice = [f"  note     {line}" for line in found.notes]
-    advice.append(
-        "  caution  for experiments: every communicator of the process plans for this machine, on whatever GPUs"
-    )
+    found = export(topology, name, bus_ids=None if bus_ids is None else bus_ids.split(","))
+    advice = [*(f"  note     {line}" for line in found.notes), f"  caution  {found.caution}"]
     if output is None:
-        click.echo(found.text, nl=False)
+        click.echo(found.files[""], nl=False)
         for line in advice:
             note(line, quiet=options["quiet"])
         return
-    write_text(output, found.text, force=options["force"])
-    click.echo(f"{output}: {topology.name} with {topology.ranks} GPUs, as NCCL sees it\n")
-    click.echo(f"  set, for one command:\n    export NCCL_TOPO_FILE={shlex.quote(output)}")
-    click.echo("  in force if NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH prints the bus ids of this file")
+    write_text(output, found.files[""], force=options["force"])
+    click.echo(f"{output}: {found.summary}\n\n  set, for one command:")
+    for key, value in found.variables(output).items():
+        click.echo(f"    export {key}={shlex.quote(value)}")
+    click.echo(f"  in force if {found.proof[0]}")
     for line in advice:
         click.echo(line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -377,6 +378,17 @@ class Topology(Tabular):
         from blinksim.topology import rules
 
         return rules.check(self)
+
+    def pair_rates(self) -> dict[tuple[str, str], Fraction | None]:
+        """Bytes/s between each two members, by direct links or the best switched route; None where nothing leads.
+
+        >>> import blinksim as bs
+        >>> bs.load("dgx1-v100").pair_rates()["gpu0", "gpu3"] / 10**9
+        Fraction(50, 1)
+        """
+        from blinksim.topology import routes
+
+        return routes.pair_rates(self)
 
     def graph(self) -> nx.MultiDiGraph[str]:
         """The NetworkX view: devices as nodes, links as edges, with their fields as attributes."""

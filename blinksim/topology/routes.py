@@ -103,6 +103,30 @@ class Router:
         return min(self.topology.links[i].bandwidth for i in route)
 
 
+def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
+    """Bytes/s from each member to each other while nothing else runs, None where no link leads there.
+
+    Direct links count together; without them, the best route through switches and hosts counts.
+    """
+    view = topology.select(connected=False)
+    found: dict[tuple[str, str], Fraction | None] = {}
+    for src in topology.members:
+        for dst in topology.members:
+            if src == dst:
+                continue
+            direct = sum((link.bandwidth for link in view.links_between(src, dst)), start=Fraction(0))
+            found[src, dst] = direct or _alone(view, src, dst)
+    return found
+
+
+def _alone(view: Topology, src: str, dst: str) -> Fraction | None:
+    """Bytes/s of the best route that passes through no other member."""
+    try:
+        return path_rate(view.select([src, dst], connected=False), src, dst)
+    except InfeasibleError:
+        return None
+
+
 def path_rate(topology: Topology, src: str, dst: str) -> Fraction:
     """Bytes/s that one route from `src` to `dst` carries while nothing else runs."""
     router = topology.router

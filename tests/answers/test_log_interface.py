@@ -28,6 +28,42 @@ def test_from_a_path() -> None:
     assert "nothing worth loading" in repr(bs.advise(machine.select(), machine))
 
 
+def test_a_name_stands_for_the_machine() -> None:
+    whole = bs.load("hgx-h200")
+    by_name = bs.diagnose(LOG, "hgx-h200", multicast=False)
+    by_parts = bs.diagnose(LOG, whole.select(), bs.load("hgx-h200", rates="nccl"), multicast=False)
+    assert by_name.rows() == by_parts.rows()
+    assert [one.samples for one in bs.read_series(LOG, "hgx-h200")] == [
+        one.samples for one in bs.read_series(LOG, whole)
+    ]
+    series = bs.read_series(LOG, "hgx-h200", "all_reduce")
+    assert bs.calibrate(series, machine=whole).table.machine == bs.calibrate(series, machine="h200").table.machine
+    for wrong in (lambda: bs.diagnose(LOG, "hgx-h2000"), lambda: bs.read_series(LOG, 8)):  # type: ignore[arg-type]
+        with pytest.raises(bs.InputError):
+            wrong()
+
+
+def test_of_a_whole_machine_the_log_says_the_members(tmp_path: Path) -> None:
+    text = re.sub(r"(?m)^#  Rank  [4-7] .*\n", "", LOG.read_text())
+    four = tmp_path / "four.txt"
+    # busbw / algbw of four ranks is 3/2, of eight 7/4.
+    four.write_text(
+        re.sub(
+            r"(?m)^( *\d+ +\d+ +float .* )(\d+\.\d+) +(\d+\.\d+)( +0 )",
+            lambda row: f"{row[1]}{row[2]} {1.5 * float(row[2]):.2f}{row[4]}",
+            text,
+        )
+    )
+    found = bs.diagnose(four, "hgx-h200", multicast=False)
+    assert found.part.members == ("gpu0", "gpu1", "gpu2", "gpu3")
+
+
+def test_advice_on_a_name_is_that_of_the_command() -> None:
+    named = bs.advise("dgx1-v100")
+    whole = bs.load("dgx1-v100", rates="nccl")
+    assert named.rows() == bs.advise(whole.select(), whole).rows()
+
+
 def test_the_measured_rates_are_what_kernels_write_to_a_peer() -> None:
     text = (CAPTURE / "p2p.txt").read_text()
     pushed = [float(rate) for rate in re.findall(r"SM push blocks (?:64|132) ([\d.]+)", text)]

@@ -54,7 +54,7 @@ class Calibration(Result):
     Attributes
     ----------
     table : RateTable
-        What ``--rates`` reads once it is written (`blinksim.formats.rate_tables.write`).
+        The rates; `write` makes a file of it, which `load` takes as rates.
     parameters : tuple of Parameter
         The fitted figures, with intervals of 95 %.
     series : tuple of Series
@@ -191,6 +191,9 @@ def calibrate(
     >>> found = bs.calibrate(bs.read_series("log.txt", "hgx-h200"), machine="hgx-h200")
     >>> round(found.parameter("nvlink", "bandwidth").value / 1e9)  # GB/s of a lane
     20
+    >>> bs.write(found.table, "rates.yaml")
+    >>> bs.load("hgx-h200", rates="rates.yaml").rates
+    'measured (pcie, ib: nominal)'
     """
     given = (series,) if isinstance(series, Series) else tuple(series)
     seen = np.array([sample.time_s for one in given for sample in one.samples])
