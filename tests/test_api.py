@@ -15,9 +15,12 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
+from source_tree import excused
 
 import blinksim as bs
 
+# The names whose docstrings have no example: none.
+WITHOUT_EXAMPLE: tuple[str, ...] = ()
 # The names whose examples ask for more than there is yet.
 AHEAD: tuple[str, ...] = ()
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -236,7 +239,8 @@ def failures(tests: list[doctest.DocTest]) -> str:
 
 
 def test_every_name_has_an_example() -> None:
-    assert [name for name in bs.__all__ if not examples(name, getattr(bs, name))] == []
+    missing = {name for name in bs.__all__ if not examples(name, getattr(bs, name))}
+    assert excused(missing, WITHOUT_EXAMPLE) == []
 
 
 @pytest.mark.parametrize("name", bs.__all__)

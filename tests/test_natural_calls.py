@@ -9,6 +9,7 @@ import pytest
 
 import blinksim as bs
 
+MACHINE = Path("topologies/dgx1-v100.yaml")
 NATURAL: dict[str, Callable[[], object]] = {
     "compare": lambda: bs.compare("dgx1-v100", "allreduce", ["1MiB"]),
     "simulate": lambda: bs.simulate(ring(), "256KiB"),
@@ -27,6 +28,13 @@ NATURAL: dict[str, Callable[[], object]] = {
     "losses": lambda: bs.losses("dgx1-v100", "broadcast", root=1),
     "synthesize": lambda: bs.synthesize("dgx1-v100", "all_gather", "ring"),
     "sweep": lambda: bs.sweep("dgx1-v100", "allreduce", ["1MiB", 2**21]),
+    "sweep of a file": lambda: bs.sweep(MACHINE, "allreduce", ["1MiB"], algorithms=["ring"]),
+    "check": lambda: bs.check(MACHINE),
+    "rank": lambda: bs.rank(MACHINE, "all-reduce", "1MiB", algorithms="ring,chain"),
+    "place over": lambda: bs.place(MACHINE, 2, links="nvlink,pcie"),
+    "plot": lambda: bs.plot.topology(MACHINE),
+    "models": lambda: bs.across_models(MACHINE, "allreduce", ["1MiB"], ["alpha-beta"], ["ring"]),
+    "question": lambda: bs.Question(MACHINE, members="0-3").part(),
 }
 
 
@@ -53,6 +61,13 @@ WRONG: dict[str, Callable[[], object]] = {
     "compare": lambda: bs.compare("dgx1-v100", "allreduce", ["x"]),
     "advise": lambda: bs.advise("dgx1-v1000"),
     "algorithm": lambda: bs.synthesize("dgx1-v100", "allreduce", "rinf"),
+    "check": lambda: bs.check(7),  # type: ignore[arg-type]
+    "rank": lambda: bs.rank(7, "allreduce", 1),  # type: ignore[arg-type]
+    "sweep": lambda: bs.sweep(7, "allreduce"),  # type: ignore[arg-type]
+    "question": lambda: bs.Question(7).part(),  # type: ignore[arg-type]
+    "load": lambda: bs.load(7),  # type: ignore[arg-type]
+    "plot": lambda: bs.plot.topology("dgx1-v1000"),
+    "place over": lambda: bs.place("dgx1-v100", 2, links="nvlimk"),
     "root": lambda: bs.bound("dgx1-v100", "allreduce", root=1),
 }
 
