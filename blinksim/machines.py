@@ -7,14 +7,16 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from blinksim import data_files
 from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
-from blinksim.topology import rules
 from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.topology.rules import Finding
 
 ALIASES = {
     "a100": "dgx-a100",
@@ -164,7 +166,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     return cluster
 
 
-def check(machine: MachineLike) -> list[rules.Finding]:
+def check(machine: MachineLike) -> list[Finding]:
     """What is wrong or odd about a machine, by the rules that ``blinksim topo check --rules`` lists.
 
     Parameters
@@ -191,6 +193,8 @@ def check(machine: MachineLike) -> list[rules.Finding]:
     >>> [finding.rule for finding in bs.check(machine.replace("nvlink", latency=0, overhead=0))]
     ['latency-given']
     """
+    from blinksim.topology import rules
+
     return rules.check(as_topology(machine))
 
 
