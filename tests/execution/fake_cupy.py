@@ -43,7 +43,7 @@ class CUDARuntimeError(Exception):
         self.status = status
 
 
-class Array(np.ndarray):  # type: ignore[type-arg]
+class Array(np.ndarray):
     """NumPy's array with CuPy's way to ask for the address."""
 
     @property
@@ -147,10 +147,8 @@ class Function:
             Stream.current[-1].queue(lambda: time.sleep(int(arguments[0]) * 1e-9))
             return
         if self.name == "run_stream":
-            addresses, sources, targets, count = (
-                x if isinstance(x, np.ndarray) else ctypes.c_int64(int(x)) for x in arguments
-            )
-            at = ctypes.c_void_p(addresses.ctypes.data)
+            sources, targets, count = (ctypes.c_int64(int(number)) for number in arguments[1:])
+            at = ctypes.c_void_p(arguments[0].ctypes.data)
             Stream.current[-1].queue(lambda: library.stream(grid[0], at, sources, targets, count))
             return
         table, queues, stride, epoch, timeout, error = arguments

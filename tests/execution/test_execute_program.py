@@ -123,21 +123,20 @@ def test_random_sends_mean_what_the_model_says(data: st.DataObject) -> None:
     reference = Reference(collective, ranks, 5, INT32)
     inputs = [reference.inputs(rank) for rank in range(ranks)]
     poison = np.full(5, -1, dtype=np.int32)
-    state = [inputs[d] if d < ranks and len(inputs[d]) else None for d in range(devices)]
+    state = {rank: data for rank, data in enumerate(inputs) if len(data)}
     for step in range(4):
-        before = list(state)
+        before = dict(state)
         for (a, b), op, at in sends:
             if at == step:
-                sent = poison if before[a] is None else before[a]
-                state[b] = sent if op == COPY or state[b] is None else state[b] + sent
+                sent = before.get(a, poison)
+                state[b] = state[b] + sent if op == REDUCE and b in state else sent
     for in_place in (False, True):
         program = compile_schedule(schedule, 5, INT32, in_place=in_place, most_sources=data.draw(st.integers(2, 8)))
         assert hazards(program) == []
         got = interpret(program.cut(1, 4), inputs, seed=data.draw(st.integers(0, 99)))
         for rank in range(ranks):
             if len(got[rank]):
-                expected = poison if state[rank] is None else state[rank]
-                assert got[rank].tolist() == expected.tolist()
+                assert got[rank].tolist() == state.get(rank, poison).tolist()
 
 
 def test_a_step_reads_what_was_there_when_it_began() -> None:

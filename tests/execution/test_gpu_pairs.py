@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import fake_cupy
 import numpy as np
@@ -41,12 +42,12 @@ def test_no_line_goes_back_in_time() -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> object:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kernels")
 
 
 @pytest.fixture
-def fake(built: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with fake_cupy.installed(monkeypatch, built, gpus=3):
         yield
 
@@ -76,7 +77,8 @@ def test_the_right_bytes_arrive(fake: None, way: str) -> None:
     def view(gpu: int, which: int) -> np.ndarray:
         memory = bench.buffers[gpu][which]
         offset = memory.ptr - memory.raw.ctypes.data
-        return memory.raw[offset : offset + 20_000].view(np.float32)
+        floats: np.ndarray = memory.raw[offset : offset + 20_000].view(np.float32)
+        return floats
 
     for gpu in range(3):
         view(gpu, 0)[:] = np.arange(5000) * (gpu + 1)
@@ -96,7 +98,7 @@ def test_the_right_bytes_arrive(fake: None, way: str) -> None:
 
 @needs_compiler
 def test_one_gpu_is_not_enough(
-    built: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, gpus=1))
     with pytest.raises(MissingError, match=r"pairs need two GPUs, and this machine has 1; .* with executor=numpy"):

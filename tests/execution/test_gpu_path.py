@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import fake_cupy
 import numpy as np
@@ -26,6 +26,7 @@ from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.execution import compile_schedule, execute
 from blinksim.execution.compile import MOST_SOURCES, MOST_TARGETS
 from blinksim.execution.dtypes import ELEMENT_TYPES
+from blinksim.execution.execution_result import Execution
 from blinksim.execution.executors import gpu_devices
 from blinksim.execution.executors.cupy_executor import protocol_for
 from blinksim.execution.executors.gpu_devices import map_devices
@@ -44,6 +45,7 @@ from blinksim.execution.executors.tables import (
 )
 from blinksim.execution.fit import fit, worth_staging
 from blinksim.execution.layout import PACKET_BYTES
+from blinksim.execution.options import ProtocolName, RunKeywords
 from blinksim.execution.program import ExecutionError, Program
 from blinksim.execution.reference import Reference
 from blinksim.schedule.model import Schedule
@@ -55,6 +57,12 @@ SOURCE = files("blinksim.execution.executors").joinpath("kernels.cu").read_text(
 
 def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4, root: int = 0) -> Schedule:
     return REGISTRY[name].build(fully_connected(ranks).select(), Collective(collective, root))
+
+
+def run_once(schedule: Schedule, size: int, **options: Unpack[RunKeywords]) -> Execution:
+    """A run of one launch on the stand-in, with flags and not with packets."""
+    once: RunKeywords = {"protocol": "simple", "warmup": 0, "iterations": 1, **options}
+    return execute(schedule, size, executor="cupy", **once)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -198,6 +206,13 @@ CASES = [
 ]
 
 
+CUTS: list[tuple[int | None, int | None, ProtocolName]] = [
+    (None, None, "simple"),
+    (1, 512, "ll128"),
+    (3, 512, "simple"),
+]
+
+
 @needs_compiler
 @pytest.mark.parametrize(("name", "collective", "root", "dtype", "op"), CASES)
 def test_kernels_are_right(fake: object, name: str, collective: str, root: int, dtype: str, op: str) -> None:
@@ -205,7 +220,7 @@ def test_kernels_are_right(fake: object, name: str, collective: str, root: int, 
     size = ELEMENT_TYPES[dtype].itemsize
     for count in (3, 5001):
         for in_place in (False, True)[: 1 if collective == "alltoall" else 2]:
-            for slices, piece, protocol in ((None, None, "simple"), (1, 512, "ll128"), (3, 512, "simple")):
+            for slices, piece, protocol in CUTS:
                 run = execute(
                     schedule,
                     count * size,
@@ -303,10 +318,11 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
 def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of two on a single lane, which carries the vector once, and can be told how long to take for it."""
     size, rate = 1 << 16, 4e5
-    cut = {"lane_blocks": 1, "piece_bytes": 4096, "warmup": 0, "iterations": 2}
+    cut: RunKeywords = {"lane_blocks": 1, "piece_bytes": 4096, "warmup": 0, "iterations": 2}
     chain = build("chain", "broadcast", ranks=2)
     monkeypatch.setattr(fake_cupy.Device, "blocks", 12)
-    slow = execute(chain, size, executor="cupy", lane_rate=rate, **cut)
+    limited: RunKeywords = {**cut, "lane_rate": rate}
+    slow = execute(chain, size, executor="cupy", **limited)
     assert slow.ok
     assert slow.time_s is not None
     assert max(slow.times_s) >= size / rate
@@ -404,12 +420,7 @@ def test_what_goes_one_way_is_staged(name: str, collective: str, ranks: int, siz
 @needs_compiler
 def test_a_run_says_whether_it_was_staged(fake: object) -> None:
     chain = build("chain", "broadcast")
-    common = {"executor": "cupy", "protocol": "simple", "warmup": 0, "iterations": 1}
-    assert [execute(chain, 400, staged=staged, **common).staged for staged in (None, True, False)] == [
-        True,
-        True,
-        False,
-    ]
+    assert [run_once(chain, 400, staged=staged).staged for staged in (None, True, False)] == [True, True, False]
     assert execute(chain, 400).staged is False
     assert execute(chain, 400, staged=True).to_dict()["staged"] is True
     assert execute(chain, 400, protocol="ll128").staged is True
@@ -424,22 +435,21 @@ def test_a_run_says_whether_it_was_staged(fake: object) -> None:
 def test_memory_decides_whether_runs_are_staged(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever passes data on needs room for its output, and for two inboxes of as much where it is staged."""
     chain = build("chain", "broadcast")
-    common = {"executor": "cupy", "protocol": "simple", "warmup": 0, "iterations": 1}
     program = compile_schedule(chain, 1 << 16, INT32, staged=True)
     assert [sum(buffer_bytes(program, device)) >> 18 for device in range(4)] == [2, 3, 3, 3]
     for free, staged in ((4 << 18, True), (3 << 18, False)):
         monkeypatch.setattr(fake_cupy.Device, "free", free)
-        assert execute(chain, 1 << 18, **common).staged == staged
+        assert run_once(chain, 1 << 18).staged == staged
     # GPUs that are not there have no memory to look at.
     with pytest.raises(MissingError, match="there is no GPU 9"):
-        execute(chain, 1 << 18, gpus=[0, 1, 2, 9], **common)
+        run_once(chain, 1 << 18, gpus=[0, 1, 2, 9])
     with pytest.raises(MissingError, match="this machine has 4"):
-        execute(build("chain", "broadcast", 5), 1 << 18, **common)
+        run_once(build("chain", "broadcast", 5), 1 << 18)
     with pytest.raises(InputError, match="5 are named"):
-        execute(chain, 1 << 18, gpus=[0, 1, 2, 3, 0], **common)
+        run_once(chain, 1 << 18, gpus=[0, 1, 2, 3, 0])
     monkeypatch.setattr(fake_cupy.Device, "free", 1 << 17)
     with pytest.raises(MissingError, match=r"GPU 0 has no memory left for 256 KiB; take a smaller size"):
-        execute(chain, 1 << 18, **common)
+        run_once(chain, 1 << 18)
 
 
 @needs_compiler
@@ -480,14 +490,23 @@ def test_flags_may_be_raised_long_after_their_pieces(
     """Every block is ahead of its posters by as many pieces as they have room for."""
     monkeypatch.setenv("BLINKSIM_FENCE_US", "300")
     for name, collective in (("ring", "allreduce"), ("chain", "reduce")):
-        cut = {"slices": 1, "piece_bytes": 128, "staged": bool(way)}
-        run = execute(build(name, collective), 16_000, executor="cupy", protocol="simple", iterations=2, **cut)
+        run = execute(
+            build(name, collective),
+            16_000,
+            executor="cupy",
+            protocol="simple",
+            slices=1,
+            piece_bytes=128,
+            staged=bool(way),
+            iterations=2,
+        )
         assert run.wrong == 0
 
 
 @needs_compiler
 def test_the_fewest_threads_are_enough(fake: object) -> None:
-    for protocol, threads in (("ll128", 32), ("simple", 64)):
+    fewest: tuple[tuple[ProtocolName, int], ...] = (("ll128", 32), ("simple", 64))
+    for protocol, threads in fewest:
         assert execute(build("ring"), 4000, executor="cupy", threads=threads, protocol=protocol, iterations=1).ok
 
 

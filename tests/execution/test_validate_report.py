@@ -117,11 +117,17 @@ def test_predictions_can_be_made_again(case: str, gpus: int, measured: Any, pred
             assert time == pytest.approx(row["program_s"], rel=1e-6)
 
 
+def rows_of(lines: dict[tuple[str, int, int], float]) -> list[dict[str, object]]:
+    """Times by case, size and piece, as a file of results lists them."""
+    names = ("case", "size_bytes", "piece_bytes")
+    return [{**dict(zip(names, key, strict=True)), "time_s": time} for key, time in lines.items()]
+
+
 def test_a_lane_is_found_again() -> None:
     """Lines made from a known lane give it back; what cannot be below 0 does not come out below 0."""
     rates = {1 << 24: 40e9, 1 << 28: 30e9}
     known = Lane(rates, 4e-6, 5e-7, 2e-6, 6e-6, 50e9, 5e-6, 0, 0)
-    lines = []
+    lines: dict[tuple[str, int, int], float] = {}
     for length in (2, 3, 4):
         for collective in ("broadcast", "reduce"):
             for size in rates:
@@ -132,8 +138,8 @@ def test_a_lane_is_found_again() -> None:
                     if collective == "reduce":
                         time += (hops + 1) * size / pieces / known.sum_rate + hops * known.turn_s
                     case = f"line-{length}-{collective}"
-                    lines.append({"case": case, "size_bytes": size, "piece_bytes": piece, "time_s": time})
-    lane = fit_lane(lines)
+                    lines[case, size, piece] = time
+    lane = fit_lane(rows_of(lines))
     assert lane.rates == pytest.approx(known.rates, rel=1e-6)
     for name in ("overhead_s", "passing_s", "latency_s", "turn_s", "sum_rate", "launch_s"):
         assert getattr(lane, name) == pytest.approx(getattr(known, name), rel=1e-6), name
@@ -142,7 +148,7 @@ def test_a_lane_is_found_again() -> None:
     table = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
     assert at_least_zero(table, np.array([3.0, 2.0, 1.0]))[1] == 0
     # Two GPUs have no lines that pass anything on: what they cannot tell is 0, and their lines are met all the same.
-    short = fit_lane([line for line in lines if line["case"].startswith("line-2")])
+    short = fit_lane(rows_of({key: time for key, time in lines.items() if key[0].startswith("line-2")}))
     assert (short.latency_s, short.passing_s, short.turn_s) == (0, 0, 0)
     assert short.worst < 1e-9
 
@@ -220,7 +226,9 @@ def test_devices_that_share_a_gpu_share_no_link() -> None:
     for case, _ in emulated.cases(4):
         topology = emulated.machine_of(case)
         if topology.ranks > 4:
-            place = dict(zip(topology.members, emulated.places(topology, 4), strict=True))
+            gpus = emulated.places(topology, 4)
+            assert gpus is not None
+            place = dict(zip(topology.members, gpus, strict=True))
             assert set(place.values()) == {0, 1, 2, 3}
             assert all(list(place.values()).count(gpu) <= 2 for gpu in range(4))
             assert not any(place[x.src] == place[x.dst] for x in topology.links if {x.src, x.dst} <= {*place})
@@ -388,8 +396,8 @@ def test_two_gpus_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     schedules = tmp_path / "schedules"
     emulated.make(schedules, 2)
     with fake_cupy.installed(monkeypatch, tmp_path, gpus=2, blocks=400):
-        results = emulated.open_results(2, tmp_path, 300)
-        emulated.run(schedules, emulated.Bench(2, results, (emulated.FULL, emulated.HALF), "", 2))
+        notebooks = emulated.open_results(2, tmp_path, 300)
+        emulated.run(schedules, emulated.Bench(2, notebooks, (emulated.FULL, emulated.HALF), "", 2))
     results = {kind: json.loads((tmp_path / f"emulated-2gpu{kind}.json").read_text()) for kind in ("", "-shared")}
     assert {row["case"].split("_")[1] for row in results[""]["cases"]} == {"01"}
     assert {row["case"].split("_")[1] for row in results["-shared"]["cases"]} == {"034"}
