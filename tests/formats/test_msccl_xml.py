@@ -22,7 +22,8 @@ from blinksim.schedule.model import COPY, REDUCE
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 EIGHT = machines.load("dgx1-v100").select()
-QUICK = [entry for entry in REGISTRY.values() if not entry.solver]
+# On one node there is no hierarchy to build.
+QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name != "hierarchical"]
 CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
 
 # Written by hand, as msccl-tools writes an allgather of two GPUs.
@@ -53,10 +54,6 @@ HAND = """<algo name="ag2" proto="Simple" nchannels="1" nchunksperloop="2" ngpus
 @pytest.mark.parametrize(("name", "collective"), CASES)
 def test_every_algorithm_ends_as_promised(name: str, collective: str) -> None:
     wanted = Collective(collective, 2) if Collective(collective).rooted else Collective(collective)
-    if name == "hierarchical":
-        with pytest.raises(InfeasibleError, match="two or more nodes"):
-            algorithm(name).build(QUAD, wanted)
-        return
     schedule = algorithm(name).build(QUAD, wanted)
     exported = export(schedule)
     read = read_text(exported.files[""], "x.xml")

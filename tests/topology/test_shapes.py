@@ -7,7 +7,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import mutations
 
@@ -231,8 +231,7 @@ def test_known_forms_with_bad_sizes_are_refused(text: str, words: str) -> None:
 @settings(max_examples=80)
 def test_damaged_texts_end_in_one_clear_error(text: str) -> None:
     # Sizes that are read as far larger ones are not built here; the caps have a test of their own.
-    if re.search(r"\d{4}|(\d+x){4}", text):
-        return
+    assume(not re.search(r"\d{4}|(\d+x){4}", text))
     try:
         machine = gen.from_text(text)
     except BlinksimError as error:
