@@ -16,6 +16,7 @@ from blinksim.execution.executors.gpu_timing import _HOLD
 from blinksim.execution.executors.tables import kernel_source
 
 CASES = [("float32", "sum", False), ("float32", "sum", True), ("bfloat16", "max", True), ("int8", "prod", False)]
+QUICK = (("float32", "sum", False), ("bfloat16", "max", True))
 NVCC = shutil.which("nvcc")
 
 
@@ -76,7 +77,11 @@ def test_nvrtc_compiles_the_stopwatch() -> None:
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc")
-@pytest.mark.parametrize(("dtype", "op", "packets"), CASES)
+@pytest.mark.parametrize(
+    ("dtype", "op", "packets"),
+    # Both protocols; every type and op goes through NVRTC, the host's compiler, and here in make test-all.
+    [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in CASES],
+)
 def test_nvcc_compiles_the_kernels(dtype: str, op: str, packets: bool, tmp_path: Path) -> None:
     source = tmp_path / "kernels.cu"
     source.write_text(kernel_source(ELEMENT_TYPES[dtype], op, packets))
