@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from blinksim.plots.compare_plot import compare
-from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, save
+from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, panels, save, size_axis
 from blinksim.plots.sweep_plot import sweep
 from blinksim.plots.timeline_plot import gantt, utilisation
 from blinksim.plots.topology_plot import topology
@@ -23,7 +23,9 @@ __all__ = [
     "compare",
     "figure",
     "gantt",
+    "panels",
     "save",
+    "size_axis",
     "sweep",
     "topology",
     "trees",

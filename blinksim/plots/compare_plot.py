@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.plots.style import COLOURS, MARKERS, figure
-from blinksim.units import format_size, format_size_about
+from blinksim.plots.style import COLOURS, MARKERS, figure, size_axis
+from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,13 +52,10 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
             linewidth=1.6,
             label=name.replace("_", " "),
         )
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xlabel("size")
     axes.set_ylabel("algbw (GB/s)")
     ticks = [size for place, size in enumerate(comparison.sizes) if place % max(1, len(comparison.sizes) // 8) == 0]
-    axes.set_xticks(ticks, [format_size(size) for size in ticks])
-    axes.minorticks_off()
+    size_axis(axes, ticks)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     marked = [crossing for crossing in comparison.crossovers if crossing.faster in shown]
     for number, crossing in enumerate(marked):

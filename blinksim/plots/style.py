@@ -5,10 +5,12 @@ The palette is told apart with any colour vision (Okabe and Ito, Color Universal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
+from blinksim.units import format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,14 +30,44 @@ def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
     >>> picture, axes = bs.plot.figure(4, 3)
     >>> lines = axes.plot([1, 2], [3, 4])
     """
+    drawn, (axes,) = panels(1, width, height)
+    return drawn, axes
+
+
+def panels(
+    columns: int, width: float = 10.0, height: float = 4.4, *, share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Empty axes side by side in the house style; with `share_y` on one scale.
+
+    >>> import blinksim as bs
+    >>> picture, both = bs.plot.panels(2, share_y=True)
+    >>> len(both)
+    2
+    """
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(width, height), layout="constrained", dpi=150)
-    axes = drawn.add_subplot()
-    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    return drawn, axes
+    row: list[Axes] = list(drawn.subplots(1, columns, sharey=share_y, squeeze=False)[0])
+    for axes in row:
+        axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)
+    return drawn, row
+
+
+def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
+    """A logarithmic x axis of message sizes in bytes, with ticks at `sizes`.
+
+    >>> import blinksim as bs
+    >>> picture, axes = bs.plot.figure()
+    >>> bs.plot.size_axis(axes, [2**10, 2**20])
+    >>> axes.get_xscale()
+    'log'
+    """
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(sizes), [format_size(size) for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("size")
 
 
 def check(path: str | Path, *, force: bool = False) -> Path:
