@@ -249,7 +249,7 @@ def catalogue_file(name: str) -> Path:
 
 
 def _names_a_node(edit: str) -> bool:
-    return re.search(r"(?:^|[\s>-])(?:n\d+\.|fabric)", edit) is not None
+    return re.search(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric)", edit) is not None
 
 
 def _node(name: str, rates: str) -> Topology:

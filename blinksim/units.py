@@ -1,31 +1,61 @@
 """Text to SI values at the door, and SI values to text on the way out.
 
 Inside blinksim sizes are bytes (int), rates bytes per second (`fractions.Fraction`), times seconds (float).
-GB is 1e9 bytes everywhere; KiB, MiB and GiB are powers of 1024; b is a bit.
+GB is 1e9 bytes everywhere; KiB, MiB and GiB are powers of 1024, and so are the bare letters K, M and G of sizes, which
+nccl-tests reads in this way; b is a bit.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Real
+from types import MappingProxyType
 
 from blinksim.errors import InputError
 
 _SIZE = {"B": 1}
 _SIZE |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)} | {"KB": 1000}
 _SIZE |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)}
+# As nccl-tests reads its -b and -e: powers of 1024, in either case.
+_LETTERS = {letter: 1024**power for power, prefix in enumerate("KMGT", start=1) for letter in (prefix, prefix.lower())}
 _PRINTED = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB")
 _RATE = {f"{unit}/s": Fraction(scale) for unit, scale in _SIZE.items()}
 _RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerate(("", "k", "M", "G", "T"))}
+_PER_SECOND = {unit.removesuffix("/s") + "ps": scale for unit, scale in _RATE.items()}
 _TIME = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
 _TIME["µs"] = _TIME["us"]
 _EXACT = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*)?")
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ/]*)\s*")
+_QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*([A-Za-zµ/]*)\s*")
 
 
-def _parse(text: str, units: dict[str, Fraction] | dict[str, int], what: str, example: str) -> Fraction:
+def _near(unit: str, units: Collection[str]) -> list[str]:
+    """The units that somebody may have meant: the same letters in another case, or almost the same."""
+    lowered = unit.lower()
+    if not lowered:
+        return []
+    folded = {known: known.lower() for known in units}
+    alike = [known for known, text in folded.items() if lowered in (text, text.replace("/s", "ps"))]
+    if alike and lowered in ("mb", "gb", "tb"):
+        alike += [known for known, text in folded.items() if text == lowered[0] + "ib"]
+    # 5GB or 5G where a rate is wanted, 5GB/s where a size is.
+    alike = alike or [
+        known for known in units if known in (f"{unit}/s", f"{unit}B/s", f"{unit}b/s") or unit == f"{known}/s"
+    ]
+    return alike or get_close_matches(unit, units, n=2, cutoff=0.75)
+
+
+def _parse(
+    text: str,
+    units: Mapping[str, Fraction] | Mapping[str, int],
+    what: str,
+    example: str,
+    also: Mapping[str, Fraction] | Mapping[str, int] = MappingProxyType({}),
+) -> Fraction:
+    """also: units that are understood and not listed."""
     # A number of this length carries no information and would cost the exact arithmetic dearly.
     if len(text) > 60:
         raise InputError(f"{text[:40]!r}… is not {what}; write it like {example}")
@@ -33,24 +63,25 @@ def _parse(text: str, units: dict[str, Fraction] | dict[str, int], what: str, ex
     if not match:
         raise InputError(f"{text!r} is not {what}; write it like {example}")
     number, unit = match.groups()
-    if unit not in units:
+    scale = units.get(unit, also.get(unit))
+    if scale is None:
         have = "has no unit" if not unit else f"has the unit {unit!r}"
-        near = [known for known in units if unit and known.lower() == unit.lower()]
+        near = _near(unit, units)
         if near:
             raise InputError(f"{text!r} {have}; did you mean {' or '.join(near)}?")
         raise InputError(f"{text!r} {have}; {what} takes {', '.join(units)}, as in {example}")
-    return Fraction(number) * units[unit]
+    return Fraction(number) * scale
 
 
 def parse_size(text: str) -> int:
-    """Bytes from text such as ``256MiB``, ``2GB`` or ``1000003`` (plain integers are bytes).
+    """Bytes from text such as ``256MiB``, ``2GB``, ``256M`` (as nccl-tests writes 256MiB) or ``1000003`` (bytes).
 
     Raises `InputError` for anything else, for a size below one byte and for a fraction of a byte.
     """
     plain = text.strip()
     if plain.isascii() and plain.isdigit():
         plain += "B"
-    size = _parse(plain, _SIZE, "a size", "256MiB or 2GB")
+    size = _parse(plain, _SIZE, "a size", "256MiB or 2GB", _LETTERS)
     if size.denominator != 1 or size < 1:
         raise InputError(f"{text!r} is not a whole, positive number of bytes")
     if size > 2**60:
@@ -64,7 +95,7 @@ def size_of(size: int | float | str) -> int:
     Parameters
     ----------
     size : int, float or str
-        ``268435456``, ``1e9`` or ``"256MiB"``. A float must be whole.
+        ``268435456``, ``1e9``, ``"256MiB"`` or, as in nccl-tests, ``"256M"``. A float must be whole.
 
     Returns
     -------
@@ -91,8 +122,8 @@ def size_of(size: int | float | str) -> int:
 
 
 def parse_rate(text: str) -> Fraction:
-    """Bytes per second, exact, from text such as ``25GB/s`` or ``100Gb/s``; raises `InputError` unless positive."""
-    rate = _parse(text, _RATE, "a bandwidth", "25GB/s or 100Gb/s")
+    """Bytes per second, exact, from text such as ``25GB/s``, ``100Gb/s`` or ``100Gbps``; raises `InputError` unless positive."""
+    rate = _parse(text, _RATE, "a bandwidth", "25GB/s or 100Gb/s", _PER_SECOND)
     if rate <= 0:
         raise InputError(f"{text!r} is not a positive bandwidth; leave the link out if it carries nothing")
     if not 1 <= rate <= 10**18:

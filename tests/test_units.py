@@ -40,6 +40,12 @@ from blinksim.units import (
         ("5e2MB", 5 * 10**8),
         ("1152921504606846976", 2**60),
         ("1048576TiB", 2**60),
+        # nccl-tests, src/common.cu, parsesize: K, M and G are 1 << 10, 1 << 20 and 1 << 30, in either case.
+        ("64K", 1 << 16),
+        ("256M", 1 << 28),
+        ("256m", 1 << 28),
+        ("1G", 1 << 30),
+        ("1.5g", 3 << 29),
     ],
 )
 def test_sizes(text: str, size: int) -> None:
@@ -53,7 +59,11 @@ def test_sizes(text: str, size: int) -> None:
         ("MiB", "is not a size"),
         ("1 2MiB", "is not a size"),
         ("256 mib", "has the unit 'mib'"),
-        ("256M", "has the unit 'M'"),
+        ("256mb", "did you mean MB or MiB?"),
+        ("256 Mib", "did you mean MiB?"),
+        ("25GB/s", "did you mean GB?"),
+        ("٣MiB", "is not a size"),
+        ("٣", "is not a size"),
         ("1.0", "has no unit"),
         ("-1", "has no unit"),
         ("-1MiB", "not a whole, positive number of bytes"),
@@ -87,6 +97,9 @@ def test_what_is_no_size_is_refused(text: str, words: str) -> None:
         ("8b/s", 1),
         ("0.1GB/s", 10**8),
         ("3Mb/s", 375000),
+        ("5Gbps", 625 * 10**6),
+        ("25GBps", 25 * 10**9),
+        ("8bps", 1),
     ],
 )
 def test_rates_are_exact(text: str, rate: Fraction | int) -> None:
@@ -100,7 +113,10 @@ def test_rates_are_exact(text: str, rate: Fraction | int) -> None:
     [
         ("25", "has no unit"),
         ("25GB", "has the unit 'GB'"),
-        ("25 GBps", "has the unit 'GBps'"),
+        ("25 gbps", "did you mean GB/s or Gb/s?"),
+        ("5G", "did you mean GB/s or Gb/s?"),
+        ("5Gbit/s", "did you mean Gb/s?"),
+        ("٣GB/s", "is not a bandwidth"),
         ("0GB/s", "not a positive bandwidth"),
         ("-1GB/s", "not a positive bandwidth"),
         ("1b/s", "not a bandwidth of a real link"),

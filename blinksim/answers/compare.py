@@ -235,6 +235,8 @@ def _crossover(candidates: Contest, small: int, large: int, slower: str, faster:
 def parse_sizes(text: str) -> list[int]:
     """Sizes in bytes from ``1KiB:1GiB`` (doubling), ``1KiB:1GiB:x4`` (another factor) or ``1MiB,3MiB,1GB``.
 
+    A range ends with the size that it names, wherever the factor would have led.
+
     Raises `InputError` for anything else and for more than 1,000 sizes.
     """
     if ":" not in text:
@@ -243,7 +245,7 @@ def parse_sizes(text: str) -> list[int]:
     factor = 2
     if len(parts) == 3:
         number = parts.pop().removeprefix("x")
-        if not number.isdigit() or not 2 <= int(number[:6]) <= 10**5:
+        if not (number.isascii() and number.isdigit()) or not 2 <= int(number[:6]) <= 10**5:
             raise InputError(f"{text!r}: the factor between sizes is a whole number of at least 2, as in 1KiB:1GiB:x4")
         factor = int(number)
     if len(parts) != 2:
@@ -254,4 +256,4 @@ def parse_sizes(text: str) -> list[int]:
     sizes = [low]
     while sizes[-1] * factor <= high:
         sizes.append(sizes[-1] * factor)
-    return sizes
+    return sizes if sizes[-1] == high else [*sizes, high]

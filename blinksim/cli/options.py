@@ -56,7 +56,7 @@ _OPTIONS = (
         "edits",
         multiple=True,
         metavar="EDIT",
-        help="A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'degrade gpu0-gpu3 lanes=1', "
+        help="A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', 'degrade gpu0-gpu3 lanes=1', "
         "'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1'. It changes every node, or one if it names it "
         "(n0.gpu0).",
     ),
@@ -78,7 +78,7 @@ def root_option(command: Callable[P, R]) -> Callable[P, R]:
 
 def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Adds --sizes, as `blinksim.answers.compare.parse_sizes` reads them."""
-    text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
+    text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB."
     return click.option("--sizes", default=default, show_default=True, help=text)
 
 

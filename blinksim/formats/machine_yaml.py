@@ -7,9 +7,7 @@ is wrong is a `FileError` with line and column. Numbers of link classes may come
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -19,14 +17,13 @@ from blinksim.formats import link_table
 from blinksim.formats.link_table import LinkClass, Outline
 from blinksim.formats.machine_yaml_writer import write as write
 from blinksim.formats.rate_tables import RateTable
-from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.topology.cluster import SHAPES, Fabric
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 
-MAX_DEVICES = 100_000
+MAX_DEVICES = name_ranges.MOST_NAMES
 MAX_LINKS = 1_000_000
-_RANGE = re.compile(r"\[(\d{1,9})-(\d{1,9})\]")
 KEYS = (
     "name", "title", "source", "rates", "nodes", "devices", "link_classes", "links", "members", "relays",
     "collective_links", "inter_node_links", "fabric", "symmetries",
@@ -77,30 +74,6 @@ def _head(text: str, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], Ou
     return keys, Outline(name, title or name, source, label, classes)
 
 
-def expand(name: str, limit: int = MAX_DEVICES) -> list[str]:
-    """The names that bracket ranges stand for, the first range varying slowest: ``a[0-1].b[0-1]`` is four names.
-
-    Raises `InputError` for a range that runs backwards and for more than `limit` names.
-    """
-    parts = _RANGE.split(name)
-    if len(parts) == 1:
-        return [name]
-    counts: list[range] = []
-    total = 1
-    for first, last in zip(parts[1::3], parts[2::3], strict=True):
-        if int(last) < int(first):
-            raise InputError(f"{name!r}: the range [{first}-{last}] runs backwards; write [{last}-{first}]")
-        counts.append(range(int(first), int(last) + 1))
-        total *= len(counts[-1])
-        if total > limit:
-            raise InputError(f"{name!r} stands for more than {limit} names, the most that a machine file may have")
-    fixed = parts[0::3]
-    return [
-        fixed[0] + "".join(f"{number}{text}" for number, text in zip(numbers, fixed[1:], strict=True))
-        for numbers in itertools.product(*counts)
-    ]
-
-
 class _Body:
     """The parts of a machine file below its head, read at the rates of `classes`."""
 
@@ -136,7 +109,7 @@ class _Body:
 
     def _expand(self, entry: Entry) -> list[str]:
         try:
-            return expand(entry.text(200))
+            return name_ranges.expand(entry.text(200))
         except FileError:
             raise
         except InputError as error:
@@ -216,12 +189,10 @@ class _Body:
         if len(sides) != 2:
             raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
         a, b = map(self._known_devices, sides)
-        if len(a) != len(b) and 1 not in (len(a), len(b)):
-            raise entry.error(
-                f"a link joins ranges of equal length or one device with a range; these are {len(a)} and {len(b)} long"
-            )
-        longest = max(len(a), len(b))
-        return both, list(zip(a * (longest if len(a) == 1 else 1), b * (longest if len(b) == 1 else 1), strict=True))
+        try:
+            return both, name_ranges.paired(a, b)
+        except InputError as error:
+            raise entry.error(str(error)) from None
 
     def _known_devices(self, entry: Entry) -> list[str]:
         names = self._expand(entry)

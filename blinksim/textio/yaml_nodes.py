@@ -18,7 +18,7 @@ from blinksim.units import parse_rate, parse_time
 
 MAX_DEPTH = 16
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FRACTION = re.compile(r"\s*(\d{1,40})/(\d{1,40})\s*([A-Za-z]+/s)\s*")
+_FRACTION = re.compile(r"\s*([0-9]{1,40})/([0-9]{1,40})\s*([A-Za-z]+/s)\s*")
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
 
@@ -114,7 +114,7 @@ class Entry:
     def ratio(self, example: str) -> Fraction:
         """A positive number without a unit, such as ``2``, ``1.5`` or ``3/2``."""
         text = self.node.value if isinstance(self.node, yaml.ScalarNode) else ""
-        match = re.fullmatch(r"(\d{1,20})/(\d{1,20})|(\d{1,20}(?:\.\d{1,20})?)", text)
+        match = re.fullmatch(r"([0-9]{1,20})/([0-9]{1,20})|([0-9]{1,20}(?:\.[0-9]{1,20})?)", text)
         if not match or (match[2] and not int(match[2])) or not Fraction(text):
             raise self.error(f"{self.what} must be a positive number such as {example}; found {self._found()}")
         return Fraction(text)

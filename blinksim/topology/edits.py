@@ -1,17 +1,19 @@
 """What-if edits of a machine. Each returns a new topology; none changes the one it is given.
 
 Targets: a device (``gpu3``), both directions of a pair (``gpu0-gpu3``), one direction (``gpu0->gpu3``), or, where whole
-classes make sense, a link class (``xe``).
+classes make sense, a link class (``xe``). Names take the ranges of machine files: ``nic[0-3]``, ``gpu[0-3]-nvswitch``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, unknown
+from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.elements import Link
 from blinksim.units import format_rate, parse_rate, parse_time
@@ -21,45 +23,63 @@ if TYPE_CHECKING:
 
 LinkLike = TypeVar("LinkLike", Link, Fabric)
 VERBS = {
-    "without": "without gpu3 | without gpu0-gpu3 | without gpu0->gpu3",
+    "without": "without gpu3 | without gpu[2-3] | without gpu0-gpu3 | without gpu0->gpu3",
     "degrade": "degrade gpu0-gpu3 lanes=1 | degrade nic0->fabric bandwidth=12GB/s",
     "replace": "replace xe bandwidth=53GB/s | replace gpu0-gpu3 lanes=3 latency=1us",
     "add": "add gpu0-gpu5 nvlink lanes=1",
 }
+# The hyphen between two devices, not that of a range.
+_HYPHEN = re.compile(r"-(?!>|[0-9]*\])")
 
 
-def _ends(topology: Topology, target: str) -> list[tuple[str, str]] | None:
-    """The ordered pairs that ``a-b`` or ``a->b`` names, or None if `target` is not written like that."""
+def _devices(topology: Topology, text: str) -> list[str]:
+    """The devices that a name or a range of names stands for."""
+    return [topology.device(name).name for name in expand(text.strip())]
+
+
+def _pairs(topology: Topology, target: str) -> tuple[bool, list[tuple[str, str]]] | None:
+    """True if ``a-b`` means both ways, and the pairs that it or ``a->b`` names; None if `target` is no such text."""
     arrow = "->" in target
-    parts = target.split("->" if arrow else "-")
+    parts = target.split("->") if arrow else _HYPHEN.split(target)
     if len(parts) != 2:
         return None
-    a, b = (topology.device(part.strip()).name for part in parts)
-    return [(a, b)] if arrow else [(a, b), (b, a)]
+    first, second = (_devices(topology, part) for part in parts)
+    try:
+        return not arrow, paired(first, second)
+    except InputError as error:
+        raise InputError(f"{target}: {error}") from None
 
 
 def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[str, str, str]]:
     fabric = [topology.fabric.kind] if topology.fabric else []
     if classes and target in (*topology.link_classes, *fabric):
         return {link.key for link in topology.links if link.kind == target}
-    pairs = _ends(topology, target)
-    if pairs is None:
+    found = _pairs(topology, target)
+    if found is None:
         known = [*topology.link_classes, *fabric] if classes else []
         raise unknown("link", target, [*known, *topology.index], hint="(a link is written gpu0-gpu3)")
-    keys = {link.key for a, b in pairs for link in topology.links_between(a, b)}
-    if not keys:
-        near = ", ".join(sorted({link.dst for link in topology.links if link.src == pairs[0][0]}))
-        raise InputError(f"{topology.name} has no link {target}; {pairs[0][0]} is linked to {near or 'nothing'}")
+    both, pairs = found
+    keys = set[tuple[str, str, str]]()
+    for a, b in pairs:
+        links = [*topology.links_between(a, b), *(topology.links_between(b, a) if both else ())]
+        if not links:
+            near = ", ".join(sorted({link.dst for link in topology.links if link.src == a}))
+            missing = f"{a}{'-' if both else '->'}{b}" if len(pairs) > 1 else target
+            raise InputError(f"{topology.name} has no link {missing}; {a} is linked to {near or 'nothing'}")
+        keys |= {link.key for link in links}
     return keys
 
 
 def without(topology: Topology, *targets: str) -> Topology:
     """`topology` without the devices and links named; a removed member gives its rank up."""
     for target in targets:
+        gone, keys = set[str](), set[tuple[str, str, str]]()
         if target in topology.index:
-            gone, keys = {target}, set[tuple[str, str, str]]()
+            gone = {target}
+        elif has_range(target) and not ("->" in target or _HYPHEN.search(target)):
+            gone = set(_devices(topology, target))
         else:
-            gone, keys = set(), _matching(topology, target, classes=False)
+            keys = _matching(topology, target, classes=False)
         if set(topology.members) <= gone:
             raise InputError(f"without {target} no member is left")
         topology = replace(
@@ -101,17 +121,24 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
     )
 
 
+def _count(value: Any) -> int:
+    """Lanes from a number or from ASCII digits; raises `InputError` for anything that is no whole number."""
+    try:
+        lanes = int(value) if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,18}", value) else None
+    except (TypeError, ValueError, OverflowError):
+        lanes = None
+    if lanes is None or (not isinstance(value, str) and lanes != value):
+        shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}…"
+        raise InputError(f"lanes={shown} is not a whole number")
+    return lanes
+
+
 def _changed(link: LinkLike, changes: dict[str, Any]) -> LinkLike:
     values: dict[str, Any] = {}
     for key, value in changes.items():
         match key:
             case "lanes":
-                try:
-                    values["lanes"] = int(value)
-                except (ValueError, OverflowError):
-                    raise InputError(f"lanes={value!r} is not a whole number") from None
-                if not isinstance(value, str) and values["lanes"] != value:
-                    raise InputError(f"lanes={value!r} is not a whole number")
+                values["lanes"] = _count(value)
             case "bandwidth":
                 try:
                     values["lane_bandwidth"] = parse_rate(value) if isinstance(value, str) else Fraction(value)
@@ -170,15 +197,19 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
 
 def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     """`topology` with a link of an existing class more: between an unlinked pair, or lanes added to a linked one."""
-    pairs = _ends(topology, target)
-    if pairs is None:
+    found = _pairs(topology, target)
+    if found is None:
         raise InputError(f"{target!r} is not a link; write it as in {VERBS['add']}")
+    both, pairs = found
     example = next((link for link in topology.links if link.kind == kind), None)
     if example is None:
         raise unknown("link class", kind, topology.link_classes)
     # A half-duplex class stays half duplex: the two directions of a new pair share one bus.
-    bus = f"{pairs[0][0]}-{pairs[0][1]} {kind}" if example.bus is not None and len(pairs) == 2 else None
-    new = {(a, b, kind): _changed(replace(example, src=a, dst=b, lanes=1, bus=bus), changes) for a, b in pairs}
+    new = {}
+    for pair in pairs:
+        bus = f"{pair[0]}-{pair[1]} {kind}" if example.bus is not None and both else None
+        for a, b in (pair, pair[::-1]) if both else (pair,):
+            new[a, b, kind] = _changed(replace(example, src=a, dst=b, lanes=1, bus=bus), changes)
     grown = []
     for link in topology.links:
         more = new.pop(link.key, None)

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import blinksim as bs
+from blinksim.answers.compare import parse_sizes
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, expand
 from blinksim.answers.sweeps.sweep import sweep
@@ -372,3 +373,16 @@ def test_no_answer_anywhere_is_status_three(capsys: pytest.CaptureFixture[str]) 
     assert run(["sweep", "dgx1-v100", "allreduce", "--members", "0,5", "--sizes", "1MiB"]) == 3
     assert "no point has an answer: dgx1-v100: nvlink does not connect" in capsys.readouterr().err
     assert run(["sweep", "dgx1-v100", "allreduce", "--workers", "2", "--cluster", "tcp://a:1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("1KiB:8KiB", [1024, 2048, 4096, 8192]),
+        ("1MiB:2GiB:x8", [2**20, 2**23, 2**26, 2**29, 2**31]),
+        ("1M:5M", [2**20, 2**21, 2**22, 5 * 2**20]),
+        ("7:7", [7]),
+    ],
+)
+def test_a_range_of_sizes_ends_where_it_says(text: str, sizes: list[int]) -> None:
+    assert parse_sizes(text) == sizes

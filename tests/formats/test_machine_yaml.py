@@ -17,6 +17,7 @@ from strategies import mutations, seconds, topologies, yaml_texts
 from blinksim import data_files
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
+from blinksim.textio import name_ranges
 from blinksim.formats.link_table import LinkClass
 from blinksim.topology.cluster import SHAPES, Fabric
 from blinksim.topology.graph import Device, Link, Topology
@@ -114,9 +115,9 @@ def first_cells(text: str) -> str:
 
 
 def test_ranges_expand_with_the_first_varying_slowest() -> None:
-    assert machine_yaml.expand("card[0-1].t[0-1]") == ["card0.t0", "card0.t1", "card1.t0", "card1.t1"]
-    assert machine_yaml.expand("x[8-10]y") == ["x8y", "x9y", "x10y"]
-    assert machine_yaml.expand("plain") == ["plain"]
+    assert name_ranges.expand("card[0-1].t[0-1]") == ["card0.t0", "card0.t1", "card1.t0", "card1.t1"]
+    assert name_ranges.expand("x[8-10]y") == ["x8y", "x9y", "x10y"]
+    assert name_ranges.expand("plain") == ["plain"]
 
 
 # What is replaced in BOX, by what, where the fault is, and what the message says of it and of its cure.

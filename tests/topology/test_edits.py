@@ -11,6 +11,7 @@ from machines_for_tests import dgx1, with_pcie
 from strategies import mutations, topologies
 
 from blinksim.errors import InputError
+from blinksim.machines import load
 from blinksim.topology import edits, shapes
 from blinksim.topology.cluster import Fabric
 from blinksim.topology.graph import Device, Link, Topology
@@ -140,9 +141,35 @@ def test_an_edit_that_breaks_a_symmetry_drops_it() -> None:
         assert ring.edit(text).symmetries == ()
 
 
+def test_a_range_is_the_edits_of_its_names_in_turn() -> None:
+    box = load("hgx-h200")
+    gone = box.edit("without nic[0-3]")
+    assert gone == box.without("nic0", "nic1", "nic2", "nic3")
+    slow = box.edit("degrade gpu[0-3]-nvswitch lanes=9")
+    one_by_one = box
+    for number in range(4):
+        one_by_one = one_by_one.edit(f"degrade gpu{number}-nvswitch lanes=9")
+    assert slow == one_by_one != box
+    assert V.edit("add gpu[0-1]-gpu[5-6] nvlink") == V.edit("add gpu0-gpu5 nvlink").edit("add gpu1-gpu6 nvlink")
+    assert V.edit("without gpu0->gpu[1-2]") == V.without("gpu0->gpu1", "gpu0->gpu2")
+
+
+def test_a_range_may_count_nodes() -> None:
+    machine = load("hgx-h200", nodes=3, edits="without n[0-1].gpu[6-7]")
+    assert machine.ranks == 20
+    assert [name for name in machine.members if name.endswith("gpu7")] == ["n2.gpu7"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("without gpu[6-9]", "unknown device 'gpu8'"),
+        ("without gpu[0-7]", "no member is left"),
+        ("without gpu[3-1]", "runs backwards; write [1-3]"),
+        ("without gpu[0-999999999]", "stands for more than 100000 names"),
+        ("degrade gpu[0-1]-gpu[2-4] lanes=1", "gpu[0-1]-gpu[2-4]: a link joins ranges of equal length"),
+        ("without gpu0-gpu[1-5]", "has no link gpu0-gpu5; gpu0 is linked to gpu1, gpu2, gpu3, gpu4"),
+        ("degrade gpu0-gpu3 lanes=٣", "is not a whole number"),
         ("", "unknown edit ''"),
         ("   ", "unknown edit ''"),
         ("remove gpu0", "unknown edit 'remove'"),
