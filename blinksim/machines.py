@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +13,8 @@ from blinksim import data_files
 from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
+from blinksim.textio import text_files
+from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ _AMBIGUOUS = {
 _YAML = (".yaml", ".yml")
 _XML = (".xml",)
 _TEXT = (".txt", ".log")
+# What a machine is called that has no file to be called after.
+_STDIN_NAME = "stdin"
 
 
 MachineLike = str | os.PathLike[str] | Topology
@@ -62,7 +66,7 @@ def load(
     ----------
     name_or_path : str or path
         A name of the catalogue (case does not matter), a machine file (.yaml, .yml), an NCCL topology file (.xml), what
-        ``nvidia-smi topo -m`` printed (.txt), or a shape such as ``torus:4x4@50GB/s``.
+        ``nvidia-smi topo -m`` printed (.txt), a shape such as ``torus:4x4@50GB/s``, or ``-`` for standard input.
     nodes : int
         Number of nodes, joined by the machine's fabric.
     rates : str or path
@@ -255,14 +259,15 @@ def _names_a_node(edit: str) -> bool:
 def _node(name: str, rates: str) -> Topology:
     if not name:
         raise InputError("no machine given; blinksim topo list lists the known ones")
+    if name == STDIN:
+        return _from_stdin(rates)
     suffix = Path(name).suffix.lower()
     if suffix in _YAML:
         return _from_yaml(Path(name), rates)
     if suffix in _XML:
         from blinksim.nccl.files import topo_read
 
-        table = _rates_file(rates) or _tables().get(rates)
-        return topo_read.read(name, rates) if table is None else rate_tables.apply(topo_read.read(name), table)
+        return _imported(lambda at: topo_read.read(name, at), rates)
     if suffix in _TEXT:
         return _from_smi(name, rates)
     generated = _from_form(name, rates)
@@ -283,19 +288,39 @@ def _node(name: str, rates: str) -> Topology:
     return _from_yaml(path, rates)
 
 
+def _from_stdin(rates: str) -> Topology:
+    """The machine that comes through standard input, whichever kind of text describes it."""
+    text = text_files.read_text(STDIN, what="machine")
+    if not text.strip():
+        raise FileError(text_files.shown(STDIN), "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -")
+    if text.lstrip().startswith("<"):
+        from blinksim.nccl.files import topo_read
+
+        return _imported(lambda at: topo_read.read_text(text, _STDIN_NAME, at), rates)
+    from blinksim.formats import nvidia_smi
+
+    if nvidia_smi.looks_like(text):
+        return _imported(lambda at: nvidia_smi.read_text(text, _STDIN_NAME, at), rates)
+    return _from_yaml(Path(STDIN), rates)
+
+
+def _imported(read: Callable[[str], Topology], rates: str) -> Topology:
+    """A machine whose file holds no tables of rates, at the rates that it is given."""
+    table = _rates_file(rates) or _tables().get(rates)
+    return read(rates) if table is None else rate_tables.apply(read("nominal"), table)
+
+
 def _from_smi(name: str, rates: str) -> Topology:
     from blinksim.formats import nvidia_smi
 
-    table = _rates_file(rates) or _tables().get(rates)
-    return nvidia_smi.read(name, rates) if table is None else rate_tables.apply(nvidia_smi.read(name), table)
+    return _imported(lambda at: nvidia_smi.read(name, at), rates)
 
 
 def _is_smi(name: str) -> bool:
     from blinksim.formats import nvidia_smi
-    from blinksim.textio.text_files import read_text
 
     try:
-        return nvidia_smi.looks_like(read_text(name))
+        return nvidia_smi.looks_like(text_files.read_text(name))
     except FileError:
         return False
 

@@ -122,7 +122,10 @@ def size_of(size: int | float | str) -> int:
 
 
 def parse_rate(text: str) -> Fraction:
-    """Bytes per second, exact, from text such as ``25GB/s``, ``100Gb/s`` or ``100Gbps``; raises `InputError` unless positive."""
+    """Bytes per second, exact, from text such as ``25GB/s``, ``100Gb/s`` or ``100Gbps``.
+
+    Raises `InputError` unless positive.
+    """
     rate = _parse(text, _RATE, "a bandwidth", "25GB/s or 100Gb/s", _PER_SECOND)
     if rate <= 0:
         raise InputError(f"{text!r} is not a positive bandwidth; leave the link out if it carries nothing")

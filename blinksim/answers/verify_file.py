@@ -12,6 +12,7 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
 from blinksim.question import Question
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_files import STDIN, standard_input
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
 
@@ -62,7 +63,7 @@ def verify_file(
     True
     """
     file, asked = os.fspath(path), question or Question()
-    if file.lower().endswith(".xml"):
+    if file.lower().endswith(".xml") or (file == STDIN and standard_input(1) == b"<"):
         # All links: a graph file may be for GPUs without NVLinks between them.
         return verify_runtime.xml(file, replace(asked, links="all"), release, root)
     if asked.members is not None or asked.nodes != 1:
@@ -209,6 +210,8 @@ def _machine_of(file: str, document: Any, question: Question) -> Topology:
     if not isinstance(nodes, int) or not 1 <= nodes <= 100_000:
         raise FileError(file, "nodes is not a number of nodes")
     source = question.machine or document.get("source") or document.get("machine")
+    if source == STDIN and not question.machine:
+        raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
     if not isinstance(source, str):
         raise FileError(file, "names no machine; give one with machine=")
     rates = question.rates if question.machine else str(document.get("rates_source", "nominal"))

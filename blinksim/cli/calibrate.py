@@ -43,13 +43,14 @@ Examples:
 def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
 
-    LOG: text that nccl-tests printed, or its JSON (-J). Several logs, of several collectives or numbers of GPUs, are
-    fitted together. Single wild times do not matter, and every figure comes with its interval of 95 %.
+    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Several logs, of several collectives
+    or numbers of GPUs, are fitted together. Single wild times do not matter, and every figure comes with its
+    interval of 95 %.
     """
     from blinksim.answers.logs.calibrate import calibrate
     from blinksim.answers.logs.series import Series
     from blinksim.formats import rate_tables
-    from blinksim.textio.text_files import check_target, write_text
+    from blinksim.textio.text_files import check_target, shown, write_text
 
     question = question_of(machine, options)
     target = options["output"]
@@ -58,7 +59,7 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     whole = question.whole()
     runs = [run for log in logs for run in runs_of(log, collective)]
     series = [Series.of(run, part_of(run, question, whole)) for run in runs]
-    source = f"blinksim calibrate of {', '.join(Path(log).name for log in logs)}"
+    source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in logs)}"
     found = calibrate(series, machine=whole, source=source)
     if target:
         write_text(target, rate_tables.write(found.table), options["force"])

@@ -64,8 +64,8 @@ Examples:
 def command(log: str, machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
 
-    LOG: text that nccl-tests printed, or its JSON (-J). Names the first size that falls behind NCCL's own model, and
-    the link class that it falls behind on.
+    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size that falls
+    behind NCCL's own model, and the link class that it falls behind on.
     """
     from blinksim.answers.logs.diagnose import diagnose
 

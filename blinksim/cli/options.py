@@ -20,8 +20,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MACHINE_HELP = (
-    "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, or a "
-    "shape such as torus:4x4."
+    "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, a shape "
+    "such as torus:4x4, or - for standard input."
 )
 
 _OPTIONS = (
@@ -56,9 +56,9 @@ _OPTIONS = (
         "edits",
         multiple=True,
         metavar="EDIT",
-        help="A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', 'degrade gpu0-gpu3 lanes=1', "
-        "'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1'. It changes every node, or one if it names it "
-        "(n0.gpu0).",
+        help="A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', "
+        "'degrade gpu0-gpu3 lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1'. It changes every "
+        "node, or one if it names it (n0.gpu0).",
     ),
     click.option(
         "--rates",

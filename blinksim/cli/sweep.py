@@ -104,8 +104,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     from blinksim.timing import model_registry as models
 
     question = question_of(machine, options)
-    if options["cluster"] and options["workers"] != 1:
-        raise InputError("--cluster and --workers both say where the work is done; give one of them")
+    _check_workers(machine, options)
     algorithms = options["algorithms"].split(",")
     for name in filter(None, map(models.chooser, algorithms)):
         question = at_rates_of(models.model(name), question, context)
@@ -153,6 +152,14 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         click.echo(f"next: blinksim sweep {_again(question, collective, options)} --plot sweep.png")
     if len(found.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
+
+
+def _check_workers(machine: str, options: Options) -> None:
+    """Refuses places for the work that contradict each other, and those that the machine cannot reach."""
+    if options["cluster"] and options["workers"] != 1:
+        raise InputError("--cluster and --workers both say where the work is done; give one of them")
+    if machine == "-" and (options["cluster"] or options["workers"] != 1):
+        raise InputError("other processes cannot read standard input; name the machine's file")
 
 
 def _check_targets(options: Options) -> None:

@@ -40,7 +40,7 @@ _FABRIC = '{shape: switch, ports: ["nic[0-3]"], class: ib}'
 
 def read(path: str | os.PathLike[str], rates: str | RateTable = "nominal") -> Topology:
     """The machine in the file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
-    return read_text(text_files.read_text(path, what="machine file"), path, rates)
+    return read_text(text_files.read_text(path, what="machine file"), text_files.shown(path), rates)
 
 
 def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = "nominal") -> Topology:
@@ -56,7 +56,7 @@ def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = 
 
 def outline(path: str | os.PathLike[str]) -> Outline:
     """Name, title, source and link classes of the machine file at `path`."""
-    return _head(text_files.read_text(path, what="machine file"), path)[1]
+    return _head(text_files.read_text(path, what="machine file"), text_files.shown(path))[1]
 
 
 def _head(text: str, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], Outline]:

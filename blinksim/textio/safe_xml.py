@@ -7,6 +7,7 @@ refusal is a `FileError` that names the line.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from xml.parsers import expat
 
 from blinksim.errors import FileError
+from blinksim.textio.text_files import STDIN, shown, standard_input
 
 MAX_BYTES = 10 * 2**20
 MAX_ELEMENTS = 100_000
@@ -139,8 +141,11 @@ def parse(
 def file_text(path: str | Path, max_bytes: int = MAX_BYTES) -> str:
     """The UTF-8 text of a file; raises `FileError` if it is missing, not a file, too large or something else."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(max_bytes + 1)
+        if os.fspath(path) == STDIN:
+            path, data = shown(path), standard_input(max_bytes + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(max_bytes + 1)
     except OSError as error:
         raise FileError(path, f"cannot be read: {error.strerror or error}") from None
     except ValueError:

@@ -4,24 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from difflib import get_close_matches
 from pathlib import Path
+from typing import BinaryIO
 
 from blinksim.errors import FileError, InputError
 
 MIB = 2**20
+STDIN = "-"
+"""The path that stands for standard input."""
+
+# What came through each standard input so far: a machine is read more than once on the way to an answer.
+_received: dict[BinaryIO, bytes] = {}
+# How much was asked for: less than that came, and the input has ended.
+_received_limit: dict[BinaryIO, int] = {}
+
+
+def standard_input(most: int) -> bytes:
+    """The first `most` bytes of standard input, again at every call; raises `FileError` if they cannot be read."""
+    if sys.stdin is None:
+        raise FileError("standard input", "is closed")
+    source = sys.stdin.buffer
+    have = _received.get(source, b"")
+    if len(have) < most and (not have or len(have) == _received_limit.get(source)):
+        try:
+            have += source.read(most - len(have))
+        except OSError as error:
+            raise FileError("standard input", f"cannot be read: {error.strerror or error}") from None
+        _received[source], _received_limit[source] = have, most
+    return have[:most]
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """What messages call a path."""
+    return "standard input" if os.fspath(path) == STDIN else os.fspath(path)
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int, what: str = "file") -> bytes:
-    """The content of `path`, at most `limit` bytes; `what` names the kind of file in messages.
+    """The content of `path` or of standard input (`STDIN`), at most `limit` bytes; `what` names the kind of file.
 
     Raises `FileError` if it is missing (offers the nearest names), a directory, unreadable or larger. Never reads more
     than `limit` + 1 bytes, so that devices and pipes without end are refused too.
     """
     place = Path(path)
     try:
-        with place.open("rb") as file:
-            data = file.read(limit + 1)
+        if os.fspath(path) == STDIN:
+            path, data = shown(path), standard_input(limit + 1)
+        else:
+            with place.open("rb") as file:
+                data = file.read(limit + 1)
     except FileNotFoundError:
         raise FileError(path, f"no such {what}{_near(place)}") from None
     except IsADirectoryError:
@@ -42,6 +74,7 @@ def read_text(path: str | os.PathLike[str], limit: int = MIB, what: str = "file"
 
 def decode(path: str | os.PathLike[str], data: bytes, what: str = "file") -> str:
     """UTF-8 text of `data`, without a byte order mark; raises `FileError` naming line and column of the first fault."""
+    path = shown(path)
     if b"\0" in data:
         line, column = _place(data, data.index(b"\0"))
         raise FileError(path, f"is not text (it holds a zero byte), so it is no {what}", line, column)

@@ -17,8 +17,8 @@ from strategies import mutations, seconds, topologies, yaml_texts
 from blinksim import data_files
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
-from blinksim.textio import name_ranges
 from blinksim.formats.link_table import LinkClass
+from blinksim.textio import name_ranges
 from blinksim.topology.cluster import SHAPES, Fabric
 from blinksim.topology.graph import Device, Link, Topology
 

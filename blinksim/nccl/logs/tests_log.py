@@ -68,7 +68,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     Raises `FileError` with the line for everything between a heading and the last line of its test that is neither a
     row, a comment nor a message of NCCL, for rows that contradict themselves, and for a file without any row.
     """
-    name = os.fspath(path)
+    name = text_files.shown(path)
     data = text_files.read_bytes(path, LIMIT, _WHAT)
     if data.lstrip().startswith((b"{", b"[")) and not _TAG.match(data[:80].decode("ascii", "replace")):
         return (_read_json(name, data),)
