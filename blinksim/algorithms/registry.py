@@ -9,7 +9,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
-from blinksim.errors import InfeasibleError, unknown
+from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -228,9 +228,33 @@ REGISTRY = {
 }
 
 
+_ONLY_NCCL = "is NCCL's own and no schedule here; model=nccl-tuner with algorithm=all times it where NCCL has it"
+_IN_NETWORK = (
+    "has NCCL's data reduced by the network's switches, which no model here covers; nccl is what NCCL would take"
+)
+# Names of NCCL and its users (NCCL_ALGO, without _ and -) that are no entries, and what to ask for instead.
+NCCL_NAMES = {
+    "tree": "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and model=nccl-tuner with "
+    "algorithm=all times NCCL's own",
+    "doublebinarytree": "the double binary tree is double_binary, with chains inside the nodes chain_tree",
+    "nvls": f"NVLS {_ONLY_NCCL}",
+    "nvlstree": f"NVLSTree {_ONLY_NCCL}",
+    "pat": f"PAT {_ONLY_NCCL}",
+    "collnet": f"CollNet {_IN_NETWORK}",
+    "collnetdirect": f"CollNetDirect {_IN_NETWORK}",
+    "collnetchain": f"CollNetChain {_IN_NETWORK}",
+    "sharp": f"SHARP {_IN_NETWORK}",
+    "oneshot": "direct is the one-shot way",
+    "rabenseifner": "Rabenseifner's algorithm is halving_doubling",
+}
+
+
 def algorithm(name: str) -> Algorithm:
     """The entry called `name` (``-`` and ``_`` alike); raises `InputError` with the nearest names."""
     key = name.lower().replace("-", "_")
+    meant = NCCL_NAMES.get(key.replace("_", ""))
+    if meant:
+        raise InputError(f"unknown algorithm {name!r}: {meant}")
     if key not in REGISTRY:
         raise unknown("algorithm", name, REGISTRY)
     return REGISTRY[key]

@@ -38,6 +38,22 @@ A first answer:
 Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
 4 a missing extra or missing hardware. The answer goes to stdout, progress to stderr."""
 
+# Options of nccl-tests, mpirun and the like, and what they are called here.
+_ELSEWHERE = {
+    **dict.fromkeys(("--gpus", "--gpu", "--devices", "--ngpus", "--num-gpus"), ("--members",)),
+    **dict.fromkeys(("--nnodes", "--num-nodes", "--hosts"), ("--nodes",)),
+    **dict.fromkeys(("--ppn", "--ntasks-per-node", "--gpus-per-node", "--nproc-per-node"), ("--ranks-per-node",)),
+    **dict.fromkeys(("--algo", "--algos"), ("--algorithm", "--algorithms")),
+    **dict.fromkeys(("--minbytes", "--maxbytes", "--bytes"), ("--sizes", "--size")),
+    **dict.fromkeys(("--what-if", "--whatif", "--without", "--degrade"), ("--edit",)),
+    **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
+}
+_NEEDLESS = {
+    **dict.fromkeys(
+        ("--dtype", "--datatype", "--op"), "only bytes count for the time; blinksim run takes --dtype and --op"
+    ),
+}
+
 
 class LazyGroup(click.Group):
     """Commands by name, imported on use; a misspelt one gets the nearest names."""
@@ -71,6 +87,16 @@ def cli() -> None:
     """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?"""
 
 
+def _no_option(error: click.NoSuchOption) -> str:
+    """The message, with the option that other tools call so, if the command has it."""
+    known = {name for parameter in error.ctx.command.params for name in parameter.opts} if error.ctx else set[str]()
+    meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
+    if meant is not None:
+        return f"{error.message} Did you mean '{meant}'?"
+    hint = _NEEDLESS.get(error.option_name)
+    return f"{error.message.rstrip('.')}: {hint}" if hint else error.format_message()
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command line and returns its exit status; messages about errors go to stderr."""
     if sys.stdout is None or sys.stderr is None:
@@ -88,7 +114,8 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
-        print(f"blinksim: {error.format_message().rstrip('.')}{where}", file=sys.stderr)
+        text = _no_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+        print(f"blinksim: {text.rstrip('.')}{where}", file=sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("blinksim: interrupted", file=sys.stderr)

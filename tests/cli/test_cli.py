@@ -154,6 +154,14 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --algorithm rnig", 2, "did you mean 'ring'"),
         ("project dgx1-v100 alltoall 1MB --algorithm ring", 3, "there is no ring alltoall"),
         ("... --members 0,1,2 --algorithm recursive-doubling", 2, "power of two"),
+        ("... --algorithm tree", 2, "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and "
+         "--model nccl-tuner with --algorithm all times NCCL's own"),
+        ("... --algorithm nvls_tree", 2, "--model nccl-tuner with --algorithm all times it"),
+        ("... --algorithm CollnetDirect", 2, "reduced by the network's switches"),
+        ("compare dgx1-v100 allreduce --algorithms ring,tree", 2, "NCCL's tree is chain_tree here"),
+        ("... --gpus 0,1", 2, "Did you mean '--members'?"),
+        ("compare dgx1-v100 allreduce --algo ring", 2, "Did you mean '--algorithms'?"),
+        ("... --dtype bf16", 2, "only bytes count for the time"),
         ("... --members 0,1,1", 2, "more than once"),
         ("... --members 0,9", 2, "GPUs 0 to 7"),
         ("... --members 0,gpu99", 2, "unknown device 'gpu99'"),
@@ -243,3 +251,13 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert done.stderr == ""
     # As other programs end whose reader leaves: 128 + SIGPIPE, which is no answer of ours.
     assert done.returncode == 141
+
+
+def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
+    """None hides an entry of the registry, and every name that a message gives is one."""
+    from blinksim.algorithms.registry import NCCL_NAMES, REGISTRY
+
+    assert not {name.replace("_", "") for name in REGISTRY} & NCCL_NAMES.keys()
+    for text in NCCL_NAMES.values():
+        for word in text.replace(";", " ").replace(",", " ").split():
+            assert "_" not in word or word in REGISTRY
