@@ -229,9 +229,7 @@ REGISTRY = {
 
 
 _ONLY_NCCL = "is NCCL's own and no schedule here; model=nccl-tuner with algorithm=all times it where NCCL has it"
-_IN_NETWORK = (
-    "has NCCL's data reduced by the network's switches, which no model here covers; nccl is what NCCL would take"
-)
+_IN_NETWORK = "reduces in the network's switches, which no model here covers; nccl is what NCCL would take"
 # Names of NCCL and its users (NCCL_ALGO, without _ and -) that are no entries, and what to ask for instead.
 NCCL_NAMES = {
     "tree": "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and model=nccl-tuner with "

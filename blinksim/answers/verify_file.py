@@ -32,7 +32,7 @@ def verify_file(
     ----------
     path : str or path
         A schedule, what ``blinksim bound --json`` printed, a graph file of NCCL, an algorithm of MSCCL (.xml) or an
-        execution plan of MSCCL++ (.json).
+        execution plan of MSCCL++ (.json); or the name of a schedule that comes with blinksim.
     question : Question, optional
         The machine to check against, its rates and edits; members and nodes for a graph file. Without a machine, the
         one in the file counts.
@@ -62,7 +62,9 @@ def verify_file(
     >>> bs.verify_file("ring.json").ok
     True
     """
-    file, asked = os.fspath(path), question or Question()
+    from blinksim.formats.ready_schedules import located
+
+    file, asked = os.fspath(located(path)), question or Question()
     if file.lower().endswith(".xml") or (file == STDIN and standard_input(1) == b"<"):
         # All links: a graph file may be for GPUs without NVLinks between them.
         return verify_runtime.xml(file, replace(asked, links="all"), release, root)

@@ -20,6 +20,7 @@ COMMANDS = {
     "project": ("blinksim.cli.project", "How long will a collective take, and what takes the time?"),
     "compare": ("blinksim.cli.compare", "Which algorithm is best at which size?"),
     "bound": ("blinksim.cli.bound", "How fast can a collective be at best, and why?"),
+    "schedules": ("blinksim.cli.schedules", "List the schedules that come with blinksim."),
     "synth": ("blinksim.cli.synth", "Build a schedule, prove it, and say how far it is from the best."),
     "verify": ("blinksim.cli.verify", "Is this schedule, or this bound, right?"),
     "export": ("blinksim.cli.export", "Write a schedule so that NCCL, RCCL or MSCCL++ runs it."),
@@ -28,6 +29,7 @@ COMMANDS = {
     "advise": ("blinksim.cli.advise", "What should I load? Bound, NCCL's pick, the best schedule, the file."),
     "diagnose": ("blinksim.cli.diagnose", "Is my bandwidth normal? Compare a log of nccl-tests with model and bound."),
     "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
+    "measured": ("blinksim.cli.measured", "What was measured and published, beside what the model says?"),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
     "sweep": ("blinksim.cli.sweep", "What if? Every combination of edits, nodes, sizes and algorithms."),
 }

@@ -47,7 +47,7 @@ def command() -> None:
     """List, show, check, import and export machines."""
 
 
-@command.command("list")
+@command.command("list", short_help="The machines and shapes that blinksim knows.")
 @as_json
 def list_machines(as_json: bool) -> None:
     """The machines that come with blinksim, and the shapes that can be generated."""
@@ -64,7 +64,11 @@ def list_machines(as_json: bool) -> None:
     click.echo("\nnext: blinksim topo show dgx1-v100")
 
 
-@command.command("show", epilog="\b\nExample:\n  blinksim topo show aurora --nodes 2 --rates seed")
+@command.command(
+    "show",
+    short_help="Devices, links, rates, and the bandwidth between GPUs.",
+    epilog="\b\nExample:\n  blinksim topo show aurora --nodes 2 --rates seed",
+)
 @click.argument("machine")
 @machine_options
 @click.option("--plot", metavar="FILE", help="Draw devices and links as PNG, SVG or PDF; width is bandwidth.")
@@ -177,7 +181,11 @@ def _matrix(topology: Topology) -> str:
     return table(("", *members), [(src, *(cell(src, dst) for dst in members)) for src in members])
 
 
-@command.command("check", epilog="\b\nExample:\n  blinksim topo check my-machine.yaml")
+@command.command(
+    "check",
+    short_help="Check a machine against the rules.",
+    epilog="\b\nExample:\n  blinksim topo check my-machine.yaml",
+)
 @click.argument("machine", required=False)
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules instead.")
 @as_json
@@ -209,7 +217,11 @@ def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-@command.command("import", epilog="\b\nExample:\n  blinksim topo import topo.xml -o my-machine.yaml")
+@command.command(
+    "import",
+    short_help="Turn a topo.xml, or any machine, into a machine file.",
+    epilog="\b\nExample:\n  blinksim topo import topo.xml -o my-machine.yaml",
+)
 @click.argument("file")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the machine file.  [default: standard output]")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -230,7 +242,11 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
     click.echo(f"next: blinksim project {output} allreduce 256MiB")
 
 
-@command.command("export", epilog="\b\nExample:\n  blinksim topo export dgx1-v100 --format nccl-topo -o dgx1.xml")
+@command.command(
+    "export",
+    short_help="Write a machine for NCCL (NCCL_TOPO_FILE).",
+    epilog="\b\nExample:\n  blinksim topo export dgx1-v100 --format nccl-topo -o dgx1.xml",
+)
 @click.argument("machine")
 @click.option("--format", "name", required=True, metavar="NAME", help="nccl-topo: NCCL's topology file.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write it.  [default: standard output]")

@@ -25,6 +25,7 @@ class Setting(TypedDict):
     epilog="""\b
 Examples:
   blinksim verify schedule.json
+  blinksim verify dgx1-v100-8-allreduce
   blinksim verify schedule.json --edit 'without gpu0-gpu3'
   blinksim bound dgx1-v100 allreduce --json > bound.json; blinksim verify bound.json
   blinksim verify graph.xml --machine topo.xml --members 0,1,2,3""",
@@ -52,10 +53,10 @@ def command(
 ) -> None:
     """Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime; exit status 1 if not.
 
-    A schedule is interpreted chunk by chunk: every rank must end with what the collective promises. A bound's
-    certificate is re-added from the machine file; no solver is asked. A graph file is carried through NCCL's own
-    stages for the GPUs of MACHINE: is it used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are
-    carried out symbolically.
+    A schedule that comes with blinksim goes by its name (`blinksim schedules`). A schedule is interpreted chunk by
+    chunk: every rank must end with what the collective promises. A bound's certificate is re-added from the machine
+    file; no solver is asked. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it used,
+    ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
     """
     from blinksim.answers.verify_file import verify_file
     from blinksim.question import Question

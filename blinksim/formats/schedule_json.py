@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
+from blinksim.formats import ready_schedules
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
 from blinksim.schedule.model import FORMS, Schedule
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
@@ -72,7 +73,8 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
     Parameters
     ----------
     path : str or path
-        A file that `write_schedule` wrote.
+        A file that `write_schedule` wrote, or the name of a schedule that comes with blinksim, such as
+        ``dgx1-v100-8-allreduce``. A file of that name goes first.
 
     Returns
     -------
@@ -91,6 +93,7 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
     >>> bs.read_schedule("ring.json").algorithm
     'ring'
     """
+    path = ready_schedules.located(path)
     data = unpack(path, read_bytes(path, MOST_BYTES, "schedule"), MOST_BYTES, "schedule")
     return from_document(path, parse(path, data, "schedule"))
 

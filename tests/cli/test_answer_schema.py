@@ -35,6 +35,8 @@ LINES = {
     "diagnose": f"diagnose {LOG} --machine hgx-h200",
     "calibrate": f"calibrate {LOG} --machine hgx-h200",
     "advise": "advise dgx1-v100 --members 0-3",
+    "schedules": "schedules",
+    "measured": "measured aurora",
     "topo list": "topo list",
     "topo show": "topo show dgx1-v100",
     "topo check": "topo check dgx1-v100",

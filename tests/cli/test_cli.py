@@ -157,7 +157,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --algorithm tree", 2, "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and "
          "--model nccl-tuner with --algorithm all times NCCL's own"),
         ("... --algorithm nvls_tree", 2, "--model nccl-tuner with --algorithm all times it"),
-        ("... --algorithm CollnetDirect", 2, "reduced by the network's switches"),
+        ("... --algorithm CollnetDirect", 2, "reduces in the network's switches"),
         ("compare dgx1-v100 allreduce --algorithms ring,tree", 2, "NCCL's tree is chain_tree here"),
         ("... --gpus 0,1", 2, "Did you mean '--members'?"),
         ("compare dgx1-v100 allreduce --algo ring", 2, "Did you mean '--algorithms'?"),

@@ -1,0 +1,1 @@
+"""Measurements of others, beside what the models say."""

@@ -1,0 +1,81 @@
+"""What comes with blinksim is reachable by name from any folder: schedules and published measurements."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from blinksim.cli.main import run
+from blinksim.errors import InputError
+from blinksim.formats.schedule_json import read_schedule
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["", ".json"])
+@pytest.mark.parametrize(
+    "line", ["verify {}", "simulate {} 1MiB", "run {} 1000", "export {} --format mscclpp-json", "verify {} --json"]
+)
+def test_a_ready_schedule_is_found_by_name(capsys: pytest.CaptureFixture[str], line: str, ending: str) -> None:
+    assert run(line.format(f"dgx1-v100-2-allreduce{ending}").split()) == 0
+    assert "allreduce" in capsys.readouterr().out
+
+
+def test_every_ready_schedule_is_listed_as_its_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["schedules", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    files = {path.stem: json.loads(path.read_text()) for path in (ROOT / "schedules").glob("*.json")}
+    assert {row["name"]: (row["algorithm"], row["machine"], row["ranks"]) for row in rows} == {
+        name: (held["algorithm"], held["machine"]["name"], len(held["machine"]["members"]))
+        for name, held in files.items()
+    }
+
+
+def test_a_file_of_ones_own_goes_first(tmp_path: Path) -> None:
+    ring = (ROOT / "schedules" / "blink-figure-1-rings.json").read_text()
+    (tmp_path / "dgx1-v100-2-allreduce").write_text(ring)
+    assert read_schedule("dgx1-v100-2-allreduce").algorithm == "rings"
+    assert read_schedule("dgx1-v100-2-allreduce.json").collective.name == "allreduce"
+    with pytest.raises(InputError, match="no such schedule"):
+        read_schedule("./dgx1-v100-2-allreduce.json")
+
+
+def test_a_misspelt_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "dgx1-v100-9-allreduce"]) == 2
+    assert "did you mean 'dgx1-v100-8-allreduce'" in capsys.readouterr().err
+
+
+def test_the_published_table_is_printed_cell_by_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (ROOT / "models" / "aurora-measured.csv").read_text().splitlines()
+    published = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert run(["measured", "aurora", "--csv"]) == 0
+    printed = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    for key, source in (("measured_ms", "measured_ms"), ("published_model_ms", "model_ms"), ("nodes", "nodes")):
+        assert [float(row[key]) for row in printed] == [float(row[source]) for row in published]
+    # Two published cells are further from their own equation than the last digit that is printed.
+    wide = [row for row in printed if abs(float(row["model_ms"]) / float(row["published_model_ms"]) - 1) > 0.02]
+    assert len(wide) <= 2
+    assert run(["measured", "aurora"]) == 0
+    out = capsys.readouterr().out
+    for row in published:
+        assert f"{float(row['measured_ms']):.4g}" in out
+    command = out.splitlines()[-1].removeprefix("next: blinksim ").split()
+    assert run(command) == 0
+
+
+def test_a_machine_without_measurements_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["measured", "aurorra"]) == 2
+    assert "did you mean 'aurora'?" in capsys.readouterr().err
+
+
+def test_the_help_of_topo_cuts_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topo", "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
