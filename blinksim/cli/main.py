@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 from blinksim._version import __version__
+from blinksim.cli.completion import attach
 from blinksim.cli.spelling import as_typed
 from blinksim.errors import BlinksimError
 
@@ -67,7 +68,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
-        return command
+        return attach(command, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

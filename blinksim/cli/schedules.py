@@ -9,7 +9,7 @@ import click
 from blinksim.cli.output import print_json, table
 
 
-@click.command("schedules", epilog="\b\nExample:\n  blinksim schedules\n  blinksim verify dgx1-v100-8-allreduce")
+@click.command("schedules", epilog="\b\nExamples:\n  blinksim schedules --json\n  blinksim verify dgx1-v100-8-allreduce")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(as_json: bool) -> None:
     """List the schedules that come with blinksim; verify, simulate, run and export take their names."""
