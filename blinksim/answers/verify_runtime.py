@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from blinksim.answers.file_verdict import FileVerdict
@@ -23,7 +24,7 @@ def xml(file: str, question: Question, release: str, root: int) -> FileVerdict:
     if outermost and outermost[1] == "algo":
         return _algorithm(file, text, root)
     if outermost and outermost[1] == "system":
-        raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {file}`")
+        raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {shlex.quote(file)}`")
     return _graph(file, text, question, release)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
     TextOptions,
@@ -18,7 +19,7 @@ from blinksim.cli.options import (
     question_of,
     root_option,
 )
-from blinksim.cli.output import names, print_json
+from blinksim.cli.output import attempt, names, print_json
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
 
@@ -38,6 +39,7 @@ class Options(MachineOptions, TextOptions):
     size: str
     root: int | None
     no_nvls: bool
+    before: bool
     output: str | None
     force: bool
 
@@ -56,6 +58,7 @@ Examples:
 @click.option("--size", default="256MiB", show_default=True, help="How large it is.")
 @root_option
 @click.option("--no-nvls", is_flag=True, help="NCCL will run with NCCL_NVLS_ENABLE=0.")
+@before_option
 @click.option("-o", "--output", metavar="FILE", help="Where to write what is worth loading, if anything is.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options()
@@ -73,21 +76,40 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     if output:
         check_target(output, force)
     question = question_of(machine or _SAVED, options)
+    earlier = unedited(question, options["before"])
     size = parse_size(options["size"])
     wanted = Collective.parse(options["collective"], options["root"])
     whole = question.whole_for_nccl() if machine else _this_machine(question)
     part = question.part(whole)
-    found = advise(part, whole, wanted, size, multicast=not options["no_nvls"])
-    option = found.load or found.alternative
+    multicast = not options["no_nvls"]
+    found = advise(part, whole, wanted, size, multicast=multicast)
+    was = None
+    if earlier is not None:
+        sound = earlier.whole_for_nccl() if machine else _this_machine(earlier)
+        was = advise(earlier.part(sound), sound, wanted, size, multicast=multicast)
+    option, failure = found.load or found.alternative, None
     if output and option is not None and option.exported is not None:
-        write_text(output, option.exported.files[""], force)
+        target, text = output, option.exported.files[""]
+        failure = attempt(lambda: write_text(target, text, force))
+        output = None if failure else output
     if options["as_json"]:
-        print_json({"command": "advise", **question.described(part), **found.to_dict(), "output": output})
-        return
+        answer = {"command": "advise", **question.described(part), **found.to_dict(), "output": output}
+        print_json(answer if was is None else answer | {"before": was.to_dict()})
+    else:
+        _show(found, was, option, question, output, here=machine is None)
+    if failure is not None:
+        raise failure
+
+
+def _show(
+    found: Advice, was: Advice | None, option: Option | None, question: Question, output: str | None, *, here: bool
+) -> None:
     click.echo(found.sentence() + "\n")
     for key, words in _facts(found):
         click.echo(_wrapped(key, words))
-    _how(found, option, question, output, here=machine is None)
+    for key, words in _changed(found, was):
+        click.echo(_wrapped(key, words))
+    _how(found, option, question, output, here=here)
 
 
 def _facts(found: Advice) -> list[tuple[str, str]]:
@@ -114,6 +136,19 @@ def _facts(found: Advice) -> list[tuple[str, str]]:
         ("links", f"{', '.join(part.link_classes)} at {part.rates} rates"),
     ]
     return facts
+
+
+def _changed(found: Advice, was: Advice | None) -> list[tuple[str, str]]:
+    """What the edits cost: the bound, what NCCL does by itself, and the best schedule."""
+    if was is None:
+        return []
+    own = "NCCL" if found.expectation.runs else "rings"
+    pairs = {
+        "bound": (float(was.bound.rate), float(found.bound.rate)),
+        own: (was.algbw(was.expected.time_s), found.algbw(found.expected.time_s)),
+        "best": (was.algbw(was.best.time_s), found.algbw(found.best.time_s)),
+    }
+    return [("" if number else "before", f"{key}: {left(*pairs[key])}") for number, key in enumerate(pairs)]
 
 
 def _wrapped(key: str, words: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -31,6 +32,7 @@ class Options(MachineOptions, TableOptions):
     root: int | None
     losses: bool
     gains: bool
+    before: bool
 
 
 @click.command(
@@ -39,7 +41,8 @@ class Options(MachineOptions, TableOptions):
 Examples:
   blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
   blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
-  blinksim bound p3.16xlarge allreduce --losses""",
+  blinksim bound p3.16xlarge allreduce --losses
+  blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before""",
 )
 @click.argument("machine")
 @click.argument("collective")
@@ -47,6 +50,7 @@ Examples:
 @root_option
 @click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
 @click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
+@before_option
 @output_options(table=True)
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
@@ -58,10 +62,12 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     from blinksim.collective import Collective
 
     question = question_of(machine, options)
+    earlier = unedited(question, options["before"])
     wanted = Collective.parse(collective, options["root"])
     with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
         topology = question.part()
         found = bound(topology, wanted)
+        was = None if earlier is None else bound(earlier.part(), wanted)
         less = losses(topology, wanted) if options["losses"] else []
         more = gains(topology, wanted) if options["gains"] else []
     if options["as_csv"]:
@@ -75,9 +81,11 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
             answer["losses"] = [change.to_dict() for change in less]
         if options["gains"]:
             answer["gains"] = [change.to_dict() for change in more]
+        if was is not None:
+            answer["before"] = was.to_dict() | {"ratio": float(found.rate / was.rate)}
         print_json(answer)
     else:
-        _show(found, less, more, question)
+        _show(found, less, more, question, was)
 
 
 def _flat(entry: Bound) -> dict[str, object]:
@@ -90,7 +98,9 @@ def _flat(entry: Bound) -> dict[str, object]:
     }
 
 
-def _show(found: BoundResult, losses: list[Change], gains: list[Change], question: Question) -> None:
+def _show(
+    found: BoundResult, losses: list[Change], gains: list[Change], question: Question, was: BoundResult | None
+) -> None:
     from blinksim.collective import busbw_factor
 
     topology, best = found.topology, found.headline
@@ -122,5 +132,7 @@ def _show(found: BoundResult, losses: list[Change], gains: list[Change], questio
     click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
     for edit in question.edits:
         click.echo(f"  edited {edit}")
+    if was is not None:
+        click.echo(f"  before {left(float(was.rate), float(found.rate))}")
     again = command_line(question, found.collective.name, found.collective.root if found.collective.rooted else None)
     click.echo(f"next: blinksim synth {again} -o schedule.json" if losses else f"next: blinksim bound {again} --losses")

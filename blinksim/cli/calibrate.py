@@ -11,7 +11,7 @@ import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
 from blinksim.cli.options import MachineOptions, TextOptions, command_line, machine_options, output_options, question_of
-from blinksim.cli.output import names, print_json, table
+from blinksim.cli.output import attempt, names, print_json, table
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -61,13 +61,17 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     series = [Series.of(run, part_of(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in logs)}"
     found = calibrate(series, machine=whole, source=source)
-    if target:
-        write_text(target, rate_tables.write(found.table), options["force"])
+    place, text = target or "", rate_tables.write(found.table)
+    failure = attempt(lambda: write_text(place, text, options["force"])) if target else None
+    if failure is not None:
+        target = None
     if options["as_json"]:
         described = question.described(series[0].topology)
         print_json({"command": "calibrate", "logs": list(logs), **described, **found.to_dict(), "output": target})
     else:
         _show(found, target, question)
+    if failure is not None:
+        raise failure
 
 
 def _show(found: Calibration, target: str | None, question: Question) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli.output import note, print_json
+from blinksim.cli.output import note, print_json, typed
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,11 +88,16 @@ def _advice(found: Exported, output: str) -> list[str]:
         lines += [f"    export {key}={shlex.quote(value)}" for key, value in found.variables(output).items()]
     if found.proof:
         lines += ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  try it:"]
-        lines += [f"    {line.replace('{file}', output)}" for line in found.proof]
+        lines += [f"    {_named(line, output)}" for line in found.proof]
     lines += [f"  note     {text}" for text in found.notes]
     if found.caution:
         lines += [f"  caution  {found.caution}"]
     return lines
+
+
+def _named(line: str, output: str) -> str:
+    """A line of advice with the file's name, quoted for a shell or for Python."""
+    return line.replace("{python}", repr(output)).replace("{file}", typed(output))
 
 
 def _as_json(found: Exported, form: Format, schedule: str, output: str | None) -> dict[str, object]:
@@ -104,7 +109,7 @@ def _as_json(found: Exported, form: Format, schedule: str, output: str | None) -
         "summary": found.summary,
         "facts": list(found.facts),
         "environment": found.variables(output or "FILE"),
-        "proof": [line.replace("{file}", output or "FILE") for line in found.proof],
+        "proof": [_named(line, output or "FILE") for line in found.proof],
         "notes": list(found.notes),
         "caution": found.caution,
         "files": dict(found.files) if output is None else sorted(found.files),

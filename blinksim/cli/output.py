@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
+from blinksim.errors import InputError
 from blinksim.textio.text_table import count as count
 from blinksim.textio.text_table import names as names
 from blinksim.textio.text_table import table as table
@@ -30,6 +32,20 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()
+
+
+def typed(path: str) -> str:
+    """A file name as it is typed in a command."""
+    return shlex.quote(f"./{path}" if path.startswith("-") and path != "-" else path)
+
+
+def attempt(write: Callable[[], object]) -> InputError | None:
+    """Writes a file; the error, if that fails, to be raised once the answer is printed: an answer is not lost."""
+    try:
+        write()
+    except InputError as error:
+        return error
+    return None
 
 
 def note(text: str, *, quiet: bool = False) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from blinksim.cli import nccl
+from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from blinksim.answers.ranking import Ranking
     from blinksim.cost.projection import Change
     from blinksim.question import Question
+    from blinksim.timing.projection_result import Projection
     from blinksim.timing.timing_model import TimingModel
 
 
@@ -38,6 +41,7 @@ class Options(MachineOptions, TableOptions, nccl.NcclOptions):
     model: str
     reduction_rate: str | None
     what_if: bool
+    before: bool
 
 
 @click.command(
@@ -72,6 +76,7 @@ Examples:
     help="How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it arrives]",
 )
 @click.option("--what-if", is_flag=True, help="With a preset: what each change that its source discusses would do.")
+@before_option
 @nccl.nccl_options
 @output_options(table=True)
 @click.pass_context
@@ -84,6 +89,7 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
     from blinksim.collective import Collective
 
     question = question_of(machine, options)
+    unedited(question, options["before"])
     wanted = Collective.parse(collective, options["root"])
     bytes_ = parse_size(size)
     model = _model(options)
@@ -91,14 +97,19 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
     asked = at_rates_of(model, question, context)
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
         found = rank(asked, wanted, bytes_, model, options["algorithm"], say)
+        before = replace(asked, edits=())
+        was = rank(before, wanted, bytes_, model, options["algorithm"], say).best if options["before"] else None
     changes = _changes(found, question) if options["what_if"] else ()
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:
         source = {"source": machine, "nodes": question.nodes, "edits": list(question.edits)}
-        print_json({"command": "project", **source, **found.to_dict(), **_more(options, changes)})
+        print_json({"command": "project", **source, **found.to_dict(), **_more(options, changes, was, found)})
     else:
         click.echo(as_typed(found.text()))
+        if was is not None:
+            detail = f", {format_time(was.time_s)} ({was.algorithm})"
+            click.echo(f"  before      {left(was.algbw, found.best.algbw, detail)}")
         _show_changes(changes)
         _next(found, question, options)
 
@@ -133,9 +144,11 @@ def _changes(found: Ranking, question: Question) -> tuple[Change, ...]:
     return bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
 
 
-def _more(options: Options, changes: tuple[Change, ...]) -> dict[str, object]:
+def _more(options: Options, changes: tuple[Change, ...], was: Projection | None, found: Ranking) -> dict[str, object]:
     """What the JSON says beyond the result."""
     answer: dict[str, object] = {}
+    if was is not None:
+        answer["before"] = was.to_dict() | {"ratio": found.best.algbw / was.algbw}
     if options["reduction_rate"]:
         answer["reduction_GBps"] = in_GBps(parse_rate(options["reduction_rate"]))
     if changes:
@@ -153,14 +166,20 @@ def _show_changes(changes: tuple[Change, ...]) -> None:
 
 
 def _next(found: Ranking, question: Question, options: Options) -> None:
+    from blinksim.timing import model_registry as models
+
     best = found.best
     if found.chosen is not None:
         return
     again = command_line(question, best.collective.name, options["root"])
-    if best.bound is None and not options["what_if"]:
-        size = format_size(best.size).replace(" ", "")
+    size = format_size(best.size).replace(" ", "")
+    if best.bound is None and not options["what_if"] and models.model(best.model).pins_rates:
         click.echo(f"next: blinksim project {again} {size} --model {best.model} --what-if")
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
         click.echo(f"next: blinksim synth {again} -o schedule.json")
+    elif best.bound is None:
+        # A preset times itself only: other sizes of the same question, by the same model.
+        click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {best.model} --plot sizes.png")
     else:
-        click.echo(f"next: blinksim compare {again} --plot {best.collective.name}-by-size.png")
+        model = "" if best.model == models.DEFAULT else f" --model {best.model}"
+        click.echo(f"next: blinksim compare {again}{model} --plot {best.collective.name}-by-size.png")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from blinksim.cli.output import print_json, table
 
 
-@click.command("schedules", epilog="\b\nExamples:\n  blinksim schedules --json\n  blinksim verify dgx1-v100-8-allreduce")
+@click.command(
+    "schedules",
+    epilog="\b\nExamples:\n  blinksim schedules --json\n  blinksim verify dgx1-v100-8-allreduce",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(as_json: bool) -> None:
     """List the schedules that come with blinksim; verify, simulate, run and export take their names."""
@@ -24,7 +25,7 @@ def command(as_json: bool) -> None:
     click.echo("\nnext: blinksim verify dgx1-v100-8-allreduce")
 
 
-def _described() -> list[dict[str, Any]]:
+def _described() -> list[dict[str, object]]:
     """One row per schedule: its name, what it does, on which machine, and the bound that it is held against."""
     from blinksim.formats import ready_schedules
     from blinksim.formats.schedule_json import read_schedule

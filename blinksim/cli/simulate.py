@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
 
 import click
 
-from blinksim.cli.output import note, print_json, table
+from blinksim.cli.output import attempt, note, print_json, table
 from blinksim.cli.spelling import as_typed
 
 if TYPE_CHECKING:
@@ -117,13 +117,17 @@ def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
         slots=options["slots"],
         switching=options["switching"],
     )
-    _write(timeline, options["trace"], options["plot"], force=options["force"], quiet=options["quiet"])
+    failure = attempt(
+        lambda: _write(timeline, options["trace"], options["plot"], force=options["force"], quiet=options["quiet"])
+    )
     if options["as_json"]:
         print_json({"command": "simulate", "schedule": schedule, **timeline.to_dict()})
     else:
         _show(timeline)
-        for file in files:
+        for file in files if failure is None else ():
             click.echo(f"written: {file}")
+    if failure is not None:
+        raise failure
 
 
 def _write(timeline: Timeline, trace: str | None, plot: str | None, *, force: bool, quiet: bool) -> None:

@@ -16,7 +16,7 @@ from blinksim.cli.options import (
     question_of,
     root_option,
 )
-from blinksim.cli.output import count, print_json, table
+from blinksim.cli.output import attempt, count, print_json, table, typed
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time
@@ -101,12 +101,15 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
         topology = question.part()
         found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
-    if options["output"]:
-        write_schedule(found.schedule, options["output"], options["force"])
+    target, failure = options["output"], None
+    if target:
+        failure = attempt(lambda: write_schedule(found.schedule, target, options["force"]))
     if options["as_json"]:
         print_json({"command": "synth", **question.described(topology), **found.to_dict()})
     else:
-        _show(found, options, question)
+        _show(found, {**options, "output": target if failure is None else None}, question)
+    if failure is not None:
+        raise failure
     if options["plot"]:
         path = plots.save(plots.trees(found.schedule), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
@@ -166,7 +169,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         click.echo("  stopped   before the polishing was done; this is the best so far")
     if output:
         click.echo(f"  written   {output}")
-        click.echo(f"next: blinksim verify {output}")
+        click.echo(f"next: blinksim verify {typed(output)}")
     else:
         again = command_line(question, schedule.collective.name, options["root"])
         chosen = "" if schedule.algorithm == "packed" else f" --algorithm {schedule.algorithm}"

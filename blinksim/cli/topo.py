@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 import click
 
 from blinksim.cli.options import MachineOptions, command_line, machine_options, question_of
-from blinksim.cli.output import count, names, note, print_json, table
+from blinksim.cli.output import count, names, note, print_json, table, typed
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
 
@@ -109,8 +109,7 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     click.echo(f"\n  members {names(topology.members)}")
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
-    words = command_line(question, "allreduce").split(" allreduce", 1)
-    click.echo(f"next: blinksim project {words[0]} allreduce 256MiB{words[1]}")
+    click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
 
 
 def _draw(part: Topology, target: str, options: ShowOptions) -> None:
@@ -239,7 +238,7 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
         return
     write_text(output, text, force=force)
     click.echo(f"{topology.name}: {topology.ranks} GPUs, {len(topology.links)} directed links, written to {output}")
-    click.echo(f"next: blinksim project {output} allreduce 256MiB")
+    click.echo(f"next: blinksim project {typed(output)} allreduce 256MiB")
 
 
 @command.command(

@@ -93,7 +93,8 @@ def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> 
 def check_target(path: str | os.PathLike[str], force: bool = False) -> Path:
     """The place that `path` stands for, if a file may be written there; work that takes long asks before it starts.
 
-    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder or in none.
+    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder, in none, or
+    in one that takes no files.
     """
     # Through links, so that a link to a file stays one.
     place = Path(os.path.realpath(path))
@@ -103,6 +104,8 @@ def check_target(path: str | os.PathLike[str], force: bool = False) -> Path:
         raise InputError(f"{path} exists and is not overwritten; add force=True, or choose another name")
     if not place.parent.is_dir():
         raise FileError(path, f"there is no folder {place.parent}; create it first")
+    if not os.access(place if place.exists() and not place.is_file() else place.parent, os.W_OK):
+        raise FileError(path, f"cannot be written: the folder {place.parent} takes no new files")
     return place
 
 

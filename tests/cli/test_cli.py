@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -261,3 +262,30 @@ def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
     for text in NCCL_NAMES.values():
         for word in text.replace(";", " ").replace(",", " ").split():
             assert "_" not in word or word in REGISTRY
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        ("bound dgx1-v100 allreduce", lambda found: found["algbw_GBps"]),
+        ("project dgx1-v100 allreduce 256MiB", lambda found: found["algbw_GBps"]),
+        ("project aurora allreduce 2GB --nodes 4 --model projection", lambda found: found["algbw_GBps"]),
+        ("advise dgx1-v100 --members 0-3", lambda found: found["best"]["algbw_GBps"]),
+    ],
+)
+def test_before_is_the_answer_without_the_edit(
+    capsys: pytest.CaptureFixture[str], line: str, rate: Callable[[dict[str, Any]], float]
+) -> None:
+    edit = "degrade gpu0-gpu3 lanes=1" if "dgx1" in line else "replace xe bandwidth=10GB/s"
+    alone = as_json(capsys, *line.split())
+    damaged = as_json(capsys, *line.split(), "--edit", edit)
+    both = as_json(capsys, *line.split(), "--edit", edit, "--before")
+    before = both.pop("before")
+    assert both == damaged
+    assert rate(before) == rate(alone)
+    if "ratio" in before:
+        assert before["ratio"] == pytest.approx(rate(damaged) / rate(alone), rel=1e-12)
+    printed = answer(capsys, *line.split(), "--edit", edit, "--before")
+    assert f"{rate(alone):.4g} GB/s algbw" in printed
+    assert f"with it {100 * rate(damaged) / rate(alone):.1f} % of that" in printed
+    refusal(capsys, *line.split(), "--before")

@@ -55,7 +55,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         summary=f"{plan.collective} of {plan.ranks} GPUs in {plan.units} chunks, {counted.blocks} thread blocks on "
         f"the busiest GPU, up to {counted.operations} operations each",
         facts=("every chunk ends where the collective promises, in any order of the thread blocks",),
-        proof=("python: plan = mscclpp.ExecutionPlan('{file}', rank); executor.execute(rank, …, plan, stream)",),
+        proof=("python: plan = mscclpp.ExecutionPlan({python}, rank); executor.execute(rank, …, plan, stream)",),
         notes=tuple(notes),
         caution="not run here on MSCCL++: check the results of a small call before you rely on it",
     )

@@ -1,0 +1,102 @@
+"""The commands that answers end with: they are about the same question, and survive any file name."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from blinksim.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
+LOG = ROOT / "tests/data/nccl_tests/h200x8-allreduce.txt"
+HOSTILE = ("a; touch pwned.json", "it's $(id).json", "-x.json", "a b.json")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def following(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    """The words of the next command, as a shell takes them apart."""
+    assert run(list(arguments)) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: blinksim ")]
+    return shlex.split(line.removeprefix("next: "))[1:]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_file_names_are_quoted(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    name = name if name.endswith(".json") else f"{name}.json"
+    words = following(capsys, "synth", "dgx1-v100", "allgather", "--algorithm", "ring", f"--output={name}")
+    assert [Path(words[1]).name, words[0], len(words)] == [name, "verify", 2]
+    assert run(words) == 0
+    machine = name.replace(".json", ".yaml")
+    words = following(capsys, "topo", "import", "dgx1-v100", f"--output={machine}")
+    assert Path(words[1]).name == machine
+    assert run(words) == 0
+
+
+@pytest.mark.parametrize("name", ["it's.json", 'a"b.json'])
+def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert run(["export", "dgx1-v100-2-allreduce", "--format", "mscclpp-json", "-o", name]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "ExecutionPlan(" in line]
+    assert eval(line.split("ExecutionPlan(")[1].split(", rank)")[0], {}) == name
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("project aurora allreduce 2GB --nodes 4 --ranks-per-node 12 --model aurora-projection --what-if",
+         ["aurora", "--nodes", "4", "--ranks-per-node", "12", "--model", "aurora-projection"]),
+        ("project dgx1-v100 allreduce 1GiB --model simulate --algorithm ring --edit 'without gpu[0-1]'",
+         ["dgx1-v100", "--model", "simulate", "--edit", "without gpu[0-1]"]),
+        ("project aurora allreduce 2GB --nodes 4 --model projection", ["--nodes", "4", "--model", "projection"]),
+    ],
+)  # fmt: skip
+def test_the_next_command_stays_in_the_question(capsys: pytest.CaptureFixture[str], line: str, kept: list[str]) -> None:
+    words = following(capsys, *shlex.split(line))
+    for word, value in itertools.pairwise(kept):
+        if word.startswith("--"):
+            assert words[words.index(word) + 1] == value
+    assert run(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("synth dgx1-v100 allgather --algorithm ring -o s.json", "verified  every rank ends"),
+        (f"calibrate {LOG} --machine hgx-h200 -o r.yaml", "median error"),
+        ("advise dgx1-v100 --edit 'without gpu0-gpu3' -o g.xml", "load chains into NCCL"),
+        ("simulate dgx1-v100-2-allreduce 1MiB --trace t.json", "what the time consists of"),
+    ],
+)
+def test_an_answer_is_shown_where_its_file_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, shown: str
+) -> None:
+    """The disk fills up after the check of the place."""
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", no_space)
+    assert run(shlex.split(line)) == 2
+    captured = capsys.readouterr()
+    assert shown in captured.out
+    assert "written " not in captured.out
+    assert captured.err.count("\n") == 1
+    assert "No space left on device" in captured.err
+
+
+def test_a_folder_that_takes_no_files_is_refused_before_the_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real(path, mode))
+    assert run(["synth", "dgx1-v100", "allgather", "-o", str(tmp_path / "s.json")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "takes no new files" in captured.err
