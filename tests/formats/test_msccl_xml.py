@@ -51,6 +51,27 @@ HAND = """<algo name="ag2" proto="Simple" nchannels="1" nchunksperloop="2" ngpus
 """
 
 
+# The same in place, as msccl-tools writes it: no input of its own, every GPU sends its block of the output.
+IN_PLACE = (
+    re.sub(r"    <tb id=\"1\".*?</tb>\n", "", HAND, flags=re.DOTALL)
+    .replace('inplace="0"\n outofplace="1"', 'inplace="1"\n outofplace="0"')
+    .replace('i_chunks="1"', 'i_chunks="0"')
+    .replace('srcbuf="i" srcoff="0" dstbuf="o" dstoff="0"', 'srcbuf="o" srcoff="0" dstbuf="o" dstoff="0"')
+    .replace('srcbuf="i" srcoff="0" dstbuf="o" dstoff="1"', 'srcbuf="o" srcoff="1" dstbuf="o" dstoff="1"')
+)
+
+
+def test_a_file_that_is_in_place_only_needs_no_input_of_its_own() -> None:
+    assert IN_PLACE.count('type="s" srcbuf="o"') == 2
+    assert check_text(IN_PLACE, "ag.xml").blocks == 1
+    # Each sends the block that it does not have.
+    wrong = IN_PLACE.replace('type="s" srcbuf="o" srcoff="0"', 'type="s" srcbuf="o" srcoff="1"', 1)
+    with pytest.raises(FileError, match="where nothing is"):
+        check_text(wrong, "ag.xml")
+    with pytest.raises(FileError, match="where nothing is"):
+        check_text(IN_PLACE.replace('outofplace="0"', 'outofplace="1"'), "ag.xml")
+
+
 @pytest.mark.parametrize(("name", "collective"), CASES)
 def test_every_algorithm_ends_as_promised(name: str, collective: str) -> None:
     wanted = Collective(collective, 2) if Collective(collective).rooted else Collective(collective)

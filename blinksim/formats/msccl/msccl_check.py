@@ -237,10 +237,16 @@ class _Machine:
         self.done: Counter[BlockId] = Counter()
         self.queues: defaultdict[tuple[int, int, int], deque[list[Value]]] = defaultdict(deque)
         self.memory: dict[tuple[int, str, int], Value] = {}
-        for rank, gpu in enumerate(algorithm.gpus):
+        self.lengths = [self._lengths(gpu) for gpu in algorithm.gpus]
+        for rank, lengths in enumerate(self.lengths):
             if holds_input(self.collective, rank):
-                for unit in range(gpu.sizes["i"]):
+                for unit in range(lengths["i"]):
                     self.memory[self.place(rank, "i", unit)] = Counter({(rank, unit): 1})
+
+    def _lengths(self, gpu: Gpu) -> dict[str, int]:
+        """Units of a GPU's input and output; in place, a buffer that the file gives no chunks is part of the other."""
+        usual = dict(zip("io", self.collective.buffers(self.algorithm.units, len(self.algorithm.gpus)), strict=True))
+        return {buffer: gpu.sizes[buffer] or (usual[buffer] if self.in_place else 0) for buffer in "io"}
 
     def _at(self, place: BlockId, position: int) -> tuple[Step, deque[list[Value]], deque[list[Value]]]:
         """A step, with the connections that its block sends and receives on."""
@@ -261,7 +267,7 @@ class _Machine:
 
     def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
         if self.in_place and buffer != "s":
-            sizes = self.algorithm.gpus[rank].sizes
+            sizes = self.lengths[rank]
             if self.collective.vectors(2) == 1 and OWN in (self.collective.starts, self.collective.ends):
                 # One of the two is a block of the other: the rank's own.
                 if buffer == "i" and self.collective.starts == OWN:
