@@ -11,8 +11,10 @@ from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
     at_rates_of,
+    check_picture,
     machine_options,
     output_options,
+    plot_y_option,
     question_of,
     root_option,
     sizes_option,
@@ -39,6 +41,7 @@ class Options(MachineOptions, TableOptions, nccl.NcclOptions):
     algorithms: str | None
     model: str
     plot: str | None
+    plot_y: str
     force: bool
 
 
@@ -67,7 +70,8 @@ Examples:
     help="alpha-beta or simulate; several, also nccl-tuner, stand side by side for the same algorithms.",
 )
 @nccl.nccl_options
-@click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF.")
+@click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF, with the bound.")
+@plot_y_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options(table=True)
 @click.pass_context
@@ -89,15 +93,14 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     question, others = _choices(chosen, question, wanted, options, context)
     if chosen:
         listed = [name for name in listed or () if name not in chosen]
-    if options["plot"]:
-        from blinksim import plots
-
-        plots.check(options["plot"], force=options["force"])
+    check_picture(options["plot"], options["plot_y"], force=options["force"])
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
         found = study.compare(question.part(), wanted, sizes, listed, say, others, models[0])
     _show(found, question, options)
     if options["plot"]:
-        path = plots.save(plots.compare(found), options["plot"], force=options["force"])
+        from blinksim import plots
+
+        path = plots.save(plots.compare(found, y=options["plot_y"]), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
 
 

@@ -82,6 +82,23 @@ def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return click.option("--sizes", default=default, show_default=True, help=text)
 
 
+def plot_y_option(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds --plot-y: what the pictures of sizes and nodes show."""
+    names = click.Choice(["algbw", "busbw", "time"])
+    text = "What the picture shows upwards."
+    return click.option("--plot-y", type=names, default="algbw", show_default=True, help=text)(command)
+
+
+def check_picture(plot: str | None, plot_y: str, *, force: bool) -> None:
+    """Refuses a picture that cannot be written before any work is done, and --plot-y without a picture."""
+    if plot:
+        from blinksim import plots
+
+        plots.check(plot, force=force)
+    elif plot_y != "algbw":
+        raise InputError("--plot-y says what a picture shows; name its file with --plot")
+
+
 def machine_options(command: Callable[P, R]) -> Callable[P, R]:
     """Adds the options that `question_of` understands, and what MACHINE may be to the help text."""
     command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"

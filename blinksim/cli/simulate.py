@@ -83,8 +83,8 @@ Examples:
     metavar="RATE",
     help="What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine states, else no limit]",
 )
-@click.option("--trace", metavar="FILE", help="Write every transfer in Chrome's trace format.")
-@click.option("--plot", metavar="FILE", help="Draw what links do over time (.png, .svg, .pdf).")
+@click.option("--trace", metavar="FILE", help="Write the transfers in Chrome's trace format; of very many, a sample.")
+@click.option("--plot", metavar="FILE", help="Draw what the busiest links do over time (.png, .svg, .pdf).")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -102,9 +102,13 @@ def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
 
     amount, launch = parse_size(size), parse_time(options["launch"])
     files = [file for file in (options["trace"], options["plot"]) if file]
+    # Before the work, not after it.
     for file in files:
-        # Before the work, not after it.
         check_target(file, options["force"])
+    if options["plot"]:
+        from blinksim import plots
+
+        plots.check(options["plot"], force=options["force"])
     cap = None if options["channels_together"] is None else parse_rate(options["channels_together"])
     timeline = simulate(
         with_cap(read_schedule(schedule), cap),

@@ -13,9 +13,11 @@ from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
     at_rates_of,
+    check_picture,
     command_line,
     machine_options,
     output_options,
+    plot_y_option,
     question_of,
     root_option,
     sizes_option,
@@ -44,6 +46,7 @@ class Options(MachineOptions, TableOptions):
     cluster: str | None
     output: str | None
     plot: str | None
+    plot_y: str
     force: bool
 
 
@@ -92,7 +95,12 @@ Examples:
     help="Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the same command "
     "goes on from it.",
 )
-@click.option("--plot", metavar="FILE", help="Draw algbw as PNG, SVG or PDF: a heat map where two things vary.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, a heat map for two categories.",
+)
+@plot_y_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @output_options(table=True)
 @click.pass_context
@@ -146,7 +154,9 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     if options["plot"]:
         from blinksim import plots
 
-        path = plots.save(plots.sweep(found), options["plot"], force=options["force"])
+        rates = models.model(options["model"]).rates or question.rates
+        drawn = plots.sweep(found, options["plot_y"], rates)
+        path = plots.save(drawn, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
     elif not (options["as_csv"] or options["as_json"]) and 1 <= len(found.varying()) <= 3:
         click.echo(f"next: blinksim sweep {_again(question, collective, options)} --plot sweep.png")
@@ -168,10 +178,7 @@ def _check_targets(options: Options) -> None:
         from blinksim.textio.text_files import check_target
 
         check_target(options["output"], options["force"])
-    if options["plot"]:
-        from blinksim import plots
-
-        plots.check(options["plot"], force=options["force"])
+    check_picture(options["plot"], options["plot_y"], force=options["force"])
 
 
 def _keep(output: str, text: str, force: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
@@ -16,6 +17,7 @@ from blinksim.errors import InputError
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
+    from blinksim.question import Question
     from blinksim.topology.graph import Topology
 
 N = TypeVar("N", int, float, Fraction)
@@ -71,7 +73,11 @@ def list_machines(as_json: bool) -> None:
 )
 @click.argument("machine")
 @machine_options
-@click.option("--plot", metavar="FILE", help="Draw devices and links as PNG, SVG or PDF; width is bandwidth.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw devices and links as PNG, SVG or PDF: width is bandwidth, red is what edits took.",
+)
 @click.option(
     "--bottleneck", metavar="COLLECTIVE", help="In the picture, shade what the bound of this collective cuts apart."
 )
@@ -86,10 +92,9 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
         from blinksim import plots
 
         plots.check(options["plot"], force=options["force"])
-    chosen = any(value is not None for value in (question.members, question.links, question.ranks_per_node))
-    topology = question.part() if chosen or question.relays != "none" else question.whole()
+    topology = question.part() if _chosen(question) else question.whole()
     if options["plot"]:
-        _draw(topology if question.links else topology.select(connected=False), options["plot"], options)
+        _draw(question, topology, options)
     if as_json:
         print_json({"command": "topo show", **_facts(topology)})
         return
@@ -112,17 +117,29 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
 
 
-def _draw(part: Topology, target: str, options: ShowOptions) -> None:
+def _draw(question: Question, topology: Topology, options: ShowOptions) -> None:
     """Pictures leave out what no link of the default classes touches, and GPUs that are not selected."""
     from blinksim import plots
 
+    part = topology if question.links else topology.select(connected=False)
+    before = None
+    if question.edits:
+        unedited = replace(question, edits=())
+        whole = unedited.part() if _chosen(question) else unedited.whole()
+        before = whole if question.links else whole.select(connected=False)
     found = None
     if options["bottleneck"]:
         from blinksim.bounds import bound
 
         found = bound(part, options["bottleneck"])
-    path = plots.save(plots.topology(part, found), target, force=options["force"])
+    path = plots.save(plots.topology(part, found, before), options["plot"] or "", force=options["force"])
     note(f"drawn: {path}")
+
+
+def _chosen(question: Question) -> bool:
+    """True if the question is about a part of the machine."""
+    some = (question.members, question.links, question.ranks_per_node)
+    return any(value is not None for value in some) or question.relays != "none"
 
 
 def _facts(topology: Topology) -> dict[str, object]:

@@ -8,59 +8,76 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from blinksim.textio.text_files import write_text
 
 if TYPE_CHECKING:
-    from blinksim.simulation.timeline import Timeline
+    from blinksim.simulation.timeline import Timeline, Transfer
 
 MOST_EVENTS = 200_000
+Event = dict[str, Any]
 
 
-def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[dict[str, Any]]:
-    """The trace events of the first `most` transfers, in the order of time, behind the names of processes and threads.
+def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
+    """The trace events of the transfers in the order of time, behind the names of processes and threads.
 
-    Where servers share their rate, every chunk has a thread of its own, since its pieces overlap with those of others.
+    Of more than `most` transfers those of a sample from the whole run (`Timeline.transfers`). Processes and threads
+    stand in the order of their names, ``gpu2`` before ``gpu10``. Where servers share their rate, every chunk has a
+    thread of its own, since its pieces overlap with those of others.
     """
     apart = timeline.service in ("weighted", "equal")
-    processes: dict[str, int] = {}
-    threads: dict[tuple[str, int], int] = {}
-    found: list[dict[str, Any]] = []
-    named: list[dict[str, Any]] = []
-    for transfer in timeline.transfers(most):
-        owner = transfer.resource.partition("->")[0]
-        if owner not in processes:
-            processes[owner] = len(processes) + 1
-            named.append(_name("process_name", owner, processes[owner], 0))
-        thread = (transfer.resource, transfer.chunk if apart else -1)
-        if thread not in threads:
-            threads[thread] = len(threads) + 1
-            label = f"{transfer.resource}, chunk {transfer.chunk}" if apart else transfer.resource
-            named.append(_name("thread_name", label, processes[owner], threads[thread]))
-        found.append(
-            {
-                "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if timeline.pieces > 1 else ""),
-                "cat": transfer.kind,
-                "ph": "X",
-                "ts": transfer.start_s * 1e6,
-                "dur": transfer.time_s * 1e6,
-                "pid": processes[owner],
-                "tid": threads[thread],
-                "args": {
-                    "chunk": transfer.chunk,
-                    "piece": transfer.piece,
-                    "from": transfer.src,
-                    "to": transfer.dst,
-                    "arrived_us": transfer.arrived_s * 1e6,
-                },
-            }
-        )
-    return named + found
+    transfers = list(timeline.transfers(most))
+    rows = sorted({_row(transfer, apart) for transfer in transfers}, key=lambda row: (_natural(row[0]), row[1]))
+    threads = {row: number for number, row in enumerate(rows, 1)}
+    owners = sorted({_owner(resource) for resource, _ in rows}, key=_natural)
+    processes = {owner: number for number, owner in enumerate(owners, 1)}
+    found = [event for owner, number in processes.items() for event in _named("process", owner, number, 0)]
+    for (resource, chunk), number in threads.items():
+        label = f"{resource}, chunk {chunk}" if apart else resource
+        found += _named("thread", label, processes[_owner(resource)], number)
+    for transfer in transfers:
+        place = {"pid": processes[_owner(transfer.resource)], "tid": threads[_row(transfer, apart)]}
+        found.append(_bar(transfer, timeline.pieces > 1) | place)
+    return found
 
 
-def _name(what: str, name: str, process: int, thread: int) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+def _row(transfer: Transfer, apart: bool) -> tuple[str, int]:
+    return (transfer.resource, transfer.chunk if apart else -1)
+
+
+def _owner(resource: str) -> str:
+    return resource.partition("->")[0]
+
+
+def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
+
+
+def _bar(transfer: Transfer, in_pieces: bool) -> Event:
+    return {
+        "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if in_pieces else ""),
+        "cat": transfer.kind,
+        "ph": "X",
+        "ts": transfer.start_s * 1e6,
+        "dur": transfer.time_s * 1e6,
+        "args": {
+            "chunk": transfer.chunk,
+            "piece": transfer.piece,
+            "from": transfer.src,
+            "to": transfer.dst,
+            "arrived_us": transfer.arrived_s * 1e6,
+        },
+    }
+
+
+def _named(what: str, name: str, process: int, thread: int) -> Iterator[Event]:
+    """The name of a process or thread, and its place among the others."""
+    number = thread or process
+    for key, value in (("name", {"name": name}), ("sort_index", {"sort_index": number})):
+        yield {"name": f"{what}_{key}", "ph": "M", "pid": process, "tid": thread, "args": value}
 
 
 def write_trace(
@@ -71,7 +88,11 @@ def write_trace(
     shown, all_of_them = sum(event["ph"] == "X" for event in listed), timeline.transfer_count
     cut = None
     if shown < all_of_them:
-        cut = f"the trace holds the first {shown:,} of {all_of_them:,} transfers; a larger chunk= makes fewer"
+        recorded, pieces = timeline.recorded_pieces, timeline.pieces
+        whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
+        cut = (
+            f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}; a larger chunk= makes fewer"
+        )
     document = {
         "traceEvents": listed,
         "displayTimeUnit": "ns",

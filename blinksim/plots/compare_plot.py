@@ -1,20 +1,29 @@
-"""A comparison as a picture: algbw against size, a line per algorithm."""
+"""A comparison as a picture: algbw, busbw or time against size, a line per algorithm."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from blinksim.plots.style import COLOURS, MARKERS, figure, size_axis
+from blinksim.collective import busbw_factor
+from blinksim.plots.measures import Measure, measure, number_axis, value_axis
+from blinksim.plots.style import COLOURS, MARKERS, figure, plain, wrapped
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.answers.compare import Comparison
 
+_WIDTH = 8.5
 
-def compare(comparison: Comparison, most: int = 8) -> Figure:
-    """algbw against size on logarithmic axes, a line per algorithm, the crossovers marked.
+
+def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
+    """The rates or times against size, a line per algorithm, the crossovers marked and the bound dashed.
+
+    The title says what is shown. The bound is left out if an algorithm that is drawn uses more than it grants, as NCCL
+    does where switches add.
 
     Parameters
     ----------
@@ -22,6 +31,9 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
         What to draw.
     most : int
         Algorithms to draw: those that come closest to the best one at any size.
+
+    y : str
+        ``algbw``, ``busbw`` or ``time``.
 
     Returns
     -------
@@ -34,48 +46,81 @@ def compare(comparison: Comparison, most: int = 8) -> Figure:
     >>> found = bs.compare("dgx1-v100", "allreduce", ["1KiB", "1MiB", "1GiB"], ["ring", "direct"])
     >>> picture = bs.plot.compare(found)
     """
-    drawn, axes = figure()
+    shown_as = measure(y)
+    drawn, axes = figure(_WIDTH)
     rates: dict[str, dict[int, float]] = {name: {} for name in comparison.algorithms}
     for found in comparison.projections:
         for projection in found:
-            rates[projection.algorithm][projection.size] = projection.algbw / 1e9
-    best = {p.size: p.algbw / 1e9 for p in comparison.best()}
+            rates[projection.algorithm][projection.size] = float(projection.algbw)
+    best = {projection.size: float(projection.algbw) for projection in comparison.best()}
     closest = sorted(rates, key=lambda name: -max(rate / best[size] for size, rate in rates[name].items()))
     shown = sorted(closest[:most], key=lambda name: -rates[name][comparison.sizes[-1]])
+    factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
+    values: list[float] = []
     for place, name in enumerate(shown):
+        line = [shown_as.of(rate, size, factor) for size, rate in rates[name].items()]
+        values += line
         axes.plot(
             list(rates[name]),
-            list(rates[name].values()),
+            line,
             color=COLOURS[place % len(COLOURS)],
             marker=MARKERS[place % len(MARKERS)],
             markersize=4,
             linewidth=1.6,
-            label=name.replace("_", " "),
+            label=plain(name.replace("_", " ")),
         )
-    axes.set_yscale("log")
-    axes.set_ylabel("algbw (GB/s)")
-    ticks = [size for place, size in enumerate(comparison.sizes) if place % max(1, len(comparison.sizes) // 8) == 0]
-    size_axis(axes, ticks)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    fastest = max(rate for name in shown for rate in rates[name].values())
+    limits = _bound(axes, comparison, shown_as, factor, fastest)
+    # The least time goes to nothing with the size; it would press the lines into the upper half.
+    values += [] if y == "time" else limits
+    axes.set_xlabel("size")
+    axes.set_ylabel(shown_as.label)
+    number_axis(axes, comparison.sizes, sizes=True)
+    value_axis(axes, values, times=y == "time")
+    _crossovers(axes, comparison, shown)
+    axes.set_title(wrapped(_title(comparison, len(shown)), _WIDTH), fontsize=10, loc="left")
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return drawn
+
+
+def _title(comparison: Comparison, shown: int) -> str:
+    topology = comparison.topology
+    listed = [projection for found in comparison.projections for projection in found]
+    models = ", ".join(dict.fromkeys(projection.model for projection in listed))
+    rates = ", ".join(dict.fromkeys(projection.rates for projection in listed))
+    nodes = f"{topology.nodes} nodes, " if topology.nodes > 1 else ""
+    left = f"; {shown} of {len(comparison.algorithms)} algorithms" if shown < len(comparison.algorithms) else ""
+    return (
+        f"{comparison.collective} on {topology.name}: {nodes}{topology.ranks} ranks, "
+        f"{', '.join(topology.link_classes)}, {rates} rates, model {models}{left}"
+    )
+
+
+def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float, fastest: float) -> list[float]:
+    """Draws the tightest bound that the projections state; its values, none without a bound."""
+    known = [float(p.bound.rate) for found in comparison.projections for p in found if p.bound is not None]
+    if not known or fastest > 1.001 * min(known):
+        return []
+    line = [shown_as.of(min(known), size, factor) for size in comparison.sizes]
+    axes.plot(comparison.sizes, line, color="#000000", linestyle="--", linewidth=1.0, label="best that is possible")
+    return line
+
+
+def _crossovers(axes: Axes, comparison: Comparison, shown: list[str]) -> None:
+    first, last = comparison.sizes[0], comparison.sizes[-1]
     marked = [crossing for crossing in comparison.crossovers if crossing.faster in shown]
     for number, crossing in enumerate(marked):
-        # Neighbours may be closer than their words are wide, so they stand on different lines.
+        # Neighbours may be closer than their words are wide, so they stand on different lines; beside the right edge
+        # words stand to the left of their line.
         axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
+        left = math.log(crossing.size / first, last / first) > 0.8
         axes.annotate(
-            f"{crossing.faster.replace('_', ' ')}\nfrom {format_size_about(crossing.size)}",
+            plain(f"{crossing.faster.replace('_', ' ')}\nfrom {format_size_about(crossing.size)}"),
             (crossing.size, 0.02 + 0.085 * (number % 3)),
             xycoords=("data", "axes fraction"),
-            xytext=(3, 0),
+            xytext=(-3 if left else 3, 0),
             textcoords="offset points",
+            ha="right" if left else "left",
             fontsize=7,
             color="#555555",
         )
-    topology = comparison.topology
-    axes.set_title(
-        f"{comparison.collective} on {topology.name}: {topology.ranks} ranks, {', '.join(topology.link_classes)}, "
-        f"{topology.rates} rates",
-        fontsize=10,
-        loc="left",
-    )
-    axes.legend(fontsize=8, frameon=False)
-    return drawn

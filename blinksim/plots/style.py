@@ -1,10 +1,12 @@
-"""The house style of pictures: one palette, one grid, units on every axis, files written whole.
+"""The house style of pictures: one palette, one grid, units on every axis, files written whole and reproducibly.
 
 The palette is told apart with any colour vision (Okabe and Ito, Color Universal Design, 2008).
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", ":")
 FORMATS = (".png", ".svg", ".pdf")
+# Letters of the title's size that fit on an inch.
+_LETTERS = 13
+# Formats that note the time of day in the file unless it is taken out.
+_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def figure(width: float = 8.0, height: float = 5.0) -> tuple[Figure, Axes]:
@@ -49,9 +56,7 @@ def panels(
     drawn = Figure(figsize=(width, height), layout="constrained", dpi=150)
     row: list[Axes] = list(drawn.subplots(1, columns, sharey=share_y, squeeze=False)[0])
     for axes in row:
-        axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_axisbelow(True)
+        lighten(axes)
     return drawn, row
 
 
@@ -68,6 +73,28 @@ def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xticks(list(sizes), [format_size(size) for size in sizes])
     axes.minorticks_off()
     axes.set_xlabel("size")
+
+
+def lighten(axes: Axes) -> None:
+    """A light grid behind the data, no frame on top and right."""
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+
+
+def plain(text: str) -> str:
+    """`text` with dollar signs that matplotlib prints instead of reading mathematics between them."""
+    return re.sub(r"(?<!\\)\$", r"\\$", text)
+
+
+def wrapped(text: str, inches: float) -> str:
+    """A title that fits on `inches`, as one or several lines, without mathematics."""
+    return plain("\n".join(textwrap.wrap(text, max(20, int(inches * _LETTERS)))))
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A key that sorts ``gpu2`` before ``gpu10``."""
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
 
 
 def check(path: str | Path, *, force: bool = False) -> Path:
@@ -87,7 +114,7 @@ def check(path: str | Path, *, force: bool = False) -> Path:
 
 
 def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
-    """Writes a figure as PNG, SVG or PDF, by the ending.
+    """Writes a figure as PNG, SVG or PDF, by the ending. The same figure gives the same bytes.
 
     Parameters
     ----------
@@ -116,11 +143,15 @@ def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
     """
     from io import BytesIO
 
+    from matplotlib import rc_context
+
     from blinksim.textio.text_files import write_bytes
 
     target = check(path, force=force)
+    kind = target.suffix[1:].lower()
     picture = BytesIO()
-    # Without the margins that pictures of a fixed aspect leave, and nothing cut off.
-    drawn.savefig(picture, format=target.suffix[1:].lower(), bbox_inches="tight", pad_inches=0.08)
+    with rc_context({"svg.hashsalt": "blinksim"}):
+        # Without the margins that pictures of a fixed aspect leave, and nothing cut off.
+        drawn.savefig(picture, format=kind, bbox_inches="tight", pad_inches=0.08, metadata=_UNDATED.get(kind))
     write_bytes(target, picture.getvalue(), force)
     return target

@@ -1,20 +1,30 @@
-"""Pictures of simulated runs: what every link did over time, and how busy each was."""
+"""Pictures of simulated runs: what the busiest links did over the whole time, and how busy each was."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.plots.style import COLOURS, figure
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.plots.style import COLOURS, figure, natural, plain, wrapped
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.simulation.timeline import Timeline
+    from blinksim.simulation.timeline import Spans, Timeline, Use
 
-# Bars of fewer pixels than this cannot be told apart.
-_MOST_BARS = 20_000
-_HATCHES = ("", "//", "\\\\", "xx", "..")
+Real = npt.NDArray[np.float64]
+MOST_LINKS = 20
+# A row of more bars than this shows no bar; a band of shares is drawn instead.
+_MOST_BARS = 250
+_BINS = 400
+_HATCHES = ("", "//")
+# Chunks beyond these colours and hatches are not told apart.
+_MOST_CHUNKS = len(COLOURS) * len(_HATCHES)
+_WIDTH = 10.0
 
 
 def _axis(seconds: float) -> tuple[float, str]:
@@ -25,10 +35,16 @@ def _axis(seconds: float) -> tuple[float, str]:
     return 1e9, "ns"
 
 
-def gantt(timeline: Timeline, most_links: int = 40) -> Figure:
-    """Time to the right, a row for each of the `most_links` busiest links, a bar a piece, a colour a chunk.
+def _busiest(timeline: Timeline, most: int) -> list[Use]:
+    """The links that limit the run first; of those equally busy, in the order of their names."""
+    return sorted(timeline.uses, key=lambda use: (-use.busy, natural(use.resource)))[:most]
 
-    Beyond eight trees colours come again with hatching. The title says what is left out.
+
+def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
+    """Time to the right, a row for each of the busiest links, the busiest on top.
+
+    A bar is a piece, a colour a chunk. Where a link carries too many pieces to tell apart, or several at once, a band
+    shows the share of the time in which it is busy.
 
     Parameters
     ----------
@@ -49,71 +65,115 @@ def gantt(timeline: Timeline, most_links: int = 40) -> Figure:
     >>> run = bs.simulate(bs.synthesize(pair, "broadcast", "chain").schedule, "64MiB", pieces=4)
     >>> picture = bs.plot.gantt(run)
     """
-    from matplotlib.patches import Patch
-
-    rows = [use.resource for use in timeline.uses[:most_links]]
-    place = {name: row for row, name in enumerate(sorted(rows))}
+    uses = _busiest(timeline, most_links)
+    spans = timeline.spans([use.resource for use in uses])
     scale, unit = _axis(timeline.time_s)
-    drawn, axes = figure(10.0, max(2.5, 1.6 + 0.22 * len(rows)))
-    bars: dict[int, list[tuple[int, float, float]]] = {}
-    last, count = 0.0, 0
-    for transfer in timeline.transfers(_MOST_BARS):
-        count += 1
-        last = transfer.start_s
-        if transfer.resource in place:
-            bar = (place[transfer.resource], transfer.start_s * scale, transfer.time_s * scale)
-            bars.setdefault(transfer.chunk, []).append(bar)
-    fine = timeline.pieces <= 64
-    for chunk, listed in sorted(bars.items()):
-        axes.barh(
-            [bar[0] for bar in listed],
-            [bar[2] for bar in listed],
-            left=[bar[1] for bar in listed],
-            height=0.8,
-            color=COLOURS[chunk % len(COLOURS)],
-            hatch=_HATCHES[chunk // len(COLOURS) % len(_HATCHES)] if fine else "",
-            edgecolor="white",
-            linewidth=0.3 if fine else 0.0,
-        )
-    # A run with too many pieces to draw is shown up to where they end.
-    cut = count < timeline.transfer_count
-    end = last if cut else timeline.time_s * 1.02
-    for seconds, label, line, side in ((timeline.bound_s, "needed by loads", "--", "right"),
-                                       (timeline.time_s, "end", "-", "left")):  # fmt: skip
-        if seconds <= end:
-            axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
-            axes.annotate(label, (seconds * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7, ha=side,
-                          va="bottom", color="#555555")  # fmt: skip
-    axes.set_yticks(list(place.values()), list(place), fontsize=7)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(0, end * scale)
+    hidden = len(timeline.uses) - len(uses)
+    drawn, axes = figure(_WIDTH, max(2.5, 1.7 + 0.24 * (len(uses) + bool(hidden))))
+    # Bars of servers that share their rate would lie on each other.
+    shared = timeline.service in ("weighted", "equal")
+    if shared or int(np.bincount(spans.row, minlength=1).max()) > _MOST_BARS:
+        _band(axes, timeline, spans, len(uses), scale)
+    else:
+        _bars(axes, spans, scale)
+    _marks(axes, timeline, scale)
+    names = [plain(use.resource) for use in uses]
+    if hidden:
+        names.append(f"and {hidden:,} more links")
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlim(0, timeline.time_s * 1.02 * scale)
     axes.set_xlabel(f"time ({unit})")
     axes.grid(False, axis="y")
-    notes = []
-    if len(timeline.uses) > len(rows):
-        notes.append(f"{len(rows)} of {len(timeline.uses)} links")
-    if cut:
-        notes.append(f"the first {format_time(last)}")
-    axes.set_title(_title(timeline) + (f" ({'; '.join(notes)})" if notes else ""), fontsize=9, loc="left", pad=14)
-    named = sorted(bars)[:12]
-    if len(bars) > 1:
-        handles = [
-            Patch(
-                facecolor=COLOURS[chunk % len(COLOURS)],
-                hatch=_HATCHES[chunk // len(COLOURS) % len(_HATCHES)],
-                edgecolor="white",
-                label=f"chunk {chunk}",
-            )
-            for chunk in named
-        ]
-        more = f"and {len(bars) - len(named)} more" if len(bars) > len(named) else None
-        axes.legend(handles=handles, fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0),
-                    title=more, title_fontsize=7)  # fmt: skip
+    words = _title(timeline)
+    if timeline.recorded_pieces < timeline.pieces:
+        words += f"; drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces"
+    axes.set_title(wrapped(words, _WIDTH), fontsize=9, loc="left", pad=14)
     return drawn
 
 
-def utilisation(timeline: Timeline, most_links: int = 40) -> Figure:
-    """A bar for each of the `most_links` busiest links: the share of the time in which it was busy.
+def _marks(axes: Axes, timeline: Timeline, scale: float) -> None:
+    """The end, and the time that the loads of the links need."""
+    early = timeline.bound_s < 0.2 * timeline.time_s
+    for seconds, label, line, side in (
+        (timeline.bound_s, "needed by loads", "--", "left" if early else "right"),
+        (timeline.time_s, "end", "-", "left"),
+    ):
+        axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
+        axes.annotate(label, (seconds * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7, ha=side,
+                      va="bottom", color="#555555")  # fmt: skip
+
+
+def _bars(axes: Axes, spans: Spans, scale: float) -> None:
+    """A bar for each piece, in the colour of its chunk; in one colour where there are too many chunks."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Patch
+
+    chunks = np.unique(spans.chunk).tolist()
+    # One colour for all where there are too many chunks.
+    groups = [(spans.chunk == chunk, f"chunk {chunk}") for chunk in chunks]
+    if len(chunks) > _MOST_CHUNKS:
+        groups = [(np.ones(len(spans.chunk), dtype=np.bool_), f"{len(chunks)} chunks")]
+    handles = []
+    for place, (mine, name) in enumerate(groups):
+        colour, hatch = COLOURS[place % len(COLOURS)], _HATCHES[place // len(COLOURS)]
+        bars = PolyCollection(
+            list(_corners(spans, mine, scale)), facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0.3
+        )
+        axes.add_collection(bars)
+        handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name))
+    if len(handles) > 1:
+        axes.legend(handles=handles, fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+
+
+def _corners(spans: Spans, mine: npt.NDArray[np.bool_], scale: float) -> Real:
+    """(bars, 4, 2): the rectangles of the bars chosen."""
+    left, right, row = spans.start[mine] * scale, spans.end[mine] * scale, spans.row[mine]
+    low, high = row - 0.4, row + 0.4
+    return np.stack([np.stack(corner, -1) for corner in ((left, low), (right, low), (right, high), (left, high))], 1)
+
+
+def _band(axes: Axes, timeline: Timeline, spans: Spans, rows: int, scale: float) -> None:
+    """A row of cells for each link: the share of each stretch of time in which it was busy."""
+    shares = busy_shares(spans, rows, timeline.time_s, _BINS)
+    edges = np.linspace(0, timeline.time_s * scale, _BINS + 1)
+    # Gaps between the rows, so that they read as bands.
+    bottoms = np.arange(rows)[:, None] + np.array([-0.4, 0.4])
+    padded = np.insert(shares, range(1, rows), np.nan, axis=0)
+    image = axes.pcolormesh(edges, bottoms.ravel(), padded, cmap="Blues", vmin=0, vmax=1, rasterized=True)
+    drawn = axes.figure
+    stretch = format_time(float(f"{timeline.time_s / _BINS:.2g}"))
+    drawn.colorbar(image, ax=axes, label=f"busy share of {stretch}", pad=0.02)
+
+
+def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Real:
+    """(rows, bins): how much of each of `bins` equal stretches of `whole` seconds each row was busy."""
+    edges = np.linspace(0, whole, bins + 1)
+    found = np.zeros((rows, bins))
+    for row in range(rows):
+        mine = spans.row == row
+        start, end = _merged(spans.start[mine], spans.end[mine])
+        # Busy until a time: what has passed since every beginning, less what has passed since every end.
+        found[row] = np.diff(_passed(edges, start) - _passed(edges, end)) * bins / whole
+    return found.clip(0, 1)
+
+
+def _merged(start: Real, end: Real) -> tuple[Real, Real]:
+    """The stretches in which at least one piece is there."""
+    order = np.argsort(start)
+    start, last = start[order], np.maximum.accumulate(end[order])
+    apart = start[1:] > last[:-1]
+    return start[np.append(True, apart)], last[np.append(apart, True)]
+
+
+def _passed(at: Real, since: Real) -> Real:
+    """The sum of ``max(0, at - since)`` for every time in `at`; `since` is ascending."""
+    count = np.searchsorted(since, at)
+    return np.asarray(count * at - np.concatenate(([0.0], np.cumsum(since)))[count])
+
+
+def utilisation(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
+    """A bar for each of the busiest links: the share of the time in which it was busy.
 
     Parameters
     ----------
@@ -133,26 +193,28 @@ def utilisation(timeline: Timeline, most_links: int = 40) -> Figure:
     >>> run = bs.simulate(bs.synthesize("dgx1-v100", "allreduce", "ring").schedule, "64MiB")
     >>> picture = bs.plot.utilisation(run)
     """
-    uses = timeline.uses[:most_links]
-    drawn, axes = figure(8.0, max(2.0, 1.2 + 0.22 * len(uses)))
+    uses = _busiest(timeline, most_links)
+    hidden = len(timeline.uses) - len(uses)
+    drawn, axes = figure(8.0, max(2.0, 1.2 + 0.24 * (len(uses) + bool(hidden))))
     kinds = list(dict.fromkeys(use.kind for use in timeline.uses))
     for row, use in enumerate(uses):
         axes.barh(row, 100 * use.busy, height=0.75, color=COLOURS[kinds.index(use.kind) % len(COLOURS)])
         axes.annotate(f"{100 * use.busy:.0f}", (100 * use.busy, row), xytext=(3, 0), textcoords="offset points",
                       va="center", fontsize=6, color="#555555")  # fmt: skip
-    axes.set_yticks(range(len(uses)), [use.resource for use in uses], fontsize=7)
-    axes.set_ylim(len(uses) - 0.5, -0.5)
+    names = [plain(use.resource) for use in uses] + ([f"and {hidden:,} more links"] if hidden else [])
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, 105)
     axes.set_xlabel("busy (% of the time)")
     axes.grid(False, axis="y")
-    left = f" ({len(uses)} of {len(timeline.uses)} links)" if len(timeline.uses) > len(uses) else ""
-    axes.set_title(_title(timeline) + left, fontsize=9, loc="left")
+    axes.set_title(wrapped(_title(timeline), 7.0), fontsize=9, loc="left")
     return drawn
 
 
 def _title(timeline: Timeline) -> str:
     schedule = timeline.schedule
+    topology = schedule.topology
     return (
-        f"{schedule.collective} of {format_size(timeline.size)} on {schedule.topology.name} by {schedule.algorithm}: "
-        f"{format_time(timeline.time_s)}"
+        f"{schedule.collective} of {format_size(timeline.size)} on {topology.name} by {schedule.algorithm}, "
+        f"{topology.rates} rates, simulated: {format_time(timeline.time_s)}"
     )

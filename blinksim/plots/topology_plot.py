@@ -1,37 +1,45 @@
-"""A machine as a picture: devices, links as wide as their bandwidth, and what a bound's certificate cuts apart."""
+"""A machine as a picture: devices, links as wide as their bandwidth, what edits took, and what a bound cuts apart."""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.plots.style import COLOURS, figure
+from blinksim.plots.changes import Changes, changes
+from blinksim.plots.layout import Point, span
+from blinksim.plots.machine_view import Line, View, view
+from blinksim.plots.style import COLOURS, figure, natural, plain, wrapped
 from blinksim.topology.graph import Topology
+from blinksim.units import in_GBps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     from blinksim.bounds.bound_result import BoundResult
-    from blinksim.topology.graph import Device
+    from blinksim.topology.graph import Device, Link
 
-Point = tuple[float, float]
 MOST_DEVICES = 400
 # Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it without colour.
 _SHADES = ("#cfe3f2", "#f9dcc9", "#cfeee3", "#f4deea", "#faeccc", "#ddf0fb", "#e3e3e3", "#e8dcc6")
-# From the top: what joins nodes, what leads out of them, the hosts, switches, and GPUs at the bottom.
-_LAYERS = {"fabric": 4.2, "nic": 3.1, "cpu": 2.2, "pcie": 1.6, "switch": 1.1, "gpu": 0.0, "tile": 0.0}
 _SHAPES = {"gpu": "o", "tile": "o", "switch": "s", "pcie": "s", "cpu": "D", "nic": "^", "fabric": "h"}
-_CUT = "#D55E00"
+_CUT, _CUT_DASHES = "#D55E00", (0, (2.2, 1.0))
+_DAMAGE, _GONE_DASHES = "#C00000", (0, (4, 3))
+_WIDEST, _TALLEST = 16.0, 12.0
+_EDGE = 0.75
+_MOST_CHANGES = 6
+_MANY_LINKS = 60
 
 
-def topology(machine: MachineLike, bound: BoundResult | None = None) -> Figure:
-    """The devices and links of a machine: width is bandwidth, colour and dashes are the link class.
+def topology(machine: MachineLike, bound: BoundResult | None = None, before: Topology | None = None) -> Figure:
+    """The devices and links of a machine: width is bandwidth, colour is the link class.
+
+    Of a large cluster one node is drawn in full, the others as boxes.
 
     Parameters
     ----------
@@ -41,6 +49,10 @@ def topology(machine: MachineLike, bound: BoundResult | None = None) -> Figure:
     bound : BoundResult, optional
         What its certificate cuts apart is shaded, and the links between the parts drawn dashed in orange.
 
+    before : Topology, optional
+        The machine without its edits. Links that are gone are drawn dashed in red, links that carry less in red with
+        both rates.
+
     Returns
     -------
     Figure
@@ -49,7 +61,7 @@ def topology(machine: MachineLike, bound: BoundResult | None = None) -> Figure:
     Raises
     ------
     InputError
-        For more than 400 devices.
+        For more than 400 devices that would have to be drawn.
 
     Examples
     --------
@@ -58,94 +70,40 @@ def topology(machine: MachineLike, bound: BoundResult | None = None) -> Figure:
     """
     if not isinstance(machine, Topology):
         machine = as_topology(machine).select(connected=False)
-    if len(machine.devices) > MOST_DEVICES:
-        count = len(machine.devices)
+    changed = changes(before, machine)
+    base = before if before is not None and changed.devices else machine
+    node = next((base.device(name).node for name in sorted(changed.places) if base.device(name).node >= 0), 0)
+    shown = view(base, node)
+    if len(shown.devices) > MOST_DEVICES:
+        count = len(shown.devices)
         raise InputError(f"{count} devices are too many to draw (at most {MOST_DEVICES}); show fewer nodes")
-    places = layout(machine)
-    width = min(22.0, max(7.0, 1.6 + (max(x for x, _ in places.values()) - min(x for x, _ in places.values())) * 0.95))
-    drawn, axes = figure(width, 5.6 if min(y for _, y in places.values()) > -1 else 6.6)
-    bare(axes)
+    drawn, axes = _canvas(shown)
     parts, words = _parts(machine, bound) if bound is not None else ([], "")
+    shade(axes, machine, shown.places, parts)
+    _frame(axes, shown)
     cut = {name: number for number, part in enumerate(parts) for name in part}
-    shade(axes, machine, places, parts)
-    most = max((link.bandwidth for link in machine.links), default=None)
-    labelled: set[str] = set()
-    for a, b, kind, there, back in pairs(machine):
-        between = bool(cut) and cut.get(a) != cut.get(b)
-        colour = _CUT if between else class_colour(machine, kind)
-        wide = 0.6 + 5.4 * float(max(there, back) / most) if most else 1.0
-        axes.plot(
-            *zip(places[a], places[b], strict=True),
-            color=colour,
-            linewidth=wide,
-            linestyle=(0, (2.2, 1.0)) if between else "-",
-            solid_capstyle="round",
-            alpha=0.9,
-            zorder=2 if between else 1,
-        )
-        labelled.add(kind)
-    devices(axes, machine, places)
-    _legend(axes, machine, labelled, bool(cut))
-    axes.set_title(_title(machine, bound, words, int(width * 11)), loc="left", fontsize=9)
+    classes = _links(axes, shown, machine, cut, changed)
+    _gone(axes, shown, changed)
+    devices(axes, machine, shown.places, shown.devices, gone=changed.devices)
+    _legend(axes, machine, classes, bool(cut), changed)
+    width = drawn.get_figwidth()
+    axes.set_title(_title(machine, bound, words, width - 0.6), loc="left", fontsize=9)
     return drawn
 
 
-def layout(machine: Topology) -> dict[str, Point]:
-    """Where each device goes: a circle where GPUs are linked to each other, else layers by kind, nodes side by side."""
-    holders = [d for d in machine.devices if d.kind in ("gpu", "tile")]
-    if len(holders) == len(machine.devices) or (machine.nodes == 1 and _direct(machine)):
-        return _around(machine, _circle([d.name for d in holders], 3.0))
-    columns: dict[int, dict[float, list[Device]]] = {}
-    for device in machine.devices:
-        columns.setdefault(device.node, {}).setdefault(_LAYERS[device.kind], []).append(device)
-    places: dict[str, Point] = {}
-    left = 0.0
-    for node in sorted(number for number in columns if number >= 0):
-        span = max(len(row) for row in columns[node].values()) * 0.8
-        for height, row in columns[node].items():
-            places |= _row(row, left, span, height)
-        left += span + 0.8
-    for height, row in columns.get(-1, {}).items():
-        places |= _row(row, 0.0, max(left - 0.8, 0.8), height)
-    return places
-
-
-def _direct(machine: Topology) -> bool:
-    kinds = {machine.device(link.src).holds and machine.device(link.dst).holds for link in machine.links}
-    return True in kinds and not any(d.kind == "switch" for d in machine.devices)
-
-
-def _row(row: Sequence[Device], left: float, span: float, height: float) -> dict[str, Point]:
-    gap = span / len(row)
-    # Neighbours of a crowded row stand a little above and below each other, so that links do not hide behind devices.
-    return {d.name: (left + gap * (i + 0.5), height + 0.12 * (i % 2) * (len(row) > 2)) for i, d in enumerate(row)}
-
-
-def _circle(names: Sequence[str], radius: float) -> dict[str, Point]:
-    turn = 2 * math.pi / max(1, len(names))
-    angles = [math.pi / 2 + turn / 2 - i * turn for i in range(len(names))]
-    return {name: (radius * math.cos(a), radius * math.sin(a)) for name, a in zip(names, angles, strict=True)}
-
-
-def _around(machine: Topology, places: dict[str, Point]) -> dict[str, Point]:
-    """`places` of the GPUs on a circle, and outside of it, ring by ring, what is linked to what is placed already."""
-    radius = 3.0
-    while len(places) < len(machine.devices):
-        radius += 1.1
-        near: dict[str, list[Point]] = {}
-        for link in machine.links:
-            if link.dst not in places and link.src in places:
-                near.setdefault(link.dst, []).append(places[link.src])
-        if not near:
-            near = {d.name: [(0.0, 1.0)] for d in machine.devices if d.name not in places}
-        taken: list[float] = []
-        for name, spots in near.items():
-            angle = math.atan2(sum(y for _, y in spots), sum(x for x, _ in spots))
-            while any(math.dist((math.cos(angle), math.sin(angle)), (math.cos(t), math.sin(t))) < 0.25 for t in taken):
-                angle -= 0.26
-            taken.append(angle)
-            places[name] = (radius * math.cos(angle), radius * math.sin(angle))
-    return places
+def _canvas(shown: View) -> tuple[Figure, Axes]:
+    """Axes that hold all places with their markers, to one scale in both directions."""
+    spots = [(x, y) for x, y in shown.places.values()]
+    for box in (*shown.boxes, *shown.frames):
+        spots += [(box.left, box.bottom), (box.left + box.width, box.bottom + box.height)]
+    low_x, high_x = min(x for x, _ in spots) - _EDGE, max(x for x, _ in spots) + _EDGE
+    low_y, high_y = min(y for _, y in spots) - _EDGE, max(y for _, y in spots) + _EDGE
+    scale = min(0.95, _WIDEST / (high_x - low_x), _TALLEST / (high_y - low_y))
+    drawn, axes = figure(max(7.0, scale * (high_x - low_x)), max(2.2, scale * (high_y - low_y)) + 1.3)
+    bare(axes)
+    axes.set_xlim(low_x, high_x)
+    axes.set_ylim(low_y, high_y)
+    return drawn, axes
 
 
 def bare(axes: Axes) -> None:
@@ -155,14 +113,116 @@ def bare(axes: Axes) -> None:
     axes.margins(0.08)
 
 
-def pairs(machine: Topology) -> list[tuple[str, str, str, float, float]]:
-    """(device, device, class, bytes/s there, bytes/s back) of every linked pair, once."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for link in machine.links:
-        forward = machine.index[link.src] < machine.index[link.dst]
-        key = (link.src, link.dst, link.kind) if forward else (link.dst, link.src, link.kind)
-        found.setdefault(key, [0.0, 0.0])[0 if forward else 1] += float(link.bandwidth)
-    return [(*key, rates[0], rates[1]) for key, rates in found.items()]
+def _frame(axes: Axes, shown: View) -> None:
+    """Nodes as boxes: frames around what is drawn, words in place of what is not."""
+    from matplotlib.patches import FancyBboxPatch
+
+    for box in (*shown.frames, *shown.boxes):
+        whole = box in shown.boxes
+        style = f"round,pad=0,rounding_size={0.15 if whole else 0.3}"
+        patch = FancyBboxPatch((box.left, box.bottom), box.width, box.height, boxstyle=style, linewidth=0.9,
+                               facecolor="#f2f2f2" if whole else "none", edgecolor="#777777",
+                               zorder=3 if whole else 0.5)  # fmt: skip
+        axes.add_patch(patch)
+        if whole:
+            place = (box.left + box.width / 2, box.bottom + box.height / 2)
+            axes.annotate(box.words, place, ha="center", va="center", fontsize=7, zorder=4)
+        else:
+            axes.annotate(box.words, (box.left, box.bottom), xytext=(5, 4), textcoords="offset points", fontsize=7,
+                          color="#555555", zorder=4)  # fmt: skip
+
+
+def _links(
+    axes: Axes, shown: View, machine: Topology, cut: Mapping[str, int], changed: Changes
+) -> dict[str, tuple[float, float]]:
+    """Draws the links; the classes that are drawn."""
+    lines = shown.lines(machine.links)
+    most = max((line.rate for line in lines), default=1.0)
+    widest = 5.4 if len(lines) <= _MANY_LINKS else 2.4
+    weaker = {frozenset((link.src, link.dst)): (link, rate) for link, rate in changed.weaker}
+    labelled: dict[str, tuple[float, float]] = {}
+    for line in lines:
+        between = bool(cut) and cut.get(line.a) != cut.get(line.b)
+        damaged = weaker.get(frozenset((line.a, line.b)))
+        colour = _DAMAGE if damaged else _CUT if between else class_colour(machine, line.kind)
+        xs, ys = zip(*way(shown.places, line.a, line.b), strict=True)
+        axes.plot(
+            xs,
+            ys,
+            color=colour,
+            linewidth=0.6 + widest * line.rate / most,
+            linestyle=_CUT_DASHES if between else "-",
+            solid_capstyle="round",
+            alpha=0.9,
+            zorder=2 if between or damaged else 1,
+        )
+        if damaged and damaged[0].kind == line.kind:
+            link, rate = damaged
+            _note(axes, _middle(xs, ys), f"{in_GBps(link.bandwidth):.4g} of {in_GBps(rate):.4g} GB/s", _DAMAGE)
+        low, high = labelled.get(line.kind, (line.rate, line.rate))
+        labelled[line.kind] = (min(low, line.rate), max(high, line.rate))
+    _bundle(axes, shown, lines)
+    return labelled
+
+
+def _bundle(axes: Axes, shown: View, lines: Sequence[Line]) -> None:
+    """Says at the first box how many links its line stands for."""
+    boxes = [line for line in lines if line.count > 1 and "box " in line.a + line.b]
+    if boxes:
+        (ax, ay), (bx, by) = shown.places[boxes[0].a], shown.places[boxes[0].b]
+        _note(axes, ((ax + bx) / 2, (ay + by) / 2), f"{boxes[0].count} links", "#555555")
+
+
+def _note(axes: Axes, place: Point, text: str, colour: str) -> None:
+    axes.annotate(text, place, ha="center", va="center", fontsize=7, color=colour, zorder=6, bbox=_PAPER)
+
+
+# Behind words that stand on lines.
+_PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+
+
+def _gone(axes: Axes, shown: View, changed: Changes) -> None:
+    """The links that edits took away, dashed in red."""
+    for line in shown.lines(link for link in changed.gone if not {link.src, link.dst} & set(changed.devices)):
+        xs, ys = zip(*way(shown.places, line.a, line.b), strict=True)
+        axes.plot(xs, ys, color=_DAMAGE, linewidth=1.6, linestyle=_GONE_DASHES, zorder=2.5)
+        _note(axes, _middle(xs, ys), "removed", _DAMAGE)
+
+
+def _middle(xs: Sequence[float], ys: Sequence[float]) -> Point:
+    """Where words about a line stand: in its middle, or before it where long lines cross each other."""
+    if len(xs) > 2:
+        return xs[len(xs) // 2], ys[len(ys) // 2]
+    part = 0.5 if math.dist((xs[0], ys[0]), (xs[-1], ys[-1])) < 2 else 0.3
+    return xs[0] + part * (xs[-1] - xs[0]), ys[0] + part * (ys[-1] - ys[0])
+
+
+def way(places: Mapping[str, Point], a: str, b: str) -> list[Point]:
+    """The line from `a` to `b`: straight, or around the devices that stand between them."""
+    (ax, ay), (bx, by) = places[a], places[b]
+    length = math.hypot(bx - ax, by - ay)
+    if length == 0:
+        return [(ax, ay), (bx, by)]
+    right = ((bx - ax) / length, (by - ay) / length)
+    hidden = False
+    for x, y in places.values():
+        along = (x - ax) * right[0] + (y - ay) * right[1]
+        aside = abs((y - ay) * right[0] - (x - ax) * right[1])
+        hidden = hidden or (0.3 < along < length - 0.3 and aside < 0.12)
+    if not hidden:
+        return [(ax, ay), (bx, by)]
+    # A flat parabola, whose summit stays between this row of devices and the next.
+    bulge = min(0.45, 0.16 * length)
+    steps = [number / 16 for number in range(17)]
+    heights = [4 * bulge * step * (1 - step) for step in steps]
+    return [(ax + step * (bx - ax) - up * right[1], ay + step * (by - ay) + up * right[0])
+            for step, up in zip(steps, heights, strict=True)]  # fmt: skip
+
+
+def pairs(machine: Topology) -> list[tuple[str, str]]:
+    """Every linked pair once."""
+    ends = {tuple(sorted((link.src, link.dst), key=machine.index.__getitem__)) for link in machine.links}
+    return sorted(((a, b) for a, b in ends), key=lambda pair: (natural(pair[0]), natural(pair[1])))
 
 
 def class_colour(machine: Topology, kind: str) -> str:
@@ -171,55 +231,84 @@ def class_colour(machine: Topology, kind: str) -> str:
     return grey[machine.link_classes.index(kind) % len(grey)]
 
 
-def devices(axes: Axes, machine: Topology, places: dict[str, Point], size: float = 330.0, names: bool = True) -> None:
-    """Markers by kind; members are filled white, relays grey, forwarders small."""
-    crowded = len(machine.devices) > 60
-    round_ = abs(sum(x for x, _ in places.values())) < 1e-6 or min(y for _, y in places.values()) < -1
-    for device in machine.devices:
-        x, y = places[device.name]
+def devices(
+    axes: Axes,
+    machine: Topology,
+    places: Mapping[str, Point],
+    shown: Sequence[Device] = (),
+    *,
+    size: float = 330.0,
+    gone: Iterable[str] = (),
+) -> None:
+    """Markers by kind with their names: members white, relays grey, forwarders small, what is gone dashed in red.
+
+    shown: those to draw, by default all.
+    """
+    listed = shown or machine.devices
+    crowded = len(listed) > 60
+    lost = set(gone)
+    middle = sum(span(places, 0)) / 2, sum(span(places, 1)) / 2
+    for device in listed:
         holds = device.holds or device.name in machine.relays
+        x, y = places[device.name]
         axes.scatter(
             [x],
             [y],
             s=(size if holds else size * 0.55) * (0.3 if crowded else 1.0),
             marker=_SHAPES[device.kind],
             facecolor="#bbbbbb" if device.name in machine.relays else "white" if holds else "#f2f2f2",
-            edgecolor="black",
+            edgecolor=_DAMAGE if device.name in lost else "black",
+            linestyle="--" if device.name in lost else "-",
             linewidth=1.0,
             zorder=3,
+            clip_on=False,
         )
-        if names and not crowded:
-            text = _short(machine, device.name)
-            inside = holds and len(text) <= 4
-            away = math.hypot(x, y) or 1.0
-            outward = (21 * x / away, 15 * y / away) if round_ else (0, -13)
-            axes.annotate(
-                text,
-                (x, y),
-                xytext=(0, 0) if inside else outward,
-                textcoords="offset points",
-                ha="center",
-                va="center",
-                fontsize=7 if inside else 6,
-                zorder=4,
-            )
+        if not crowded or not holds:
+            _name(axes, machine, device, places, middle)
+    for name in lost & {device.name for device in listed}:
+        _note(axes, (places[name][0], places[name][1] - 0.32), "removed", _DAMAGE)
+
+
+def _name(axes: Axes, machine: Topology, device: Device, places: Mapping[str, Point], middle: Point) -> None:
+    """The name inside a GPU's circle, or beside the device on the side away from the others."""
+    x, y = places[device.name]
+    text = plain(_short(machine, device.name))
+    if device.holds and len(text) <= 4:
+        axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, zorder=5)
+        return
+    beside = [abs(other - x) for name, (other, height) in places.items() if height == y and name != device.name]
+    upright = min(beside, default=9.0) < 0.14 * len(text)
+    up = y >= middle[1]
+    away = 12 if device.holds else 8
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(0, away if up else -away),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if up else "top",
+        rotation=90 if upright else 0,
+        fontsize=6,
+        zorder=5,
+        bbox=_PAPER,
+    )
 
 
 def _short(machine: Topology, name: str) -> str:
-    """``gpu3`` as ``3`` where all GPUs are numbered, and ``n1.nic0`` as ``nic0``: the node is the place."""
+    """``gpu3`` as ``3``, and ``n1.nic0`` as ``nic0``: the node is the place."""
     tail = name.split(".", 1)[1] if machine.nodes > 1 and "." in name and name[0] == "n" else name
-    return tail.removeprefix("gpu") if tail.startswith("gpu") and machine.nodes == 1 else tail
+    return tail.removeprefix("gpu") if tail.removeprefix("gpu").isdigit() else tail
 
 
-def shade(axes: Axes, machine: Topology, places: dict[str, Point], parts: Sequence[Sequence[str]]) -> None:
+def shade(axes: Axes, machine: Topology, places: Mapping[str, Point], parts: Sequence[Sequence[str]]) -> None:
     """A shade behind the devices of every part, joined along the part's own links."""
     for number, part in enumerate(parts):
-        inside, colour = set(part), _SHADES[number % len(_SHADES)]
+        inside, colour = {name for name in part if name in places}, _SHADES[number % len(_SHADES)]
         for link in machine.links:
             if link.src in inside and link.dst in inside:
-                ends = zip(places[link.src], places[link.dst], strict=True)
-                axes.plot(*ends, color=colour, linewidth=30, solid_capstyle="round", zorder=0)
-        spots = [places[name] for name in part]
+                xs, ys = zip(*way(places, link.src, link.dst), strict=True)
+                axes.plot(xs, ys, color=colour, linewidth=30, solid_capstyle="round", zorder=0)
+        spots = [places[name] for name in inside]
         axes.scatter([x for x, _ in spots], [y for _, y in spots], s=1100, color=colour, linewidth=0, zorder=0)
 
 
@@ -238,27 +327,61 @@ def _parts(machine: Topology, bound: BoundResult) -> tuple[list[Sequence[str]], 
     return [], ""
 
 
-def _legend(axes: Axes, machine: Topology, classes: Iterable[str], cut: bool) -> None:
+def _legend(
+    axes: Axes, machine: Topology, classes: Mapping[str, tuple[float, float]], cut: bool, changed: Changes
+) -> None:
     from matplotlib.lines import Line2D
 
     handles = []
     for kind in machine.link_classes:
         if kind in classes:
-            rates = sorted({float(x.bandwidth) / 1e9 for x in machine.links if x.kind == kind})
-            span = f"{rates[0]:.4g}" if len(rates) == 1 else f"{rates[0]:.4g} to {rates[-1]:.4g}"
-            label = f"{kind}, {span} GB/s each way"
+            rates = sorted({in_GBps(link.bandwidth) for link in machine.links if link.kind == kind})
+            values = f"{rates[0]:.4g}" if len(rates) == 1 else f"{rates[0]:.4g} to {rates[-1]:.4g}"
+            label = plain(f"{kind}, {values} GB/s each way")
             handles.append(Line2D([], [], color=class_colour(machine, kind), linewidth=3, label=label))
     if cut:
-        dashes = (0, (2.2, 1.0))
-        handles.append(Line2D([], [], color=_CUT, linewidth=3, linestyle=dashes, label="crosses the bottleneck"))
-    axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.02))
+        crossing = Line2D([], [], color=_CUT, linewidth=3, linestyle=_CUT_DASHES, label="crosses the bottleneck")
+        handles.append(crossing)
+    handles += _damages(changed)
+    axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.0),
+                ncols=2 if len(handles) > 3 else 1)  # fmt: skip
 
 
-def _title(machine: Topology, bound: BoundResult | None, shaded: str, width: int) -> str:
+def _damages(changed: Changes) -> list[Line2D]:
+    """Entries for what edits took, with the names."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    removed = [
+        *changed.devices,
+        *_ends(link for link in changed.gone if not {link.src, link.dst} & set(changed.devices)),
+    ]
+    if removed:
+        handles.append(Line2D([], [], color=_DAMAGE, linewidth=1.6, linestyle=_GONE_DASHES,
+                              label=f"removed: {_some(removed)}"))  # fmt: skip
+    if changed.weaker:
+        names = _ends(link for link, _ in changed.weaker)
+        handles.append(Line2D([], [], color=_DAMAGE, linewidth=3, label=f"degraded: {_some(names)}"))
+    return handles
+
+
+def _ends(links: Iterable[Link]) -> list[str]:
+    """``gpu0-gpu3`` for every pair once, by number."""
+    pairs_ = {tuple(sorted((link.src, link.dst), key=natural)) for link in links}
+    return ["-".join(pair) for pair in sorted(pairs_, key=lambda pair: (natural(pair[0]), natural(pair[1])))]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_CHANGES
+    return ", ".join(names[:_MOST_CHANGES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _title(machine: Topology, bound: BoundResult | None, shaded: str, width: float) -> str:
     nodes = f", {machine.nodes} nodes" if machine.nodes > 1 else ""
     lines = [f"{machine.name}{nodes}: {machine.ranks} ranks, {machine.rates} rates"]
     if bound is not None:
-        lines.append(f"{bound.collective} at most {float(bound.rate) / 1e9:.4g} GB/s algbw ({bound.scope})")
+        lines.append(f"{bound.collective} at most {in_GBps(bound.rate):.4g} GB/s algbw ({bound.scope})")
+    lines = [wrapped(line, width) for line in lines]
     if shaded:
-        lines += textwrap.wrap(f"shaded: {shaded}", width)[:3]
+        lines += wrapped(f"shaded: {shaded}", width).split("\n")[:3]
     return "\n".join(lines)

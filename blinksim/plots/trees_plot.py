@@ -6,8 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
-from blinksim.plots.style import COLOURS
-from blinksim.plots.topology_plot import bare, devices, layout, pairs
+from blinksim.plots.layout import layout
+from blinksim.plots.style import COLOURS, wrapped
+from blinksim.plots.topology_plot import bare, devices, pairs, way
+from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,27 +61,29 @@ def trees(schedule: Schedule, most: int = 12) -> Figure:
     for number, chunk in enumerate(shown):
         axes = drawn.add_subplot(rows, columns, number + 1)
         bare(axes)
-        for a, b, *_ in pairs(machine):
-            axes.plot(*zip(places[a], places[b], strict=True), color="#dddddd", linewidth=1.0, zorder=0)
+        for a, b in pairs(machine):
+            axes.plot(*zip(*way(places, a, b), strict=True), color="#dddddd", linewidth=1.0, zorder=0)
         mine = schedule.chunk == chunk
         copies = mine & (schedule.op == COPY)
         sends = copies if copies.any() else mine
         colour = COLOURS[number % len(COLOURS)]
         for route in schedule.route[sends]:
             for link in (machine.links[i] for i in schedule.links_of(int(route))):
-                axes.annotate(
-                    "",
-                    xy=places[link.dst],
-                    xytext=places[link.src],
-                    arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 7, "shrinkB": 7},
-                    zorder=2,
-                )
+                arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 7, "shrinkB": 7}
+                if len(way(places, link.src, link.dst)) > 2:
+                    forward = machine.index[link.src] < machine.index[link.dst]
+                    arrow["connectionstyle"] = f"arc3,rad={-0.2 if forward else 0.2}"
+                axes.annotate("", xy=places[link.dst], xytext=places[link.src], arrowprops=arrow, zorder=2)
         devices(axes, machine, places, size=130)
         axes.set_title(f"share {schedule.share(chunk)}", fontsize=8)
     hidden = f", the {len(shown)} largest of {schedule.chunks}" if len(shown) < schedule.chunks else ""
     reduced = "; data is reduced up the same trees first" if schedule.collective.name == "allreduce" else ""
     drawn.suptitle(
-        f"{schedule.algorithm} {schedule.collective} on {machine.name}: {schedule.chunks} trees{hidden}{reduced}",
+        wrapped(
+            f"{schedule.algorithm} {schedule.collective} on {machine.name}, {machine.rates} rates: "
+            f"{count(schedule.chunks, 'tree')}{hidden}{reduced}",
+            drawn.get_figwidth(),
+        ),
         fontsize=9,
         x=0.01,
         ha="left",

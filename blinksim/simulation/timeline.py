@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.collective import busbw_factor
 from blinksim.results import Rates, Result
@@ -20,6 +21,9 @@ from blinksim.simulation.simulation_options import OfferName, ProtocolName, Send
 from blinksim.simulation.stages import Stages
 from blinksim.simulation.work import Ticks, Work
 from blinksim.units import format_rate, format_size, format_time
+
+Whole = npt.NDArray[np.int64]
+Real = npt.NDArray[np.float64]
 
 # Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same size.
 _MOST_RECORDED = 3_000_000
@@ -61,6 +65,16 @@ class Transfer:
     start_s: float
     time_s: float
     arrived_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Pieces at servers as arrays of equal length. start, end: seconds; they overlap where a server shares its rate."""
+
+    row: Whole
+    chunk: Whole
+    start: Real
+    end: Real
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,16 +239,18 @@ class Timeline(Rates, Result):
         return run.start
 
     def transfers(self, most: int | None = None) -> Iterator[Transfer]:
-        """Every piece at every server in the order of time, at most `most`."""
+        """Every piece at every server in the order of time; of more than `most` a sample from the whole run.
+
+        The sample takes whole pieces, evenly spaced, so that the way of a piece can be followed; where not even two
+        fit, it takes evenly spaced transfers.
+        """
         start = self.starts()
         over = self._recorded[1].run
         assert over is not None
         names = [device.name for device in self.schedule.topology.devices]
         real = np.flatnonzero(self.graph.send >= 0)
-        order = np.argsort(start[:, real], axis=None, kind="stable")
         kinds = self.graph.shared.kinds
-        for place in order[:most].tolist():
-            piece, stage = place // len(real), int(real[place % len(real)])
+        for piece, stage in _sampled(start, real, most):
             send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
             hold = int(self.work.hold[stage])
             gone = begun + hold if over.end is None else int(over.end[piece, stage])
@@ -249,6 +265,31 @@ class Timeline(Rates, Result):
                 time_s=self.work.seconds(gone - begun),
                 arrived_s=self.work.seconds(gone - hold + int(self.work.lag[stage])),
             )
+
+    def spans(self, resources: Sequence[str]) -> Spans:
+        """When every piece passed the servers in `resources`, all of them, as arrays; row is the place in the list."""
+        start = self.starts()
+        run = self._recorded[1].run
+        assert run is not None
+        place = {name: row for row, name in enumerate(resources)}
+        servers = range(int(self.graph.resource.max(initial=-1)) + 1)
+        rows = np.array([place.get(self.graph.resource_name(server), -1) for server in servers], dtype=np.int64)
+        real = np.flatnonzero((self.graph.send >= 0) & (rows[self.graph.resource] >= 0))
+        begun = start[:, real]
+        gone = begun + self.work.hold[real] if run.end is None else run.end[:, real]
+        tick = float(self.work.ticks_per_second)
+        chunk = self.schedule.chunk[self.graph.send[real]].astype(np.int64)
+        return Spans(
+            np.broadcast_to(rows[self.graph.resource[real]], begun.shape).ravel(),
+            np.broadcast_to(chunk, begun.shape).ravel(),
+            begun.ravel() / tick,
+            gone.ravel() / tick,
+        )
+
+    @property
+    def recorded_pieces(self) -> int:
+        """The pieces whose transfers are known: all of them, or the first ones of a run too long to keep."""
+        return len(self.starts())
 
     @property
     def transfer_count(self) -> int:
@@ -310,6 +351,19 @@ class Timeline(Rates, Result):
     def _repr_html_(self) -> str:
         path = "".join(f"<li>{leg.words()}</li>" for leg in self.critical_path[:12])
         return f"<p>{self.sentence()}; {self.discipline}</p><ol>{path}</ol>"
+
+
+def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:
+    """(piece, stage) of the stages `real` in the order of time, at most `most`."""
+    if most is not None and 2 * len(real) <= most < len(start) * len(real):
+        kept = np.unique(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
+    else:
+        kept = np.arange(len(start))
+    order = np.argsort(start[np.ix_(kept, real)], axis=None, kind="stable")
+    if most is not None and most < len(order):
+        order = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
+    for place in order.tolist():
+        yield int(kept[place // len(real)]), int(real[place % len(real)])
 
 
 def exact_time(timeline: Timeline) -> Fraction:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_schedules import exchanges, forests, full
 from strategies import renamed
-from timed_patterns import RATE, direct, gpus, link, machine, one_ring, one_switch
+from timed_patterns import RATE, gpus, link, machine, one_ring
 
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
@@ -219,22 +219,32 @@ def test_a_trace_holds_every_transfer_and_nothing_overlaps(tmp_path: Path, servi
     assert named == set(threads)
 
 
-def test_a_long_trace_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_a_long_trace_is_a_sample_of_the_whole_run_and_says_so(tmp_path: Path) -> None:
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=10)
+    whole = [event for event in events(timeline) if event["ph"] == "X"]
     cut = write_trace(timeline, tmp_path / "run.json", most=50)
     assert cut is not None
-    assert "first 50 of 600" in cut
-    assert sum(event["ph"] == "X" for event in events(timeline, 50)) == 50
+    assert "50 of 600" in cut
+    assert "whole run" in cut
+    few = [event for event in events(timeline, 50) if event["ph"] == "X"]
+    assert (few[0]["ts"], few[-1]["ts"]) == (whole[0]["ts"], whole[-1]["ts"])
+    assert max(b["ts"] - a["ts"] for a, b in pairwise(few)) < timeline.time_s * 1e6 / 10
+    # Whole pieces where they fit: 60 transfers of each of 4 pieces.
+    some = [event for event in events(timeline, 250) if event["ph"] == "X"]
+    assert {piece: sum(e["args"]["piece"] == piece for e in some) for piece in (0, 3, 6, 9)} == dict.fromkeys(
+        (0, 3, 6, 9), 60
+    )
+    assert len(some) == 240
+    assert all(event in whole for event in some)
 
 
-def test_pictures_show_every_link() -> None:
-    from blinksim.plots import timeline_plot
-
-    timeline = bs.simulate(direct(one_switch(5, 2), rotated=True), 10**6, pieces=2)
-    for draw in (timeline_plot.gantt, timeline_plot.utilisation):
-        axes = draw(timeline).axes[0]
-        assert {label.get_text() for label in axes.get_yticklabels()} == set(timeline.utilisation)
-        assert "by_hand" in axes.get_title(loc="left")
+def test_rows_of_a_trace_are_sorted_by_number() -> None:
+    timeline = bs.simulate(built("ring", full(12), "allreduce"), 10**6)
+    names = [event for event in events(timeline) if event["name"] in ("process_name", "thread_name")]
+    owners = [event["args"]["name"] for event in names if event["name"] == "process_name"]
+    assert owners == [f"gpu{number}" for number in range(12)]
+    order = {e["pid"]: e["args"]["sort_index"] for e in events(timeline) if e["name"] == "process_sort_index"}
+    assert [order[event["pid"]] for event in names if event["name"] == "process_name"] == list(range(1, 13))
 
 
 def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:

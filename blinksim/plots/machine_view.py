@@ -1,0 +1,128 @@
+"""What a picture of a machine shows of it: all devices, or of a large cluster one node in full and boxes for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blinksim.plots.layout import Point, fabric_places, layout, node_places, span
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Device, Link, Topology
+
+# Clusters of more devices show one node in full.
+MOST_IN_FULL = 64
+_MOST_BOXES = 5
+_BOX = (1.7, 1.3)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What joins two shown things, once: the bytes/s of all `count` links there and back."""
+
+    a: str
+    b: str
+    kind: str
+    there: float
+    back: float
+    count: int
+
+    @property
+    def rate(self) -> float:
+        return max(self.there, self.back)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node as a box: its words, and its corners."""
+
+    words: str
+    left: float
+    bottom: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class View:
+    """places: of devices, and of the middles of boxes. stands_for: the place at which each device is shown."""
+
+    machine: Topology
+    devices: tuple[Device, ...]
+    places: dict[str, Point]
+    stands_for: dict[str, str]
+    boxes: tuple[Box, ...]
+    frames: tuple[Box, ...]
+
+    def lines(self, links: Iterable[Link]) -> list[Line]:
+        """`links` between what is shown, each pair and class once."""
+        found: dict[tuple[str, str, str], list[float]] = {}
+        order = {name: number for number, name in enumerate(self.places)}
+        for link in links:
+            a, b = self.stands_for.get(link.src), self.stands_for.get(link.dst)
+            if a is None or b is None or a == b:
+                continue
+            forward = order[a] < order[b]
+            sums = found.setdefault((a, b, link.kind) if forward else (b, a, link.kind), [0.0, 0.0, 0.0, 0.0])
+            sums[0 if forward else 1] += float(link.bandwidth)
+            sums[2 if forward else 3] += 1
+        return [Line(*key, there, back, int(max(go, come))) for key, (there, back, go, come) in found.items()]
+
+
+def view(machine: Topology, node: int = 0) -> View:
+    """Everything, or of a large cluster node `node` in full, some others as boxes and one box for the rest."""
+    if machine.nodes == 1 or len(machine.devices) <= MOST_IN_FULL:
+        places = layout(machine)
+        return View(machine, machine.devices, places, {name: name for name in places}, (), _frames(machine, places))
+    inside = [device for device in machine.devices if device.node == node and device.kind != "fabric"]
+    fabric = [device for device in machine.devices if device.kind == "fabric"]
+    places = node_places(inside, machine.links)
+    (_, right), (low, high) = span(places, 0), span(places, 1)
+    frames = (_around(places.values(), f"n{node}"),)
+    members: dict[int, list[Device]] = {}
+    for device in machine.devices:
+        if device.node not in (node, -1) and device.kind != "fabric":
+            members.setdefault(device.node, []).append(device)
+    listed = sorted(members)
+    shown = listed if len(listed) <= _MOST_BOXES + 1 else listed[:_MOST_BOXES]
+    stands_for = {device.name: device.name for device in (*inside, *fabric)}
+    boxes = []
+    groups = [[number] for number in shown] + ([listed[len(shown) :]] if len(shown) < len(listed) else [])
+    width, height = _BOX
+    left, bottom = right + 1.3, (low + high - height) / 2
+    for group in groups:
+        name = f"n{group[0]}" if len(group) == 1 else f"{len(group):,} more\nnodes"
+        gpus = sum(device.holds for device in members[group[0]])
+        words = f"{name}\n{gpus} GPUs" if len(group) == 1 else f"{name}\nof {gpus} GPUs"
+        boxes.append(Box(words, left, bottom, width, height))
+        key = f"box {group[0]}"
+        places[key] = (left + width / 2, bottom + height / 2)
+        # One box for many nodes would be joined by the sum of all their links; it is joined as one node is.
+        stands_for |= {device.name: key for device in members[group[0]]}
+        left += width + 0.4
+    # The switches stand over everything.
+    reach = {name: place for name, place in places.items() if not name.startswith("box ")}
+    reach["right"] = (left - 0.4, low)
+    links = [link for link in machine.links if link.src in stands_for and link.dst in stands_for]
+    where = {name: places[key] for name, key in stands_for.items() if key in places}
+    places |= fabric_places(fabric, links, where | reach)
+    return View(machine, (*inside, *fabric), places, stands_for, tuple(boxes), frames)
+
+
+def _frames(machine: Topology, places: dict[str, Point]) -> tuple[Box, ...]:
+    """A frame around each node of a cluster."""
+    if machine.nodes == 1:
+        return ()
+    nodes: dict[int, list[Point]] = {}
+    for device in machine.devices:
+        if device.node >= 0 and device.kind != "fabric":
+            nodes.setdefault(device.node, []).append(places[device.name])
+    return tuple(_around(spots, f"n{node}") for node, spots in nodes.items())
+
+
+def _around(spots: Iterable[Point], words: str) -> Box:
+    listed = list(spots)
+    low_x, low_y = (min(spot[axis] for spot in listed) - 0.6 for axis in (0, 1))
+    high_x, high_y = (max(spot[axis] for spot in listed) + 0.6 for axis in (0, 1))
+    return Box(words, low_x, low_y, high_x - low_x, high_y - low_y)

@@ -1,0 +1,1 @@
+"""How sweeps are drawn: as lines, bars or maps."""

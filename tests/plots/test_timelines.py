@@ -1,0 +1,91 @@
+"""Pictures of simulated runs: the busiest links first, the whole time, bars or bands that hold all the work."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from canvas import outside, texts
+from matplotlib.collections import PolyCollection, QuadMesh
+
+import blinksim as bs
+from blinksim import plots
+from blinksim.plots.timeline_plot import busy_shares
+from blinksim.simulation.timeline import Timeline
+
+MiB = 2**20
+
+
+@cache
+def short() -> Timeline:
+    machine = bs.load("dgx1-v100").select("0-3")
+    return bs.simulate(bs.synthesize(machine, "allreduce", "double_binary").schedule, 4 * MiB, pieces=4)
+
+
+@cache
+def crowded() -> Timeline:
+    machine = bs.load("hgx-h200", nodes=2)
+    return bs.simulate(bs.synthesize(machine, "allreduce", "ring").schedule, 64 * MiB, pieces=20)
+
+
+def labels(timeline: Timeline) -> list[str]:
+    return [label.get_text() for label in plots.gantt(timeline).axes[0].get_yticklabels()]
+
+
+def test_bars_are_all_pieces_of_the_busiest_links() -> None:
+    timeline = short()
+    axes = plots.gantt(timeline).axes[0]
+    busy: dict[int, float] = {}
+    for bars in axes.collections:
+        assert isinstance(bars, PolyCollection)
+        for path in bars.get_paths():
+            corners = np.asarray(path.vertices)
+            row = round(float(corners[:, 1].mean() if len(corners) == 4 else corners[:-1, 1].mean()))
+            busy[row] = busy.get(row, 0.0) + float(np.ptp(corners[:, 0]))
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    expected = {use.resource: use.busy_s * 1e6 for use in timeline.uses}
+    assert {names[row]: length for row, length in busy.items()} == pytest.approx(expected)
+    assert axes.get_xlabel() == "time (us)"
+    assert axes.get_xlim()[1] >= timeline.time_s * 1e6
+    assert [expected[name] for name in names] == sorted(expected.values(), reverse=True)
+
+
+def test_many_links_are_the_limiting_ones_and_the_number_of_others() -> None:
+    timeline = crowded()
+    names = labels(timeline)
+    assert len(names) == 21
+    assert names[-1] == f"and {len(timeline.uses) - 20} more links"
+    shown = [timeline.utilisation[name] for name in names[:-1]]
+    assert shown == sorted(timeline.utilisation.values(), reverse=True)[:20]
+
+
+def test_many_pieces_are_a_band_over_the_whole_run() -> None:
+    timeline = crowded()
+    drawn = plots.gantt(timeline)
+    axes = drawn.axes[0]
+    (band,) = [entry for entry in axes.collections if isinstance(entry, QuadMesh)]
+    shares = np.ma.masked_invalid(np.asarray(band.get_array()))
+    # The mean share of a row is the share of the whole time, which `uses` sums up without any transfer.
+    means = [float(row.mean()) for row in shares if row.count()]
+    names = [label.get_text() for label in axes.get_yticklabels()][:-1]
+    assert means == pytest.approx([timeline.utilisation[name] for name in names], abs=1e-9)
+    assert axes.get_xlim()[1] >= timeline.time_s * 1e3
+    assert "busy share" in texts(drawn)
+
+
+def test_links_that_share_their_rate_are_never_busier_than_always() -> None:
+    machine = bs.load("dgx1-v100")
+    schedule = bs.synthesize(machine, "allreduce", "ring").schedule
+    timeline = bs.simulate(schedule, 16 * MiB, pieces=2, service="equal")
+    names = [use.resource for use in timeline.uses]
+    shares = busy_shares(timeline.spans(names), len(names), timeline.time_s, 50)
+    assert shares.max() <= 1
+    assert shares.mean(axis=1) == pytest.approx([use.busy for use in timeline.uses])
+
+
+def test_nothing_is_cut_and_the_title_says_what_is_asked() -> None:
+    for drawn in (plots.gantt(short()), plots.gantt(crowded()), plots.utilisation(crowded())):
+        assert outside(drawn) == []
+    title = texts(plots.gantt(crowded()))
+    assert "allreduce of 64 MiB on hgx-h200 by ring, nominal rates" in title
