@@ -8,6 +8,7 @@ from fractions import Fraction
 import yaml
 from hypothesis import strategies as st
 
+from blinksim.topology.cluster import Fabric, replicate
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -142,3 +143,51 @@ def mutations(draw: st.DrawFn, text: str) -> str:
             case _:
                 text = text[:start]
     return text
+
+
+@st.composite
+def clusters_with_nics(draw: st.DrawFn) -> Topology:
+    """Two or three nodes of one to three GPUs, each with one to four NICs of its own, on one switch or on planes."""
+    gpus, nics, nodes = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(2, 3))
+    behind_pcie = draw(st.booleans())
+    names = [f"gpu{i}" for i in range(gpus)]
+    devices = [*(Device(name, "gpu") for name in names), Device("sw", "switch")]
+    links: list[Link] = []
+
+    def join(a: str, b: str, kind: str, rate: int) -> None:
+        for src, dst in ((a, b), (b, a)):
+            links.append(Link(src, dst, kind, Fraction(rate * GB), 1, 1e-6, 1e-6 if kind == "nvlink" else 0.0))
+
+    wide, narrow = draw(st.integers(10, 40)), draw(st.integers(1, 5))
+    ports = []
+    for i, name in enumerate(names):
+        join(name, "sw", "nvlink", wide)
+        near = name
+        if behind_pcie:
+            near = f"pcie{i}"
+            devices.append(Device(near, "pcie"))
+            join(name, near, "pcie", 8)
+        for j in range(nics):
+            devices.append(Device(f"nic{i}.{j}", "nic"))
+            join(near, f"nic{i}.{j}", "pcie", 8)
+            ports.append(f"nic{i}.{j}")
+    node = Topology("node", tuple(devices), tuple(links), members=tuple(names), collective_links=("nvlink",))
+    planes = draw(st.sampled_from([1, len(ports)]))
+    fabric = Fabric("switch", tuple(ports), "fabric", Fraction(narrow * GB), latency=1e-6, planes=planes)
+    return replicate(replace(node, inter_node_links=("pcie",)), nodes, fabric).select()
+
+
+def split_lanes(topology: Topology) -> Topology:
+    """The same machine with every link of k lanes, unless it is a bus, described as k links of one lane.
+
+    Each of the k links is of a class of its own, as parallel links must be.
+    """
+    links = [
+        part
+        for link in topology.links
+        for part in (
+            [link] if link.bus else [replace(link, lanes=1, kind=f"{link.kind}{i}") for i in range(link.lanes)]
+        )
+    ]
+    kinds = tuple(dict.fromkeys(link.kind for link in links))
+    return replace(topology, links=tuple(links), collective_links=kinds)

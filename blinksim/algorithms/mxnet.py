@@ -11,6 +11,7 @@ MXNet's variables, with their defaults: MXNET_KVSTORE_USETREE (0) turns trees on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -70,12 +71,15 @@ def link_matrix(topology: Topology) -> Matrix:
     """
     index = [topology.index[name] for name in topology.members]
     matrix = np.zeros((len(index), len(index)), dtype=np.float32)
+    together = Counter[tuple[str, str]]()
+    for link in topology.links:
+        together[link.src, link.dst] += link.lanes
     for a, one in enumerate(index):
         for b, other in enumerate(index):
             if one != other:
                 links = [topology.links[i] for i in topology.router.route(one, other)]
                 passed = {topology.device(link.dst).kind for link in links[:-1]}
-                lanes = min(link.lanes for link in links)
+                lanes = min(together[link.src, link.dst] for link in links)
                 matrix[a, b] = PCIE if passed - {"switch"} else SINGLE if lanes == 1 else DOUBLE
     return matrix
 

@@ -116,16 +116,19 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
 
 def _from_hosts(topology: Topology, collective: Collective, bound: BoundResult) -> tuple[Schedule | None, Fraction]:
     """The schedule from packings of single hosts, where the machine is a cluster of such, and its gap."""
+    schedule = from_hosts(topology, collective, bound.rate)
+    return schedule, Fraction(1) if schedule is None else _gap(schedule, bound)
+
+
+def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
+    """The schedule from packings of single hosts, where the machine is a cluster of such. aim: algbw, bytes/s."""
     from blinksim.algorithms.building.host_trees import add_host_trees
 
     if collective.name not in ("allgather", "reducescatter", "allreduce") or topology.nodes < 2:
-        return None, Fraction(1)
+        return None
     plan = ForestPlan(topology, collective, "packed")
-    shard = bound.rate / topology.ranks * (2 if collective.name == "allreduce" else 1)
-    if not add_host_trees(plan, topology, shard, pairs_of_links(topology)):
-        return None, Fraction(1)
-    schedule = plan.finish()
-    return schedule, _gap(schedule, bound)
+    shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
+    return plan.finish() if add_host_trees(plan, topology, shard, pairs_of_links(topology)) else None
 
 
 class _Builder:

@@ -13,6 +13,7 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
+    from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
 
@@ -50,7 +51,7 @@ class Algorithm:
 
     solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
-    too long. source: the publication that describes it.
+    too long. source: the publication that describes it. every_pair: every rank sends to every other.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Algorithm:
     sends: Sends = _per_rank
     most_ranks: int | None = None
     source: str = ""
+    every_pair: bool = False
 
     def supports(self, collective: str) -> bool:
         return collective in self.collectives
@@ -68,6 +70,11 @@ class Algorithm:
         """Names of the options that `build` takes beyond the topology and the collective."""
         module = import_module(f"blinksim.algorithms.{self.name}")
         return tuple(signature(module.build).parameters)[2:]
+
+    def sends_on(self, topology: Topology, collective: str) -> int:
+        """About how many sends the schedule has; a ring for every GPU of a node, if there are several nodes."""
+        rings = topology.ranks // topology.nodes if self.name == "ring" and topology.nodes > 1 else 1
+        return self.sends(topology.ranks, collective) * rings
 
     def check_size(self, ranks: int, collective: str) -> None:
         """Raises `InfeasibleError` if the schedule would be too large to hold, or too slow to search."""
@@ -82,13 +89,22 @@ class Algorithm:
 
     def build(self, topology: Topology, collective: Collective, **options: Any) -> Schedule:
         """The schedule of `collective` on the selected `topology`; raises `InfeasibleError` if there is none."""
+        return self.parallel(topology, collective, **options).schedule
+
+    def parallel(self, topology: Topology, collective: Collective, **options: Any) -> Parallel:
+        """The schedule as `build` gives it, with the parallel routes that its sends are divided among not written out.
+
+        Algorithms with a solver choose the routes themselves.
+        """
+        from blinksim.schedule.ways import Parallel
+
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
             raise InfeasibleError(f"there is no {self.name} {collective.name}; algorithms that have it: {others}")
         self.check_size(topology.ranks, collective.name)
         module = import_module(f"blinksim.algorithms.{self.name}")
         schedule: Schedule = module.build(topology, collective, **options)
-        return schedule
+        return Parallel(schedule) if self.solver else Parallel.of(schedule)
 
 
 _REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
@@ -141,12 +157,14 @@ REGISTRY = {
             COLLECTIVES,
             "every rank directly to every other rank in one step (one-shot)",
             sends=_straight,
+            every_pair=True,
         ),
         Algorithm(
             "two_shot",
             ("allreduce",),
             "direct reduce-scatter, then direct allgather",
             sends=_per_pair,
+            every_pair=True,
         ),
         Algorithm(
             "hierarchical",

@@ -269,7 +269,7 @@ def advise(
 def _options(expectation: Expectation, size: int) -> list[Option]:
     """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
     part, collective = expectation.part, expectation.collective
-    field = contest(part, collective)
+    field = contest(part, collective, sizes=[size])
     quickest = field.projections(size)[0].algorithm
     wanted = dict.fromkeys((quickest, *_FOR_NCCL))
     plans = {name: field.schedules[name] for name in wanted if name in field.schedules}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
@@ -14,7 +14,7 @@ from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import names, table
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection
+from blinksim.timing.projection_result import Projection, left_out_words
 from blinksim.timing.timing_model import ScheduleModel
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_size_about, format_time, parse_size, size_of
@@ -54,6 +54,8 @@ class Comparison(Result):
         Where the lead changes.
     refused : dict
         The reason, by algorithm, for those that cannot run here.
+    left_out : dict
+        The reason, by algorithm, for those that were not tried.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Comparison(Result):
     projections: tuple[tuple[Projection, ...], ...]
     crossovers: tuple[Crossover, ...]
     refused: dict[str, str]
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -90,13 +93,15 @@ class Comparison(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows, the crossovers, and the refused algorithms with the reasons."""
+        """The rows, the crossovers, and the reasons of the algorithms that were refused or left out."""
         crossovers = [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in self.crossovers]
         return {
             "collective": self.collective.name,
             "rows": self.rows(),
             "crossovers": crossovers,
             "refused": self.refused,
+            "considered": sorted(self.algorithms),
+            "left_out": self.left_out,
         }
 
     def sentence(self) -> str:
@@ -128,6 +133,7 @@ class Comparison(Result):
         lines += [
             f"  {reason if reason.startswith(name) else f'{name}: {reason}'}" for name, reason in self.refused.items()
         ]
+        lines += [f"  left out: {words}" for words in left_out_words(self.left_out)]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -170,7 +176,7 @@ def compare(
     sizes : iterable of int or str, optional
         Bytes, or text such as ``"1MiB"``. Default: 1 KiB to 1 GiB, doubling (`SIZES`).
     algorithms : sequence of str, optional
-        Default: all that need no solver.
+        Default: all that are found quickly (`blinksim.timing.entrants`).
     report : callable, optional
         Called with a progress message.
     others : mapping, optional
@@ -201,7 +207,7 @@ def compare(
     ordered = tuple(sorted({size_of(size) for size in (SIZES if sizes is None else sizes)}))
     if not ordered:
         raise InputError("no sizes to compare at")
-    candidates = contest(machine, collective, algorithms, report, model)
+    candidates = contest(machine, collective, algorithms, report, model, sizes=ordered)
     part, chosen = candidates.topology, candidates.collective
     candidates.others |= others or {}
     timed = []
@@ -215,7 +221,7 @@ def compare(
         for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)
         if before[0].algorithm != after[0].algorithm
     )
-    return Comparison(part, chosen, ordered, found, crossovers, candidates.refused)
+    return Comparison(part, chosen, ordered, found, crossovers, candidates.refused, candidates.left_out)
 
 
 def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:

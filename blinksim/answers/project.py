@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +13,9 @@ from blinksim.collective import Collective, CollectiveName
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
+from blinksim.timing.entrants import Field
 from blinksim.timing.projection_result import Ceiling, Projection
-from blinksim.timing.timing_model import ScheduleModel, ceiling_of
+from blinksim.timing.timing_model import LARGE, ScheduleModel
 from blinksim.units import size_of
 
 if TYPE_CHECKING:
@@ -37,10 +39,8 @@ class Contest(Tabular):
         What runs.
     model : ScheduleModel
         What times the schedules.
-    schedules : dict
-        Schedules by the name of their algorithm.
-    refused : dict
-        The reason, by algorithm, for those that cannot run here.
+    field : Field
+        The schedules by the name of their algorithm, and the reasons of those that cannot run or were not tried.
     others : dict
         What models without a schedule answer for a size, by name.
 
@@ -57,38 +57,52 @@ class Contest(Tabular):
     topology: Topology
     collective: Collective
     model: ScheduleModel
-    schedules: dict[str, Schedule] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    others: dict[str, Answer] = field(default_factory=dict)
+    field: Field
+    others: dict[str, Answer] = attribute(default_factory=dict)
+
+    @cached_property
+    def schedules(self) -> dict[str, Schedule]:
+        """The schedules by name, their sends divided among parallel routes."""
+        return {name: entrant.schedule for name, entrant in self.field.entrants.items()}
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The reasons of those that cannot run here."""
+        return self.field.refused
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The reasons of those that were not tried."""
+        return self.field.left_out
 
     def only(self, *names: str) -> Contest:
         """The same contest among the algorithms named."""
-        schedules = {name: schedule for name, schedule in self.schedules.items() if name in names}
+        entrants = {name: entrant for name, entrant in self.field.entrants.items() if name in names}
         others = {name: answer for name, answer in self.others.items() if name in names}
-        return Contest(self.topology, self.collective, self.model, schedules, others=others)
+        return Contest(self.topology, self.collective, self.model, Field(entrants, self.bound), others)
 
-    @cached_property
+    @property
     def bound(self) -> Ceiling:
         """What no algorithm exceeds here."""
-        return ceiling_of(self.topology, self.collective)
+        return self.field.ceiling
 
     def projections(self, size: int, gamma: float = 0.0) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first."""
-        timed = self.model.rank(self.topology, self.schedules, size, self.bound, gamma)
+        timed = self.model.rank(self.topology, self.field.entrants, size, self.bound, gamma)
         timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda projection: projection.time_s)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per schedule, and one per refused algorithm with the reason."""
         rows: list[dict[str, Any]] = [
-            {"algorithm": name, "sends": schedule.sends, "steps": schedule.steps, "refused": ""}
-            for name, schedule in self.schedules.items()
+            {"algorithm": name, "sends": entrant.sends, "steps": entrant.compact.steps, "refused": ""}
+            for name, entrant in self.field.entrants.items()
         ]
         none = {"sends": None, "steps": None}
         return [*rows, *({"algorithm": name, **none, "refused": why} for name, why in self.refused.items())]
 
     def __repr__(self) -> str:
-        entrants = ", ".join((*self.schedules, *self.others))
+        entrants = ", ".join((*self.field.entrants, *self.others))
         refused = f"; refused: {', '.join(self.refused)}" if self.refused else ""
         return f"<Contest for {self.collective} on {self.topology.name} by {self.model.name}: {entrants}{refused}>"
 
@@ -99,6 +113,8 @@ def contest(
     names: Iterable[AlgorithmName | str] | None = None,
     report: Callable[[str], None] | None = None,
     model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
+    *,
+    sizes: Collection[int] = (LARGE,),
 ) -> Contest:
     """Builds algorithms once, to be timed for any size.
 
@@ -109,11 +125,13 @@ def contest(
     collective : str or Collective
         Such as ``"allreduce"``.
     names : iterable of str, optional
-        The algorithms. Default: all that have the collective and need no solver.
+        The algorithms. Default: all that have the collective and are quickly found (`blinksim.timing.entrants`).
     report : callable, optional
         Called with a progress message.
     model : str or ScheduleModel
         What times them: ``alpha-beta`` or ``simulate``.
+    sizes : collection of int
+        The default algorithms are to be the best for these sizes in bytes.
 
     Returns
     -------
@@ -137,8 +155,7 @@ def contest(
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     wanted.check_ranks(part.ranks)
     timing = models.schedule_model(model) if isinstance(model, str) else model
-    schedules, refused = timing.schedules(part, wanted, names, report)
-    return Contest(part, wanted, timing, schedules, refused)
+    return Contest(part, wanted, timing, timing.field(part, wanted, names, report, sizes))
 
 
 def project(
@@ -162,8 +179,8 @@ def project(
     size : int or str
         Bytes, or text such as ``"256MiB"``.
     algorithm : str
-        A name of the registry, ``best`` for the quickest that needs no solver, or ``nccl`` for what NCCL would choose
-        (of a whole machine, loaded at the rates ``nccl``).
+        A name of the registry, ``best`` for the quickest of those that are found quickly, or ``nccl`` for what NCCL
+        would choose (of a whole machine, loaded at the rates ``nccl``).
     model : str
         A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``simulate``, ``nccl-tuner``, ``projection`` or
         another preset in models/ (load the machine at the rates that the preset pins).

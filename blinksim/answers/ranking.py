@@ -15,7 +15,7 @@ from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
 from blinksim.timing.model_registry import DEFAULT, ModelName
-from blinksim.timing.projection_result import Projection, labelled
+from blinksim.timing.projection_result import Projection, labelled, left_out_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, size_of
@@ -39,6 +39,8 @@ class Ranking(Result):
         The reason, by algorithm, for those that cannot run.
     edits : tuple of str
         Of the machine.
+    left_out : mapping, optional
+        The reason, by algorithm, for those that were not tried.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Ranking(Result):
     chosen: Projection | None = None
     refused: Mapping[str, str] | None = None
     edits: tuple[str, ...] = ()
+    left_out: Mapping[str, str] | None = None
 
     @property
     def best(self) -> Projection:
@@ -69,11 +72,15 @@ class Ranking(Result):
         return [projection.row() for projection in self.shown]
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of the best projection; ``rows`` and ``refused`` where several were asked for."""
+        """The keys of the best projection; ``rows`` and ``refused`` where several were asked for; ``considered`` and
+        ``left_out`` where the algorithms were chosen here."""
         answer = self.best.to_dict()
         if self.asked == ALL if self.chosen else self.asked != BEST and len(self.projections) > 1:
             answer["rows"] = [projection.row() for projection in self.projections]
             answer |= {} if self.refused is None else {"refused": dict(self.refused)}
+        if self.asked in (BEST, ALL) and self.left_out is not None:
+            answer["considered"] = sorted(projection.algorithm for projection in self.projections)
+            answer["left_out"] = dict(self.left_out)
         return answer
 
     def sentence(self) -> str:
@@ -83,7 +90,7 @@ class Ranking(Result):
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
         rivals = len(self.projections) if self.asked == BEST else None
-        facts = labelled(self.best.facts(self.edits, rivals))
+        facts = labelled(self.best.facts(self.edits, rivals, self.left_out))
         return "\n".join((self.sentence(), "", *self._ranked(), self.best.terms_table(), "", *facts))
 
     def _ranked(self) -> Iterator[str]:
@@ -98,6 +105,7 @@ class Ranking(Result):
         yield table(header[:width], [line[:width] for line in cells])
         for name, reason in (self.refused or {}).items():
             yield f"  {reason if reason.startswith(name) else f'{name}: {reason}'}"
+        yield from (f"  left out: {words}" for words in left_out_words(self.left_out))
         yield ""
 
     def __repr__(self) -> str:
@@ -157,11 +165,11 @@ def rank(
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(question)
     if isinstance(timing, ScheduleModel):
-        entrants = contest(topology, wanted, names, report, timing)
+        entrants = contest(topology, wanted, names, report, timing, sizes=[count])
         if report is not None:
             report(f"timing by {timing.name}")
         found = tuple(entrants.projections(count))
-        return Ranking(found, algorithms, refused=entrants.refused, edits=question.edits)
+        return Ranking(found, algorithms, refused=entrants.refused, edits=question.edits, left_out=entrants.left_out)
     asked = timing.best if algorithms == BEST else names
     found = tuple(timing.times(topology, wanted, [count], asked, report))
     chosen = None

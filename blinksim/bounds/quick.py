@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
+from math import lcm
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
@@ -21,6 +22,8 @@ from blinksim.topology.graph import Topology
 _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
 _GUESS = 256
+# With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
+_FEW_PARTS = range(2, 33)
 
 
 def quick_bound(topology: Topology, collective: Collective) -> Certificate:
@@ -161,16 +164,25 @@ def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
 
 def _grown(topology: Topology) -> Iterator[list[list[str]]]:
     """Partitions from single ranks to two parts, each by joining the pair of parts with the most between them."""
-    between = defaultdict[frozenset[str], Fraction](Fraction)
+    import numpy as np
+
+    scale = lcm(*{link.bandwidth.denominator for link in topology.links})
+    place = {name: number for number, name in enumerate(topology.members)}
+    between = np.zeros((len(place), len(place)), dtype=object if scale > 1 else np.int64)
     for link in topology.links:
-        between[frozenset((link.src, link.dst))] += link.bandwidth
+        a, b = place[link.src], place[link.dst]
+        between[a, b] += int(link.bandwidth * scale)
+        between[b, a] += int(link.bandwidth * scale)
+    np.fill_diagonal(between, 0)
     parts = [[name] for name in topology.members]
     while len(parts) > 1:
-        yield [list(part) for part in parts]
-        pairs = [(a, b) for a in range(len(parts)) for b in range(a)]
-        weight = {
-            (a, b): sum(between.get(frozenset((x, y)), Fraction(0)) for x in parts[a] for y in parts[b])
-            for a, b in pairs
-        }
-        a, b = max(pairs, key=lambda pair: weight[pair])
+        if len(place) <= _GUESS or len(parts) in (len(place), *_FEW_PARTS):
+            yield [list(part) for part in parts]
+        # Of equally wide pairs the first one, as (later part, earlier part).
+        lower = np.where(np.tri(len(parts), k=-1, dtype=bool), between, -1)
+        a, b = divmod(int(np.argmax(lower)), len(parts))
         parts[b] = [*parts[b], *parts.pop(a)]
+        between[b] += between[a]
+        between[:, b] += between[:, a]
+        between[b, b] = 0
+        between = np.delete(np.delete(between, a, axis=0), a, axis=1)

@@ -61,7 +61,7 @@ Examples:
     "--algorithm",
     default="best",
     show_default=True,
-    help="A name, best (of those that need no solver), all to rank them, or nccl for what NCCL would choose.",
+    help="A name, best (of those that are found quickly), all to rank them, or nccl for what NCCL would choose.",
 )
 @click.option(
     "--model",

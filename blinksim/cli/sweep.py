@@ -80,7 +80,8 @@ Examples:
     "--algorithms",
     default="best",
     show_default=True,
-    help="Names, separated by commas; best of those that need no solver, all of them, or nccl: what NCCL would choose.",
+    help="Names, separated by commas; best of those that are found quickly, all that need no solver, or nccl: what "
+    "NCCL would choose.",
 )
 @click.option(
     "--model", default="alpha-beta", show_default=True, help="alpha-beta, simulate, or a preset such as projection."

@@ -9,6 +9,7 @@ further piece adds an alpha.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.terms import Term
-from blinksim.schedule.loads import Resources, resource_loads, resources, uses
+from blinksim.graphs.compressed_rows import expand
+from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
+from blinksim.schedule.ways import RouteUses, Spread, loads, one_way
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,20 +45,36 @@ class Cost:
         return sum(term.time_s for term in self.terms)
 
 
-def cost(schedule: Schedule, size: int, gamma: float = 0.0) -> Cost:
-    """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces."""
+def cost(schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | None = None) -> Cost:
+    """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces.
+
+    spread: the ways that sends are divided among (`blinksim.schedule.ways`); the time is that of the divided schedule.
+    """
     if not schedule.sends:
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+    ways = spread or one_way(schedule)
     shared = resources(schedule.topology)
     seconds = size / np.array([float(rate) for rate in shared.rate])
-    busy = np.array([float(load) for load in resource_loads(schedule, shared)]) * seconds
+    occupied = RouteUses.of(ways, shared)
+    busy = np.array([float(load) for load in loads(schedule, ways, shared, occupied)]) * seconds
+    alphas = _way_alphas(schedule, ways)[schedule.route]
     if schedule.form == "steps":
-        terms, pieces = _in_steps(schedule, shared, seconds, gamma * size), 1
+        terms, pieces = _in_steps(schedule, alphas, occupied, shared, seconds, gamma * size), 1
     else:
-        terms, pieces = _pipelined(schedule, shared, seconds, busy, gamma * size)
+        terms, pieces = _pipelined(schedule, alphas, occupied, shared, seconds, busy, gamma * size)
     worst = int(np.argmax(busy))
     time = sum(term.time_s for term in terms)
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
+
+
+def _way_alphas(schedule: Schedule, spread: Spread) -> Floats:
+    """Seconds of alpha of each route, by the slowest of its ways."""
+    links = schedule.topology.links
+    latency = np.array([link.latency for link in links])
+    overhead = np.array([link.overhead for link in links])
+    first = spread.start[:-1]
+    way = np.add.reduceat(latency[spread.links], first) + overhead[spread.links[first]]
+    return np.asarray(np.maximum.reduceat(way, spread.first[:-1]))
 
 
 def route_alphas(schedule: Schedule) -> Floats:
@@ -73,22 +92,15 @@ def _shares(schedule: Schedule) -> Floats:
     return (schedule.share_num / schedule.share_den)[schedule.chunk]
 
 
-def _in_steps(schedule: Schedule, shared: Resources, seconds: Floats, gamma: float) -> tuple[Term, ...]:
+def _in_steps(
+    schedule: Schedule, alphas: Floats, occupied: RouteUses, shared: Resources, seconds: Floats, gamma: float
+) -> tuple[Term, ...]:
     share, steps = _shares(schedule), schedule.steps
     alpha = np.zeros(steps)
-    np.maximum.at(alpha, schedule.step, route_alphas(schedule)[schedule.route])
-    send, resource = uses(schedule, shared)
-    key = schedule.step[send].astype(np.int64) * len(shared.names) + resource
-    found, where = np.unique(key, return_inverse=True)
-    load = np.bincount(where, share[send]) * seconds[found % len(shared.names)]
-    # The busiest resource of every step: sorted by step and load, it is the last of its step.
-    order = np.lexsort((load, found // len(shared.names)))
-    step_of = (found // len(shared.names))[order]
-    last = order[np.append(np.flatnonzero(np.diff(step_of)), len(order) - 1)]
+    np.maximum.at(alpha, schedule.step, alphas)
     by_kind: dict[str, float] = {}
-    for position in last:
-        kind = shared.kinds[int(found[position] % len(shared.names))]
-        by_kind[kind] = by_kind.get(kind, 0.0) + float(load[position])
+    for worst, time in _busiest(schedule, share, occupied, seconds):
+        by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
     terms = [Term(f"latency of {steps} step{'s' * (steps > 1)}", float(alpha.sum()), "alpha")]
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
     reduced = np.zeros(steps)
@@ -101,15 +113,43 @@ def _in_steps(schedule: Schedule, shared: Resources, seconds: Floats, gamma: flo
     return tuple(terms)
 
 
+def _busiest(schedule: Schedule, share: Floats, occupied: RouteUses, seconds: Floats) -> Iterator[tuple[int, float]]:
+    """For each step the resource that is busy longest, and how long."""
+    bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+    weight = occupied.times / occupied.count[occupied.route]
+    numbers = np.arange(len(weight), dtype=np.int32)
+    start = occupied.start.astype(np.int32)
+    routes: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+    before: Floats = np.zeros(0)
+    found = (0, 0.0)
+    for first, end in pairwise(bounds.tolist()):
+        used, where = np.unique(schedule.route[first:end], return_inverse=True)
+        carried = np.bincount(where, share[first:end])
+        # The steps of a ring differ in their chunks only.
+        if not (np.array_equal(used, routes) and np.array_equal(carried, before)):
+            routes = used
+            before = np.asarray(carried, dtype=np.float64)
+            place, entry = expand(start, numbers, used)
+            load = np.bincount(occupied.resource[entry], carried[place] * weight[entry], len(seconds)) * seconds
+            worst = len(load) - 1 - int(np.argmax(load[::-1]))
+            found = (worst, float(load[worst]))
+        yield found
+
+
 def _pipelined(
-    schedule: Schedule, shared: Resources, seconds: Floats, busy: Floats, gamma: float
+    schedule: Schedule,
+    alphas: Floats,
+    occupied: RouteUses,
+    shared: Resources,
+    seconds: Floats,
+    busy: Floats,
+    gamma: float,
 ) -> tuple[tuple[Term, ...], int]:
-    alphas = route_alphas(schedule)[schedule.route]
     share = _shares(schedule)
-    send, resource = uses(schedule, shared)
-    slowest = np.zeros(schedule.sends)
-    np.maximum.at(slowest, send, seconds[resource])
-    transfer = slowest * share
+    slowest = np.zeros(len(occupied.count))
+    part = occupied.times / occupied.count[occupied.route]
+    np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * part)
+    transfer = slowest[schedule.route] * share
     drain, alpha = float(busy.max()), float(alphas.max())
     kind = shared.kinds[int(np.argmax(busy))]
 

@@ -182,7 +182,7 @@ def hierarchical(
     """Terms of a collective of `size` bytes over `nodes` nodes, on `members` of the topology (all, or one node's).
 
     Broadcast and reduce pass the vector on between the nodes as a pipeline of small chunks; the others are
-    bandwidth-optimal between the nodes too. Ranks drive one port each, so min(ranks per node, ports) are in use.
+    bandwidth-optimal between the nodes too. Ranks drive the ports nearest to them, and at least one each.
     Raises `InfeasibleError` for a collective that does not have this structure, and as `levels` and `ports` do.
     """
     if collective not in _STRUCTURES:
@@ -202,12 +202,70 @@ def hierarchical(
         terms += [Term(f"{structure.first} in the node", time, level.kind) for level, time in steps]
     if nodes > 1:
         out = ports(topology)
-        used = min(out.count, len(nodes_of(topology, members)[0]))
-        time = float(size * structure.crossing(nodes) / (used * out.bandwidth * nic_efficiency))
+        local = [members[rank] for rank in nodes_of(topology, members)[0]]
+        alone = min(out.count, len(local)) * out.bandwidth
+        together = min(out.count * out.bandwidth, _own_ports(topology, local, out.bandwidth))
+        time = float(size * structure.crossing(nodes) / (max(alone, together) * nic_efficiency))
         terms.append(Term(f"{collective} between nodes", time, out.kind))
     if structure.last:
         terms += [Term(f"{structure.last} in the node", time, level.kind) for level, time in reversed(steps)]
     return tuple(terms)
+
+
+def _own_ports(topology: Topology, members: Sequence[str], bandwidth: Fraction) -> Fraction:
+    """Bytes/s through the ports that the members of one node have to themselves, `bandwidth` each.
+
+    A port is a member's own if no other member is as near; all own ports that lie behind the same link out of the
+    member get no more than the way there carries.
+    """
+    home = topology.device(members[0]).node
+    if topology.nodes == 1:
+        ports_of = topology.fabric.ports if topology.fabric is not None else ()
+    else:
+        inside = {device.name for device in topology.devices if device.node == home}
+        ports_of = tuple(dict.fromkeys(x.src for x in topology.links if x.src in inside and x.dst not in inside))
+    reached = {name: _reached(topology, name, home) for name in members}
+    wanted, carried = Counter[tuple[str, int]](), dict[tuple[str, int], Fraction]()
+    for port in ports_of:
+        steps = {name: found[port].steps for name, found in reached.items() if port in found}
+        nearest = [name for name, count in steps.items() if count == min(steps.values())]
+        if len(nearest) == 1:
+            way = reached[nearest[0]][port]
+            wanted[nearest[0], way.first] += 1
+            carried[nearest[0], way.first] = max(carried.get((nearest[0], way.first), Fraction(0)), way.width)
+    return sum((min(count * bandwidth, carried[key]) for key, count in wanted.items()), start=Fraction(0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The way from a member to a device: hops, number of its first link, bytes/s of its slowest link."""
+
+    steps: int
+    first: int
+    width: Fraction
+
+
+def _reached(topology: Topology, start: str, home: int) -> dict[str, _Way]:
+    """The nearest ways from a member to the devices of its node, past none that holds data."""
+    node = {device.name: device for device in topology.devices if device.node == home}
+    found: dict[str, _Way] = {}
+    level = [start]
+    while level:
+        further: dict[str, _Way] = {}
+        for name in level:
+            if name != start and node[name].holds:
+                continue
+            for number in topology.out_links[topology.index[name]]:
+                link, way = topology.links[number], found.get(name)
+                if link.dst not in node or link.dst in found or link.dst == start:
+                    continue
+                width = _share(link) if way is None else min(way.width, _share(link))
+                if link.dst not in further or width > further[link.dst].width:
+                    first = number if way is None else way.first
+                    further[link.dst] = _Way(1 if way is None else way.steps + 1, first, width)
+        found |= further
+        level = list(further)
+    return found
 
 
 def _slowest_levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:

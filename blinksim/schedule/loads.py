@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,20 @@ class Resources:
     members: npt.NDArray[np.int32]
 
 
+# Those of the last topology: every schedule of a contest has the same.
+_last: list[tuple[ref[Topology], Resources]] = []
+
+
 def resources(topology: Topology) -> Resources:
     """The shared resources of a topology: links, buses, and devices with a capacity (in and out)."""
+    if _last and _last[0][0]() is topology:
+        return _last[0][1]
+    found = _resources(topology)
+    _last[:] = [(ref(topology), found)]
+    return found
+
+
+def _resources(topology: Topology) -> Resources:
     names: list[str] = []
     kinds: list[str] = []
     rates: list[Fraction] = []

@@ -17,11 +17,15 @@ MOST_SENDS = 100_000
 MOST_EVENTS = 2_000_000
 
 
-def check_sends(schedule: Schedule) -> Schedule:
-    """The schedule, if a projection by simulation is a matter of seconds; raises `InfeasibleError` otherwise."""
-    if schedule.sends > MOST_SENDS:
+def check_sends(schedule: Schedule, sends: int | None = None) -> Schedule:
+    """The schedule, if a projection by simulation is a matter of seconds; raises `InfeasibleError` otherwise.
+
+    sends: how many it has once they are divided among parallel routes.
+    """
+    sends = schedule.sends if sends is None else sends
+    if sends > MOST_SENDS:
         raise InfeasibleError(
-            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {schedule.sends:,} sends, and "
+            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends, and "
             f"model='simulate' takes at most {MOST_SENDS:,}; take double_binary, fewer ranks or model='alpha-beta', or "
             "synthesize the schedule and simulate it with chunk="
         )

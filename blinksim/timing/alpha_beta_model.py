@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blinksim.cost.alpha_beta import cost
+from blinksim.schedule.ways import Parallel
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ class AlphaBeta(ScheduleModel):
     name = "alpha-beta"
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
-        found = cost(schedule, size, gamma)
+        return self.breakdown_of(Parallel(schedule), size, gamma)
+
+    def breakdown_of(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+        found = cost(entrant.compact, size, gamma, entrant.spread)
         details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
         return Breakdown(found.terms, found.bottleneck, details)

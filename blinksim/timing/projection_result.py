@@ -140,10 +140,13 @@ class Projection(Rates, Result):
         rows = [(term.name, format_time(term.time_s), f"{100 * term.time_s / time:.1f} %") for term in self.terms]
         return table(("term", "time", "share"), [*rows, ("total", format_time(self.time_s), "100.0 %")])
 
-    def facts(self, edits: Sequence[str] = (), rivals: int | None = None) -> list[tuple[str, str]]:
+    def facts(
+        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
         """What stands under the terms, as labels and texts.
 
         edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
+        left_out: the reasons of those that were not.
         """
         busy = self.details.get("bottleneck_busy")
         share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
@@ -157,8 +160,9 @@ class Projection(Rates, Result):
         lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
         lines += [("edited", edit) for edit in edits]
         if rivals is not None and self.bound is not None:
-            others = f", best of {rivals} that need no solver; algorithm=all ranks them" if rivals > 1 else ""
+            others = f", best of {rivals}; algorithm=all ranks them" if rivals > 1 else ""
             lines.append(("algorithm", f"{self.algorithm}{others}"))
+            lines += [("left out" if not place else "", words) for place, words in enumerate(left_out_words(left_out))]
         if "loads_s" in self.details:
             alone = format_time(self.details["loads_s"])
             lines.append(("model", f"every piece at every link; the loads alone need {alone}"))
@@ -179,7 +183,9 @@ class Projection(Rates, Result):
 class NcclProjection(Projection):
     """What NCCL's tuner predicts for one of its algorithms and protocols."""
 
-    def facts(self, edits: Sequence[str] = (), rivals: int | None = None) -> list[tuple[str, str]]:
+    def facts(
+        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
         """As `Projection.facts`: what NCCL runs, over which channels, and what was assumed."""
         details = self.details
         orders = details["channel_orders"]
@@ -192,6 +198,19 @@ class NcclProjection(Projection):
             *(("edited", edit) for edit in edits),
             *(("assumed", text) for text in details["assumed"]),
         ]
+
+
+def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
+    """Who was left out and why, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in (left_out or {}).items():
+        by_reason.setdefault(reason, []).append(name)
+    return [f"{_some(names)} ({reason})" for reason, names in by_reason.items()]
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    more = len(names) - most
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"
 
 
 def labelled(lines: Iterable[tuple[str, str]]) -> list[str]:

@@ -9,6 +9,7 @@ from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
+    from blinksim.schedule.ways import Parallel
 
 
 class Simulated(ScheduleModel):
@@ -18,8 +19,8 @@ class Simulated(ScheduleModel):
     # Each step of the search for a crossover costs two simulations, and their times jump with the number of pieces.
     crossover_precision: ClassVar[int | None] = 50
 
-    def check_schedule(self, schedule: Schedule) -> Schedule:
-        return check_sends(schedule)
+    def check_schedule(self, entrant: Parallel) -> None:
+        check_sends(entrant.compact, entrant.sends)
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         timeline = projected(schedule, size, gamma)

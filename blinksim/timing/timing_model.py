@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from blinksim.algorithms.registry import Algorithm, algorithm, candidates
-from blinksim.bounds.quick import quick_bound
+from blinksim.algorithms.registry import algorithm, candidates
 from blinksim.cost.terms import Term
-from blinksim.errors import BlinksimError, InfeasibleError, InputError
+from blinksim.errors import InputError
+from blinksim.timing.entrants import Field, best_of, ceiling_of
 from blinksim.timing.projection_result import Ceiling, Projection
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
     from blinksim.question import Question
     from blinksim.schedule.model import Schedule
+    from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
 Report = Callable[[str], None]
+# Bytes of a large collective.
+LARGE = 2**30
 
 
 class TimingModel(ABC):
@@ -87,70 +90,62 @@ class ScheduleModel(TimingModel):
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         """The terms of one schedule for `size` bytes."""
 
+    def breakdown_of(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+        """The terms of a schedule whose sends are divided among parallel routes."""
+        return self.breakdown(entrant.schedule, size, gamma)
+
     def at(self, question: Question) -> tuple[ScheduleModel, Topology]:
         """The model itself, and the part of the machine that takes part."""
         return self, question.part()
 
-    def check_schedule(self, schedule: Schedule) -> Schedule:
-        """The schedule, if the model can time it in seconds; raises `InfeasibleError` otherwise."""
-        return schedule
+    def check_schedule(self, entrant: Parallel) -> None:
+        """Raises `InfeasibleError` if the model cannot time the schedule in seconds."""
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """The algorithms that have the collective and need no solver; `times` takes the others by name."""
         return tuple(entry.name for entry in candidates(collective.name))
 
-    def schedules(
+    def field(
         self,
         part: Topology,
         collective: Collective,
         names: Iterable[str] | None = None,
         report: Report | None = None,
-    ) -> tuple[dict[str, Schedule], dict[str, str]]:
-        """The schedules of the named algorithms (default: `algorithms`) by name, and the reasons of those refused.
+        sizes: Collection[int] = (LARGE,),
+    ) -> Field:
+        """The schedules of the named algorithms, or of all that `blinksim.timing.entrants.best_of` considers.
 
-        A named algorithm that cannot run raises; of the default ones the reason is kept. Raises `InfeasibleError` if
-        none is left.
+        A named algorithm that cannot run raises; of the others the reason is kept. Raises `InfeasibleError` if none is
+        left. sizes: for how many bytes they are to be the best.
         """
         collective.check_ranks(part.ranks)
         if part.ranks < 2:
             raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
         say = report or _silent
-        schedules: dict[str, Schedule] = {}
-        if names is not None:
-            for name in names:
-                entry = algorithm(name.strip())
-                say(f"building {entry.name}")
-                schedules[entry.name] = self._built(part, collective, entry)
-            return schedules, {}
-        refused: dict[str, str] = {}
-        entries = candidates(collective.name)
-        for number, entry in enumerate(entries, start=1):
-            say(f"building {entry.name}, {number} of {len(entries)}")
-            try:
-                schedules[entry.name] = self._built(part, collective, entry)
-            except BlinksimError as error:
-                refused[entry.name] = str(error)
-        if not schedules:
-            raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(refused.values())}")
-        return schedules, refused
-
-    def _built(self, part: Topology, collective: Collective, entry: Algorithm) -> Schedule:
-        return self.check_schedule(entry.build(part, collective))
+        if names is None:
+            return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say)
+        entrants: dict[str, Parallel] = {}
+        for name in names:
+            entry = algorithm(name.strip())
+            say(f"building {entry.name}")
+            entrants[entry.name] = entry.parallel(part, collective)
+            self.check_schedule(entrants[entry.name])
+        return Field(entrants, ceiling_of(part, collective))
 
     def rank(
-        self, part: Topology, schedules: Mapping[str, Schedule], size: int, ceiling: Ceiling, gamma: float = 0.0
+        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
     ) -> list[Projection]:
         """The projections of schedules on `part` for `size` bytes, quickest first.
 
-        schedules: by the name that the answer gives them. gamma: seconds per byte reduced, on top of the model's.
+        entrants: by the name that the answer gives them. gamma: seconds per byte reduced, on top of the model's.
         """
         found = []
-        for name, schedule in schedules.items():
-            cost = self.breakdown(schedule, size, self.gamma + gamma)
+        for name, entrant in entrants.items():
+            cost = self.breakdown_of(entrant, size, self.gamma + gamma)
             found.append(
                 Projection(
                     machine=part.name,
-                    collective=schedule.collective,
+                    collective=entrant.compact.collective,
                     members=part.members,
                     relays=part.relays,
                     links=part.link_classes,
@@ -176,15 +171,9 @@ class ScheduleModel(TimingModel):
     ) -> list[Projection]:
         """As `TimingModel.times`; of a whole machine the default members and links take part."""
         part = topology.selected()
-        schedules, _ = self.schedules(part, collective, algorithms, report)
-        ceiling = ceiling_of(part, collective)
-        return [found for size in sizes for found in self.rank(part, schedules, size, ceiling)]
-
-
-def ceiling_of(part: Topology, collective: Collective) -> Ceiling:
-    """What no algorithm exceeds on a selected topology."""
-    certificate = quick_bound(part, collective)
-    return Ceiling(certificate.rate, certificate.words(part))
+        sizes = list(sizes)
+        field = self.field(part, collective, algorithms, report, sizes)
+        return [found for size in sizes for found in self.rank(part, field.entrants, size, field.ceiling)]
 
 
 def _silent(message: str) -> None:

@@ -1,13 +1,17 @@
 """Routes between devices: fewest hops, then the widest; senders share equal ones.
 
 Devices that hold data are passed through only where no route avoids them. Where several routes are equally good (the
-NICs of a node, the planes of a fabric), a sender takes the one that its own position in its node selects, so that
-neighbours do not all queue at the first NIC.
+NICs of a node, the planes of a fabric), `route` takes the one that the sender's position in its node selects, so that
+neighbours do not all queue at the first NIC, and `ways` lists them all. Parallel links of one pair of devices count as
+one link with the sum of their bandwidths.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
+from math import gcd, lcm, prod
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
@@ -15,8 +19,12 @@ from blinksim.errors import InfeasibleError
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
-# For each device reached, the links that end a shortest and widest route to it.
-_Arrivals = dict[int, list[int]]
+# Ways that a pair of devices divides its data among.
+MOST_WAYS = 64
+# Links to take in turn; of parallel links a wide one stands there more often than a narrow one.
+_Bundle = tuple[int, ...]
+# For each device reached, the bundles that end a shortest and widest route to it.
+_Arrivals = dict[int, list[_Bundle]]
 
 
 class Router:
@@ -24,20 +32,59 @@ class Router:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        # Rank the bandwidths: integers compare faster than fractions.
-        place = {rate: number for number, rate in enumerate(sorted({link.bandwidth for link in topology.links}))}
-        self._links = [
-            (topology.index[link.src], topology.index[link.dst], place[link.bandwidth]) for link in topology.links
-        ]
+        self._tail = [topology.index[link.src] for link in topology.links]
+        self._head = [topology.index[link.dst] for link in topology.links]
         self._holds = [device.holds or device.name in topology.relays for device in topology.devices]
+        self._bundles = self._bundled()
+        self._out = [[(end, *found) for end, found in ends.items()] for ends in self._bundles]
+        self._parallel = any(len(bundle) > 1 for ends in self._out for _, bundle, _ in ends)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[tuple[int, bool], _Arrivals] = {}
+        self._turns: dict[int, dict[int, tuple[tuple[int, ...], ...]]] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
             device = topology.device(name)
             self._turn[topology.index[name]] = position.setdefault(device.node, 0)
             position[device.node] += 1
+
+    def _bundled(self) -> list[dict[int, tuple[_Bundle, int]]]:
+        """For each device and each neighbour the links there, and the rank of their width among all widths."""
+        topology = self.topology
+        joined: list[dict[int, list[int]]] = [{} for _ in topology.devices]
+        for number in range(len(topology.links)):
+            joined[self._tail[number]].setdefault(self._head[number], []).append(number)
+        widths = [{end: self._width(links) for end, links in ends.items()} for ends in joined]
+        # Rank the bandwidths: integers compare faster than fractions.
+        place = {width: number for number, width in enumerate(sorted({w for ends in widths for w in ends.values()}))}
+        return [
+            {end: (self._weighted(links), place[widths[device][end]]) for end, links in ends.items()}
+            for device, ends in enumerate(joined)
+        ]
+
+    def _width(self, links: Sequence[int]) -> Fraction:
+        """Bytes/s of parallel links together; a bus counts once."""
+        if len(links) == 1:
+            return self.topology.links[links[0]].bandwidth
+        chosen = [self.topology.links[i] for i in links]
+        buses = {link.bus: link.bandwidth for link in chosen if link.bus is not None}
+        return sum((link.bandwidth for link in chosen if link.bus is None), sum(buses.values(), start=Fraction(0)))
+
+    def _weighted(self, links: Sequence[int]) -> _Bundle:
+        """Parallel links, each as often as its bandwidth demands; only the widest if that needs too many turns."""
+        if len(links) == 1:
+            return (links[0],)
+        chosen = {i: self.topology.links[i] for i in links}
+        on_bus = Counter(link.bus for link in chosen.values())
+        share = {i: link.bandwidth / (1 if link.bus is None else on_bus[link.bus]) for i, link in chosen.items()}
+        unit = Fraction(
+            gcd(*(rate.numerator for rate in share.values())), lcm(*(rate.denominator for rate in share.values()))
+        )
+        if sum(share.values()) > MOST_WAYS * unit:
+            widest = max(share.values())
+            return tuple(i for i, rate in share.items() if rate == widest)
+        return tuple(i for i, rate in share.items() for _ in range(int(rate / unit)))
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is no way."""
@@ -46,24 +93,124 @@ class Router:
             found = self._routes[src, dst] = self._direct(src, dst) or self._search(src, dst)
         return found
 
+    def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
+        """All routes that are as good as `route`, each as often as the data should take it.
+
+        The routes part where parallel links do and, unless they pass devices that hold data, where several devices are
+        as near. Every branch is taken equally often, or as its bandwidth demands; if that needs more than `MOST_WAYS`
+        ways, as equally as those allow. `route` is one of them.
+        """
+        found = self._ways.get((src, dst))
+        if found is None:
+            found = self._ways[src, dst] = self._equal(src, dst)
+        return found
+
+    def _equal(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
+        if dst in self._bundles[src]:
+            return tuple((i,) for i in self._bundles[src][dst][0])
+        route = self.route(src, dst)
+        if not self._parallel and dst not in self._arrivals[src, False]:
+            return (route,)
+        through = dst not in self._arrivals[src, False]
+        found = self._along(src, route) if through else self._in_turn(src, dst)
+        if len(found) == 1:
+            return tuple(found)
+        if len(found) > MOST_WAYS or not self._even(src, through, found):
+            # The branches of one place go with those of another: take every combination.
+            choices = self._chosen(src, dst, through)
+            lengths = [len(bundle) for bundle in choices.values()]
+            product = prod(lengths)
+            if product <= MOST_WAYS:
+                found = [self._combined(choices, src, dst, number) for number in range(product)]
+            elif len(found) > MOST_WAYS:
+                found = found[: min(max(lengths), MOST_WAYS)]
+        times = Counter(found)
+        common = gcd(*times.values())
+        return tuple(way for way, number in times.items() for _ in range(number // common))
+
+    def _along(self, src: int, route: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+        """The route past members, with all parallel links."""
+        bundles = [self._bundle(src, self._head[link], through=True) for link in route]
+        count = min(lcm(*map(len, bundles)), MOST_WAYS + 1)
+        first = self._turn[src]
+        return [tuple(bundle[(first + turn) % len(bundle)] for bundle in bundles) for turn in range(count)]
+
+    def _in_turn(self, src: int, place: int) -> Sequence[tuple[int, ...]]:
+        """The routes to a place that turn after turn selects: as many as the least common multiple of the branches.
+
+        At most one more than `MOST_WAYS`. Known for a place, they are known for all places behind it.
+        """
+        known = self._turns.setdefault(src, {src: ((),)})
+        found = known.get(place)
+        if found is None:
+            bundle = self._bundle(src, place, through=False)
+            before = [self._in_turn(src, self._tail[link]) for link in bundle]
+            count = min(lcm(len(bundle), *map(len, before)), MOST_WAYS + 1)
+            first = self._turn[src]
+            picks = [(first + turn) % len(bundle) for turn in range(count)]
+            found = tuple((*before[i][turn % len(before[i])], bundle[i]) for turn, i in enumerate(picks))
+            known[place] = found
+        return found
+
+    def _bundle(self, src: int, place: int, through: bool) -> _Bundle:
+        """The links to take in turn into a place, on routes from `src`."""
+        bundles = self._arrivals[src, through][place]
+        return _level([bundles[self._turn[src] % len(bundles)]] if through else bundles)
+
+    def _even(self, src: int, through: bool, ways: Sequence[tuple[int, ...]]) -> bool:
+        """True if the ways take the branches of every place as often as they stand there."""
+        load = Counter(link for way in ways for link in way)
+        for place in {self._head[link] for link in load}:
+            bundle = self._bundle(src, place, through)
+            if len(bundle) > 1 and len({Fraction(load[link], times) for link, times in Counter(bundle).items()}) > 1:
+                return False
+        return True
+
+    def _chosen(self, src: int, dst: int, through: bool) -> dict[int, _Bundle]:
+        """The links to take in turn into every place that a route from `src` to `dst` may pass."""
+        choices: dict[int, _Bundle] = {}
+        stack = [dst]
+        while stack:
+            place = stack.pop()
+            choices[place] = self._bundle(src, place, through)
+            for before in dict.fromkeys(self._tail[number] for number in choices[place]):
+                if before != src and before not in choices:
+                    choices[before] = ()
+                    stack.append(before)
+        return choices
+
+    def _combined(self, choices: dict[int, _Bundle], src: int, dst: int, number: int) -> tuple[int, ...]:
+        """The route whose branches are the digits of `number`."""
+        path: list[int] = []
+        place = dst
+        while place != src:
+            bundle = choices[place]
+            number, digit = divmod(number, len(bundle))
+            path.append(bundle[(self._turn[src] + digit) % len(bundle)])
+            place = self._tail[path[-1]]
+        return tuple(reversed(path))
+
     def _direct(self, src: int, dst: int) -> tuple[int, ...]:
-        best = max(
-            (i for i in self.topology.out_links[src] if self._links[i][1] == dst),
-            key=lambda i: (self._links[i][2], -i),
-            default=None,
-        )
-        return () if best is None else (best,)
+        if dst not in self._bundles[src]:
+            return ()
+        links = self.topology.links
+        return (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
 
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
         for through_members in (False, True):
             arrivals = self._from(src, through_members)
             if dst in arrivals:
+                turn = self._turn[src]
                 path: list[int] = []
                 place = dst
                 while place != src:
-                    equal = arrivals[place]
-                    path.append(equal[self._turn[src] % len(equal)])
-                    place = self._links[path[-1]][0]
+                    bundles = arrivals[place]
+                    if len(bundles) == 1 or through_members:
+                        bundle = bundles[turn % len(bundles)]
+                    else:
+                        bundle = _level(bundles)
+                    path.append(bundle[turn % len(bundle)])
+                    place = self._tail[path[-1]]
                 return tuple(reversed(path))
         a, b = (self.topology.devices[i].name for i in (src, dst))
         classes = ", ".join(self.topology.link_classes)
@@ -75,25 +222,27 @@ class Router:
         if key in self._arrivals:
             return self._arrivals[key]
         arrivals: _Arrivals = {}
-        width = {src: len(self._links)}
+        width = [-1] * len(self._out)
+        width[src] = len(self.topology.links)
         level = [src]
         while level:
             reached: dict[int, int] = {}
             for place in level:
                 if place != src and self._holds[place] and not through_members:
                     continue
-                for number in self.topology.out_links[place]:
-                    _, end, bandwidth = self._links[number]
-                    if end in width:
+                here = width[place]
+                for end, bundle, bandwidth in self._out[place]:
+                    if width[end] >= 0:
                         continue
-                    wide = min(width[place], bandwidth)
+                    wide = bandwidth if bandwidth < here else here
                     best = reached.get(end, -1)
                     if wide > best:
                         reached[end] = wide
-                        arrivals[end] = [number]
+                        arrivals[end] = [bundle]
                     elif wide == best:
-                        arrivals[end].append(number)
-            width.update(reached)
+                        arrivals[end].append(bundle)
+            for place, wide in reached.items():
+                width[place] = wide
             level = list(reached)
         self._arrivals[key] = arrivals
         return arrivals
@@ -101,6 +250,26 @@ class Router:
     def bandwidth(self, route: tuple[int, ...]) -> Fraction:
         """Bytes/s of a route on its own: that of its slowest link."""
         return min(self.topology.links[i].bandwidth for i in route)
+
+    def together(self, src: int, dst: int) -> Fraction:
+        """Bytes/s of all ways from `src` to `dst` on their own."""
+        ways = self.ways(src, dst)
+        load = Counter(link for way in ways for link in way)
+        links = self.topology.links
+        shared = Counter[str]()
+        for number, times in load.items():
+            bus = links[number].bus
+            if bus is not None:
+                shared[bus] += times
+        return min(links[i].bandwidth * len(ways) / shared.get(links[i].bus or "", times) for i, times in load.items())
+
+
+def _level(bundles: Sequence[_Bundle]) -> _Bundle:
+    """The links of equally good bundles, each bundle as often as any other."""
+    if len(bundles) == 1:
+        return bundles[0]
+    length = lcm(*map(len, bundles))
+    return tuple(link for bundle in bundles for link in bundle * (length // len(bundle)))
 
 
 def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
@@ -128,6 +297,5 @@ def _alone(view: Topology, src: str, dst: str) -> Fraction | None:
 
 
 def path_rate(topology: Topology, src: str, dst: str) -> Fraction:
-    """Bytes/s that one route from `src` to `dst` carries while nothing else runs."""
-    router = topology.router
-    return router.bandwidth(router.route(topology.index[src], topology.index[dst]))
+    """Bytes/s that all ways from `src` to `dst` carry while nothing else runs."""
+    return topology.router.together(topology.index[src], topology.index[dst])

@@ -24,7 +24,7 @@ from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
 from blinksim.question import Question
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.ways import Parallel
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown
 
@@ -152,14 +152,14 @@ def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
 
 
 def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = AlphaBeta.breakdown
+    true = AlphaBeta.breakdown_of
 
-    def breaks_at_two(self: AlphaBeta, schedule: Schedule, size: int, gamma: float) -> Breakdown:
-        if schedule.topology.ranks == 2:
+    def breaks_at_two(self: AlphaBeta, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+        if entrant.compact.topology.ranks == 2:
             raise ZeroDivisionError("made up")
-        return true(self, schedule, size, gamma)
+        return true(self, entrant, size, gamma)
 
-    monkeypatch.setattr(AlphaBeta, "breakdown", breaks_at_two)
+    monkeypatch.setattr(AlphaBeta, "breakdown_of", breaks_at_two)
     found = sys.modules["blinksim.answers.sweeps.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
     assert [row["reason"] for row in found.rows()] == ["unexpected ZeroDivisionError: made up", ""]
 

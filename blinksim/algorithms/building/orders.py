@@ -56,21 +56,22 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
-    """Bytes/s of all rings together when all run at the same rate."""
+    """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal ways."""
     index = [topology.index[name] for name in topology.members]
-    load = Counter(
-        number
-        for order in rings
-        for a, b in pairwise((*order, order[0]))
-        for number in topology.router.route(index[a], index[b])
-    )
-    shared = Counter[str]()
+    hops = Counter((index[a], index[b]) for order in rings for a, b in pairwise((*order, order[0])))
+    load: dict[int, int | Fraction] = {}
+    for (src, dst), times in hops.items():
+        ways = topology.router.ways(src, dst)
+        part = times if len(ways) == 1 else Fraction(times, len(ways))
+        for number in (number for way in ways for number in way):
+            load[number] = load.get(number, 0) + part
+    shared: dict[str, int | Fraction] = {}
     for number, count in load.items():
         bus = topology.links[number].bus
         if bus is not None:
-            shared[bus] += count
-    times = {(topology.links[i].bandwidth, shared[topology.links[i].bus or ""] or load[i]) for i in load}
-    return min(rate / count for rate, count in times) * len(rings)
+            shared[bus] = shared.get(bus, 0) + count
+    times_of = {(topology.links[i].bandwidth, shared.get(topology.links[i].bus or "", load[i])) for i in load}
+    return min(rate / count for rate, count in times_of) * len(rings)
 
 
 def _lanes(topology: Topology) -> dict[tuple[int, int], int]:
@@ -180,7 +181,7 @@ def _widths(topology: Topology) -> list[list[tuple[int, Fraction]]]:
                 continue
             route = topology.router.route(a, b)
             passed = {topology.index[topology.links[i].dst] for i in route[:-1]}
-            row.append((int(not passed & holds), topology.router.bandwidth(route)))
+            row.append((int(not passed & holds), topology.router.together(a, b)))
         table.append(row)
     return table
 

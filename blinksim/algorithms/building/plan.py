@@ -37,7 +37,7 @@ class Plan(Builder):
             for array in np.broadcast_arrays(*(np.asarray(x, dtype=np.int32) for x in (src, dst, chunk, step, channel)))
         )
         keys = a.astype(np.int64) * self.n + b
-        pairs, where = np.unique(keys, return_inverse=True)
+        pairs, where = _distinct(keys, self.n * self.n)
         routes = [
             self.add_route(self.router.route(int(self._devices[key // self.n]), int(self._devices[key % self.n])))
             for key in pairs
@@ -51,6 +51,15 @@ class Plan(Builder):
             route=np.array(routes, dtype=np.int32)[where],
             channel=channels,
         )
+
+
+def _distinct(keys: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The sorted distinct keys, all below `most`, and the place of every key among them."""
+    if most > 4 * len(keys):
+        return np.unique(keys, return_inverse=True)
+    used = np.zeros(most, dtype=bool)
+    used[keys] = True
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[keys]
 
 
 def log2_ranks(algorithm: str, ranks: int) -> int:

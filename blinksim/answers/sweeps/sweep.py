@@ -147,8 +147,8 @@ def sweep(
         Axes by name, such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"]}``, or as text
         (`blinksim.answers.sweeps.axes.Axis.parse`).
     algorithms : sequence of str
-        Names of the registry; ``best`` is the quickest that needs no solver, ``all`` all of those, ``nccl`` what NCCL
-        would choose by its own model (best asked with a base at the rates ``nccl``).
+        Names of the registry; ``best`` is the quickest of those that are found quickly, ``all`` every one that needs no
+        solver, ``nccl`` what NCCL would choose by its own model (best asked with a base at the rates ``nccl``).
     model : str
         ``alpha-beta``, ``simulate`` or the name of a projection preset.
     bounds : bool
@@ -179,7 +179,7 @@ def sweep(
     >>> import blinksim as bs
     >>> found = bs.sweep("dgx1-v100", "allreduce", ["256MiB"], {"edit": ["none", "without gpu0-gpu3"]})
     >>> [row["algorithm"] for row in found.rows()]
-    ['ring', 'ring']
+    ['ring', 'packed']
     """
     wanted = Collective.of(collective)
     lengths = tuple(sorted({size_of(size) for size in sizes}))

@@ -1,0 +1,222 @@
+"""Parallel ways: a send whose route has equals is divided among all of them, as NCCL's channels are among NICs.
+
+A builder chooses one route for a pair of ranks. Where the router knows others that are as short and as wide (the NICs
+of a GPU, parallel links, the planes of a fabric), each carries an equal part. `equal_ways` says which they are;
+`divided` writes the parts out as chunks of their own, so that every send has one route again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import lcm
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.compressed_rows import expand
+from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.model import Schedule
+
+Ways = tuple[tuple[int, ...], ...]
+"""The routes that share what one route of a schedule carries, each as indices into topology.links."""
+
+# A schedule with more sends than this is not written out.
+MOST_SENDS = 8_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """The ways of every route of a schedule. count (R): how many; start (W + 1), links: way w uses links[start[w]:…].
+
+    first (R + 1): the ways of route r are first[r] to first[r + 1] - 1.
+    """
+
+    count: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int32]
+    links: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, ways: Sequence[Ways]) -> Spread:
+        """From the ways of every route."""
+        count = [len(alternatives) for alternatives in ways]
+        flat = [way for alternatives in ways for way in alternatives]
+        return cls(
+            np.array(count, dtype=np.int32),
+            np.cumsum([0, *count]).astype(np.int32),
+            np.cumsum([0, *map(len, flat)]).astype(np.int32),
+            np.array([link for way in flat for link in way], dtype=np.int32),
+        )
+
+    def ways_of(self, route: int) -> list[list[int]]:
+        """The links of every way of a route."""
+        return [
+            self.links[self.start[way] : self.start[way + 1]].tolist()
+            for way in range(int(self.first[route]), int(self.first[route + 1]))
+        ]
+
+
+def equal_ways(schedule: Schedule) -> Spread | None:
+    """The ways of every route that the router chose, None if no route has more than one."""
+    router = schedule.topology.router
+    start, links = schedule.route_start.tolist(), schedule.route_links.tolist()
+    routes = [tuple(links[first:end]) for first, end in pairwise(start)]
+    tail, head = _ends(schedule)
+    ways: list[Ways] = []
+    parts = False
+    for route, src, dst in zip(routes, tail, head, strict=True):
+        alternatives = router.ways(src, dst)
+        if len(alternatives) > 1 and route in alternatives:
+            parts = True
+            ways.append(alternatives)
+        else:
+            ways.append((route,))
+    return Spread.of(ways) if parts else None
+
+
+def _ends(schedule: Schedule) -> tuple[list[int], list[int]]:
+    """The devices that each route begins and ends at."""
+    index, links = schedule.topology.index, schedule.topology.links
+    first = schedule.route_links[schedule.route_start[:-1]].tolist()
+    last = schedule.route_links[schedule.route_start[1:] - 1].tolist()
+    return [index[links[i].src] for i in first], [index[links[i].dst] for i in last]
+
+
+def one_way(schedule: Schedule) -> Spread:
+    """Every route by itself."""
+    routes = len(schedule.route_start) - 1
+    number = np.arange(routes + 1, dtype=np.int32)
+    return Spread(np.ones(routes, np.int32), number, schedule.route_start, schedule.route_links)
+
+
+@dataclass(frozen=True, eq=False)
+class RouteUses:
+    """What each route of a schedule occupies, all of its ways together.
+
+    Entry i: `route` passes `resource` with `times` of its `count` ways. Route r has the entries from start[r] on.
+    """
+
+    start: npt.NDArray[np.int64]
+    route: npt.NDArray[np.int64]
+    resource: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    count: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, spread: Spread, shared: Resources) -> RouteUses:
+        routes, width = len(spread.count), len(shared.names)
+        ways = np.arange(len(spread.start) - 1, dtype=np.int32)
+        way, link = expand(spread.start, spread.links, ways)
+        position, resource = expand(shared.starts, shared.members, link)
+        route_of_way = np.repeat(np.arange(routes), spread.count)
+        key, times = np.unique(route_of_way[way[position]] * width + resource, return_counts=True)
+        route = key // width
+        start = np.concatenate(([0], np.cumsum(np.bincount(route, minlength=routes))))
+        return cls(start, route, key % width, times.astype(np.int64), spread.count.astype(np.int64))
+
+
+def loads(schedule: Schedule, spread: Spread, shared: Resources, occupied: RouteUses | None = None) -> list[Fraction]:
+    """The exact share of the size that passes each resource."""
+    uses = occupied or RouteUses.of(spread, shared)
+    parts = lcm(*np.unique(spread.count).tolist())
+    carried = np.zeros(len(spread.count), dtype=np.int64)
+    np.add.at(carried, schedule.route, schedule.share_num[schedule.chunk])
+    total = np.zeros(len(shared.names), dtype=np.int64)
+    np.add.at(total, uses.resource, carried[uses.route] * (parts // uses.count[uses.route]) * uses.times)
+    return [Fraction(int(value), schedule.share_den * parts) for value in total]
+
+
+def divided(schedule: Schedule, spread: Spread) -> Schedule:
+    """The same schedule with every chunk cut into as many equal parts as the ways of its sends need.
+
+    Part j takes way j of each route, counted round where a route has fewer.
+    """
+    of_send = spread.count[schedule.route].astype(np.int64)
+    parts = _parts(schedule, spread)
+    common = lcm(*np.unique(parts).tolist())
+    first = np.concatenate(([0], np.cumsum(parts)))
+    times = parts[schedule.chunk]
+    send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
+    part = np.arange(len(send)) - np.repeat(np.cumsum(times) - times, times)
+    way = spread.first[schedule.route[send]] + part % of_send[send]
+    used, route = np.unique(way, return_inverse=True)
+    lengths = (spread.start[1:] - spread.start[:-1])[used]
+    _, links = expand(spread.start, spread.links, used.astype(np.int32))
+    most = int(parts.max(initial=1))
+    return replace(
+        schedule,
+        share_num=np.repeat(schedule.share_num * (common // parts), parts),
+        share_den=schedule.share_den * common,
+        origin=np.repeat(schedule.origin, parts),
+        target=np.repeat(schedule.target, parts),
+        chunk=(first[schedule.chunk[send]] + part).astype(np.int32),
+        src=schedule.src[send],
+        dst=schedule.dst[send],
+        op=schedule.op[send],
+        step=schedule.step[send],
+        route=route.astype(np.int32),
+        channel=(schedule.channel[send] * most + part).astype(np.int32),
+        route_start=np.concatenate(([0], np.cumsum(lengths))).astype(np.int32),
+        route_links=links,
+    )
+
+
+def _parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
+    """How many parts each chunk is cut into."""
+    of_send = spread.count[schedule.route].astype(np.int64)
+    parts = np.ones(schedule.chunks, dtype=np.int64)
+    for number in np.unique(of_send).tolist():
+        touched = np.unique(schedule.chunk[of_send == number])
+        parts[touched] = np.lcm(parts[touched], number)
+    return parts
+
+
+@dataclass(frozen=True, eq=False)
+class Parallel:
+    """A schedule and the ways that its sends are divided among: enough to time it without writing every part.
+
+    compact: as an algorithm builds it. spread: None if every send takes the one route that it has.
+    """
+
+    compact: Schedule
+    spread: Spread | None = None
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Parallel:
+        """With all equal ways, if the loads then allow at least the rate that they allow without."""
+        spread = equal_ways(schedule)
+        if spread is not None:
+            shared = resources(schedule.topology)
+            busiest = [
+                max(load / rate for load, rate in zip(loads(schedule, ways, shared), shared.rate, strict=True))
+                for ways in (spread, one_way(schedule))
+            ]
+            spread = spread if busiest[0] <= busiest[1] else None
+        return cls(schedule, spread)
+
+    @property
+    def sends(self) -> int:
+        """How many sends `schedule` has."""
+        if self.spread is None:
+            return self.compact.sends
+        return int(_parts(self.compact, self.spread)[self.compact.chunk].sum())
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule with every part written out: what is verified, simulated, run and exported.
+
+        Raises `InfeasibleError` if that are too many sends.
+        """
+        if self.spread is None:
+            return self.compact
+        if self.sends > MOST_SENDS:
+            raise InfeasibleError(
+                f"{self.compact.algorithm} on {self.compact.topology.ranks} ranks has {self.sends:,} sends once its "
+                f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer nodes"
+            )
+        return divided(self.compact, self.spread)

@@ -1,0 +1,165 @@
+"""Which algorithms ``best`` considers, and why it leaves the others out.
+
+All that need no solver take part, unless their schedules take seconds to build. Packed trees and chains take part where
+the others leave a gap to what any algorithm can reach, and where they are found within about a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from blinksim.algorithms.registry import REGISTRY, Algorithm, candidates
+from blinksim.bounds.quick import quick_bound
+from blinksim.cost.alpha_beta import cost
+from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.timing.projection_result import Ceiling, left_out_words
+
+if TYPE_CHECKING:
+    from blinksim.collective import Collective
+    from blinksim.schedule.ways import Parallel
+    from blinksim.topology.graph import Topology
+
+# Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
+MOST_SENDS = 2_500_000
+MOST_PAIRS = 20_000
+# Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
+_SOLVED = {"packed": 32, "chains": 16}
+# Ranks from which packed trees are tried first.
+_MANY = 32
+# Within this share of the ceiling, no other algorithm gains anything worth a search.
+_NEARLY = 0.99
+
+
+@dataclass(frozen=True)
+class Field:
+    """The schedules that stand against each other.
+
+    entrants: by name. ceiling: what no algorithm exceeds. refused: the reason, for those that cannot run here.
+    left_out: the reason, for those that were not tried.
+    """
+
+    entrants: dict[str, Parallel]
+    ceiling: Ceiling
+    refused: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def ceiling_of(part: Topology, collective: Collective) -> Ceiling:
+    """What no algorithm exceeds on a selected topology."""
+    certificate = quick_bound(part, collective)
+    return Ceiling(certificate.rate, certificate.words(part))
+
+
+def best_of(
+    part: Topology,
+    collective: Collective,
+    check: Callable[[Parallel], None],
+    ceiling: Ceiling,
+    sizes: Collection[int],
+    say: Callable[[str], None],
+) -> Field:
+    """The field for ``best`` at these sizes. check: raises `InfeasibleError` for schedules slow to time.
+
+    Raises `InfeasibleError` if no algorithm is left.
+    """
+    choice = _Choice(part, collective, check, sizes, say, Field({}, ceiling))
+    choice.enter_trees_of_hosts()
+    choice.enter_elementary()
+    choice.enter_solved()
+    found = choice.field
+    if not found.entrants:
+        reasons = "; ".join((*found.refused.values(), *left_out_words(found.left_out)))
+        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {reasons}")
+    return found
+
+
+@dataclass
+class _Choice:
+    """The field while it fills. leader: an algorithm that leaves nothing to gain, empty if there is none."""
+
+    part: Topology
+    collective: Collective
+    check: Callable[[Parallel], None]
+    sizes: Collection[int]
+    say: Callable[[str], None]
+    field: Field
+    leader: str = ""
+
+    def enter(self, entry: Algorithm, build: Callable[[], Parallel]) -> None:
+        self.say(f"building {entry.name}")
+        try:
+            entrant = build()
+            self.check(entrant)
+        except BlinksimError as error:
+            self.field.refused[entry.name] = str(error)
+        else:
+            self.field.entrants[entry.name] = entrant
+
+    def enter_or_leave_out(self, entry: Algorithm, why: str) -> None:
+        if why:
+            self.field.left_out[entry.name] = why
+        else:
+            self.enter(entry, partial(entry.parallel, self.part, self.collective))
+
+    def enter_trees_of_hosts(self) -> None:
+        """Packed trees first where those of one host serve all: they then cost less than anything else."""
+        packed = REGISTRY["packed"]
+        if self.part.ranks > _MANY and self.part.nodes > 1 and packed.supports(self.collective.name):
+            build = _from_hosts(self.part, self.collective, self.field.ceiling)
+            if build is not None:
+                self.enter(packed, build)
+        self.leader = _leader(self.field, self.sizes)
+
+    def enter_elementary(self) -> None:
+        """All that need no solver."""
+        for entry in candidates(self.collective.name):
+            self.enter_or_leave_out(entry, _nearly(self.leader) or _too_large(entry, self.part, self.collective))
+        self.leader = self.leader or _leader(self.field, self.sizes)
+
+    def enter_solved(self) -> None:
+        """Those with a solver that find their schedules quickly."""
+        for entry in REGISTRY.values():
+            if entry.solver and entry.supports(self.collective.name) and entry.name not in self.field.entrants:
+                self.enter_or_leave_out(entry, self._slow(entry))
+
+    def _slow(self, entry: Algorithm) -> str:
+        if entry.name not in _SOLVED:
+            return "search"
+        most = _SOLVED[entry.name]
+        return _nearly(self.leader) or (f"search on more than {most} ranks" if self.part.ranks > most else "")
+
+
+def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
+    """Why an algorithm without a solver is left out, empty if it is not."""
+    pairs = part.ranks * (part.ranks - 1)
+    if entry.every_pair and pairs > MOST_PAIRS:
+        return f"a route for each of {pairs:,} pairs of ranks"
+    sends = entry.sends_on(part, collective.name)
+    return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
+
+
+def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:
+    """How to build packed trees from those of a single host, None if the machine is no cluster of alike hosts."""
+    from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.ways import Parallel
+
+    ready = from_hosts(part, collective, ceiling.rate)
+    return None if ready is None else lambda: Parallel(ready)
+
+
+def _nearly(leader: str) -> str:
+    return f"{leader} comes within 1 % of what any algorithm can reach" if leader else ""
+
+
+def _leader(found: Field, sizes: Collection[int]) -> str:
+    """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
+    for name, entrant in found.entrants.items():
+        if all(
+            size / float(found.ceiling.rate) >= _NEARLY * cost(entrant.compact, size, spread=entrant.spread).time_s
+            for size in {min(sizes), max(sizes)}
+        ):
+            return name
+    return ""

@@ -1,0 +1,58 @@
+"""What ``best`` considers: no named algorithm beats it by more than the 1 % that it may give up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers.ranking import rank
+from blinksim.collective import Collective
+from blinksim.question import Question
+from blinksim.timing.model_registry import schedule_model
+from blinksim.topology.graph import Topology
+
+MACHINES = Path(__file__).parents[1] / "data" / "machines"
+
+
+def best(machine: Topology, size: str) -> bs.Projection:
+    return bs.project(machine, "allreduce", size)
+
+
+@pytest.mark.parametrize(
+    ("machine", "edits"), [("torus:4x4", []), ("torus:4x4", ["degrade gpu0-gpu1 bandwidth=10GB/s"]), ("dgx1-v100", [])]
+)
+def test_nothing_that_is_named_beats_the_default(machine: str, edits: list[str]) -> None:
+    loaded = bs.load(machine, edits=edits)
+    found = best(loaded, "256MiB").time_s
+    for name in ("ring", "packed", "chains", "two_shot", "mxnet", "chain_tree"):
+        assert found <= bs.project(loaded, "allreduce", "256MiB", algorithm=name).time_s * 1.01
+
+
+def test_p5_answers_with_trees_over_all_nics() -> None:
+    question = Question(str(MACHINES / "p5.yaml"), nodes=64)
+    found = rank(question, Collective("allreduce"), 2**31, schedule_model("alpha-beta"))
+    assert found.best.algorithm == "packed"
+    assert found.best.algbw >= 0.97 * float(bs.bound(question.part(), "allreduce").rate)
+    answer = found.to_dict()
+    assert answer["considered"] == ["packed"]
+    assert "ring" in answer["left_out"]
+    assert "left out" in found.text()
+
+
+def test_what_is_left_out_and_what_is_considered_are_all() -> None:
+    contest = bs.contest("dgx1-v100", "allreduce")
+    every = {*contest.field.entrants, *contest.refused, *contest.left_out}
+    from blinksim.algorithms.registry import REGISTRY
+
+    assert every == {name for name, entry in REGISTRY.items() if entry.supports("allreduce")}
+
+
+@pytest.mark.parametrize("nodes", [2, 8])
+def test_the_projection_counts_every_nic_of_a_gpu(nodes: int) -> None:
+    times = [
+        bs.project(bs.load(str(MACHINES / name), nodes=nodes), "allreduce", "2GiB", model="projection").time_s
+        for name in ("p5.yaml", "p5b.yaml")
+    ]
+    assert times[0] == pytest.approx(times[1])
