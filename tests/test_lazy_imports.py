@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 SLOW = ("cupy", "matplotlib", "networkx", "ortools", "pandas", "scipy")
+# What best may load where the elementary algorithms leave a gap: what packs trees quickly, but not CP-SAT.
+SOLVERS = (*(name for name in SLOW if name != "ortools"), "ortools.sat", "ortools.math_opt")
 HEAVY = (*SLOW, "numpy", "rich.progress")
 REPORT = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.__stderr__)"
 
@@ -40,8 +42,9 @@ def command(*arguments: str) -> str:
         (("--version",), HEAVY),
         (("project", "--help"), HEAVY),
         (("topo", "list"), SLOW),
-        (("project", "dgx1-v100", "allreduce", "1MiB"), SLOW),
-        (("project", "aurora", "allreduce", "2GB", "--nodes", "2"), SLOW),
+        (("project", "dgx1-v100", "allreduce", "256MiB"), SLOW),
+        (("project", "dgx1-v100", "allreduce", "1MiB"), SOLVERS),
+        (("project", "aurora", "allreduce", "2GB", "--nodes", "2"), SOLVERS),
     ],
     ids=lambda value: " ".join(value) if value[0] not in SLOW else "",
 )
