@@ -39,8 +39,9 @@ class Question:
         Relays may also reduce and multicast.
     links : str, optional
         Link classes separated by commas, or ``all``. Default: what the machine file says.
-    rates : str
-        The name of a table of rates, or a rates file.
+    rates : str, optional
+        The name of a table of rates, or a rates file. Default: ``nominal``; what NCCL chooses is at ``nccl``, and a
+        projection that pins its rates is at those.
     edits : tuple of str
         What-ifs such as ``degrade gpu0-gpu3 lanes=1``.
 
@@ -63,7 +64,7 @@ class Question:
     relays: Literal["none", "idle"] | str = NONE
     relays_reduce: bool = False
     links: str | None = None
-    rates: RatesName | str = "nominal"
+    rates: RatesName | str | None = None
     edits: tuple[str, ...] = ()
 
     @classmethod
@@ -94,6 +95,24 @@ class Question:
             **settings,
         )
 
+    @property
+    def table(self) -> str:
+        """The table of rates in force: the one named, else ``nominal``."""
+        return machines.NOMINAL if self.rates is None else self.rates
+
+    def preferring(self, rates: str | None) -> Question:
+        """The question at `rates`, unless it names rates itself."""
+        return self if rates is None or self.rates is not None else replace(self, rates=rates)
+
+    def preferring_known(self, rates: str) -> Question:
+        """As `preferring`, if the machine has these rates; else the question itself."""
+        wanted = self.preferring(rates)
+        try:
+            wanted.node()
+        except InputError:
+            return self
+        return wanted
+
     def settings(self) -> dict[str, Any]:
         """Everything but the machine, as JSON takes it."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "machine"}
@@ -101,9 +120,13 @@ class Question:
     def node(self) -> Topology:
         """One node, before any edit. Raises as `blinksim.load` does, and if a topology has other rates than asked."""
         if not isinstance(self.machine, Topology):
-            return machines.load(self.machine, rates=self.rates)
+            return machines.load(self.machine, rates=self.table)
+        if self.rates is not None:
+            found = machines.preferring(self.machine, self.rates)
+            if found is not self.machine:
+                return found
         # A table that leaves classes out is labelled like "seed (qpi: nominal)".
-        if self.rates not in ("nominal", self.machine.rates, self.machine.rates.partition(" (")[0]):
+        if self.rates not in (None, machines.NOMINAL, self.machine.rates, self.machine.rates.partition(" (")[0]):
             raise InputError(
                 f"{self.machine.name} is loaded at {self.machine.rates} rates; give its name instead for {self.rates}"
             )
@@ -112,15 +135,6 @@ class Question:
     def whole(self) -> Topology:
         """The whole machine: loaded, edited, replicated. Raises as `blinksim.load` does."""
         return machines.assemble(self.node(), self.nodes, self.edits)
-
-    def whole_for_nccl(self) -> Topology:
-        """The whole machine at the rates that NCCL computes with; at others if these are asked for, or it has none."""
-        if self.rates == "nominal" and not isinstance(self.machine, Topology):
-            try:
-                return replace(self, rates="nccl").whole()
-            except InputError:
-                pass
-        return self.whole()
 
     def part(self, whole: Topology | None = None) -> Topology:
         """The selected part of the machine, as `Topology.select` gives it.
@@ -167,7 +181,7 @@ class Question:
             **({"relays_reduce": True} if self.relays_reduce else {}),
             "links": list(topology.default_links()),
             "rates": topology.rates,
-            "rates_source": self.rates,
+            "rates_source": self.table,
         }
 
     def _numbered(self, whole: Topology) -> list[str]:

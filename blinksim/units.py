@@ -154,11 +154,11 @@ def parse_exact(text: object) -> Fraction:
 
 
 def format_size(size: float) -> str:
-    """Text for a number of bytes: a whole number below a million in the unit that makes it smallest, or six digits."""
+    """Text for a number of bytes: a whole number in the unit that makes it smallest, or six digits."""
     whole = round(size)
     if whole and whole == size:
         count, unit = min((whole // _SIZE[unit], unit) for unit in ("B", *_PRINTED) if whole % _SIZE[unit] == 0)
-        if count < 10**6 and (unit != "B" or count < 1000):
+        if count < (10**6 if unit.endswith("iB") else 1000):
             return f"{count} {unit}"
     for unit in ("TB", "GB", "MB", "kB"):
         if size >= _SIZE[unit]:

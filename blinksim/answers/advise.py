@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
 from blinksim.algorithms.registry import algorithm
-from blinksim.answers.logs.expectation import Expectation, Expected
+from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
 from blinksim.machines import MachineLike
-from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
@@ -26,6 +25,7 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size, in_GBps, size_of
 
 if TYPE_CHECKING:
+    from blinksim.question import Question
     from blinksim.schedule.model import Schedule
     from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
@@ -203,28 +203,31 @@ class Advice(Result):
 
 
 def advise(
-    part: MachineLike,
+    part: MachineLike | Question,
     machine: MachineLike | None = None,
     collective: Collective | CollectiveName | str = "allreduce",
     size: int | float | str = SIZE,
     *,
     multicast: bool = True,
+    rates: str | None = None,
 ) -> Advice:
     """What to load into NCCL or another runtime, if anything is better than what NCCL does.
 
     Parameters
     ----------
-    part : str, path or Topology
+    part : str, path, Topology or Question
         The part of the machine that the collective runs on, or a whole machine.
     machine : str, path or Topology, optional
-        The machine that `part` was selected from. Both should be at the rates ``nccl`` where the machine has them; a
-        machine that is named is loaded at these.
+        The machine that `part` was selected from.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
         Bytes, or text such as ``"256MiB"``.
     multicast : bool
         True if NCCL may use NVLS.
+    rates : str, optional
+        The table of rates for bound, NCCL and schedules alike. Default: those that `part` was loaded or asked at by
+        name, else ``nccl``, where the machine has them.
 
     Returns
     -------
@@ -241,13 +244,12 @@ def advise(
     Examples
     --------
     >>> import blinksim as bs
-    >>> machine = bs.load("dgx1-v100", rates="nccl")
+    >>> machine = bs.load("dgx1-v100")
     >>> bs.advise(machine.select([1, 4, 5, 7]), machine).load.algorithm
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)
-    chosen = Question(part).whole_for_nccl()
-    whole = chosen if machine is None else Question(machine).whole_for_nccl()
+    chosen, whole = part_and_whole(part, machine, rates)
     expectation = Expectation(chosen, whole, wanted, multicast)
     expected = expectation.at(size)
     options = _options(expectation, size)

@@ -14,7 +14,7 @@ from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import names, table
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, left_out_words
+from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_size_about, format_time, parse_size, size_of
@@ -80,6 +80,11 @@ class Comparison(Result):
         """Names, quickest at the largest size first."""
         return tuple(projection.algorithm for projection in self.projections[-1])
 
+    @property
+    def rates(self) -> str:
+        """At which rates the rows are, in words; a library's own choice has rates of its own."""
+        return rates_words(self.projections[-1])
+
     def best(self) -> tuple[Projection, ...]:
         """The quickest projection for each size."""
         return tuple(found[0] for found in self.projections)
@@ -129,7 +134,9 @@ class Comparison(Result):
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
         lines.append(table(("size", "best time", *shown), rows) + "\n")
         lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
-        lines += part_lines(self.topology, f"; model {models}", edits)
+        lines += part_lines(self.topology, f"; model {models}", edits, self.rates)
+        if len({projection.rates for projection in self.projections[-1]}) > 1:
+            lines.append("  rates= takes one table for all")
         lines += [
             f"  {reason if reason.startswith(name) else f'{name}: {reason}'}" for name, reason in self.refused.items()
         ]
@@ -147,11 +154,14 @@ class Comparison(Result):
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
 
 
-def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = ()) -> list[str]:
-    """Who takes part, over which links at which rates, after which edits: lines under a table."""
+def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:
+    """Who takes part, over which links at which rates, after which edits: lines under a table.
+
+    rates: in words, where they are not the topology's.
+    """
     return [
         f"  ranks {topology.ranks}: {names(topology.members)}",
-        f"  links {', '.join(topology.link_classes)} at {topology.rates} rates{more}",
+        f"  links {', '.join(topology.link_classes)} at {rates or f'{topology.rates} rates'}{more}",
         *(f"  edited {edit}" for edit in edits),
     ]
 

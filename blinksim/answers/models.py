@@ -71,7 +71,7 @@ class Models(Result):
                     if projection is None:
                         continue
                     ratio = projection.time_s / first.time_s if first else None
-                    timed = {key: projection.row()[key] for key in ("time_s", "algbw_GBps", "busbw_GBps")}
+                    timed = {key: projection.row()[key] for key in ("time_s", "algbw_GBps", "busbw_GBps", "rates")}
                     rows.append({"size_bytes": size, "algorithm": name, "model": model, **timed, "ratio": ratio})
         return rows
 

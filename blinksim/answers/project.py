@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.collective import Collective, CollectiveName
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import MachineLike, as_topology, preferring
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
 from blinksim.timing.entrants import Field
@@ -180,10 +180,10 @@ def project(
         Bytes, or text such as ``"256MiB"``.
     algorithm : str
         A name of the registry, ``best`` for the quickest of those that are found quickly, or ``nccl`` for what NCCL
-        would choose (of a whole machine, loaded at the rates ``nccl``).
+        would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
     model : str
         A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``simulate``, ``nccl-tuner``, ``projection`` or
-        another preset in models/ (load the machine at the rates that the preset pins).
+        another preset in models/, at the rates that it pins.
     gamma : float
         Seconds per byte that a rank reduces, for models that time schedules.
 
@@ -212,4 +212,5 @@ def project(
     if model == models.DEFAULT:
         model = models.chooser(algorithm) or model
     timing = models.model(model, **({"gamma": gamma} if gamma else {}))
+    topology = preferring(topology, timing.rates) if timing.rates else topology
     return timing.times(topology, wanted, [count], timing.best if algorithm == "best" else [algorithm])[0]

@@ -216,7 +216,7 @@ def _machine_of(file: str, document: Any, question: Question) -> Topology:
         raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
     if not isinstance(source, str):
         raise FileError(file, "names no machine; give one with machine=")
-    rates = question.rates if question.machine else str(document.get("rates_source", "nominal"))
+    rates = question.table if question.machine else str(document.get("rates_source", "nominal"))
     whole = Question(source, nodes=nodes, rates=rates, edits=(*texts("edits"), *question.edits)).whole()
     reduce = document.get("relays_reduce") is True
     return whole.select(texts("members"), texts("relays"), texts("links") or None, relays_reduce=reduce)

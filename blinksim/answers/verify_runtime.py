@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.answers.file_verdict import FileVerdict
 from blinksim.errors import FileError, InputError
+from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
     from blinksim.question import Question
@@ -48,7 +49,8 @@ def _algorithm(file: str, text: str, root: int) -> FileVerdict:
         counted = check_text(text, file, root=root)
     except FileError as error:
         return _wrong("an MSCCL algorithm", error)
-    facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.steps} steps each, {counted.channels} channels"]
+    blocks, channels = count(counted.blocks, "thread block"), count(counted.channels, "channel")
+    facts = [f"up to {blocks} a GPU, {count(counted.steps, 'step')} each, {channels}"]
     if counted.steps > RCCL_STEPS:
         facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
     summary = "right: an MSCCL algorithm, carried out in several orders"
@@ -77,7 +79,7 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
             more = " …" if len(graph.channels) > 8 else ""
             facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, {'/'.join(graph.types)}")
     if found.channels is not None:
-        facts.append(f"the communicator has {found.channels} channels, unless NCCL_MAX_NCHANNELS says less")
+        facts.append(f"the communicator has {count(found.channels, 'channel')}, unless NCCL_MAX_NCHANNELS says less")
     reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
     return FileVerdict(
         found.ok,

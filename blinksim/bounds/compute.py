@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES, TWO_PHASES
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
@@ -21,10 +22,6 @@ from blinksim.topology.graph import Topology
 if TYPE_CHECKING:
     from blinksim.graphs.network import Array, Network
 
-NOTHING = "nothing, it holds for every schedule"
-NO_CODING = "no coding: every message is one element or a reduction of such"
-ONLY_TREES = "every element is gathered and spread along trees, and devices without a rank only forward"
-TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
 # Collectives with a block of every rank on one side; the blocks may be unequal.

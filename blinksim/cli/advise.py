@@ -14,13 +14,14 @@ from blinksim.cli.options import (
     MachineOptions,
     TextOptions,
     command_line,
-    machine_options,
+    machine_options_at,
     output_options,
     question_of,
     root_option,
 )
 from blinksim.cli.output import attempt, names, print_json
 from blinksim.errors import InputError
+from blinksim.textio.text_table import count
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ Examples:
   blinksim advise topo.xml --collective allgather -o graph.xml""",
 )
 @click.argument("machine", required=False)
-@machine_options
+@machine_options_at("nccl, where the machine has it")
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
 @click.option("--size", default="256MiB", show_default=True, help="How large it is.")
 @root_option
@@ -79,21 +80,22 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     earlier = unedited(question, options["before"])
     size = parse_size(options["size"])
     wanted = Collective.parse(options["collective"], options["root"])
-    whole = question.whole_for_nccl() if machine else _this_machine(question)
-    part = question.part(whole)
     multicast = not options["no_nvls"]
-    found = advise(part, whole, wanted, size, multicast=multicast)
-    was = None
-    if earlier is not None:
-        sound = earlier.whole_for_nccl() if machine else _this_machine(earlier)
-        was = advise(earlier.part(sound), sound, wanted, size, multicast=multicast)
+
+    def answered(given: Question) -> Advice:
+        asked = given if machine else replace(given, machine=_this_machine(given))
+        return advise(asked, None, wanted, size, multicast=multicast)
+
+    found = answered(question)
+    was = None if earlier is None else answered(earlier)
     option, failure = found.load or found.alternative, None
     if output and option is not None and option.exported is not None:
         target, text = output, option.exported.files[""]
         failure = attempt(lambda: write_text(target, text, force))
         output = None if failure else output
     if options["as_json"]:
-        answer = {"command": "advise", **question.described(part), **found.to_dict(), "output": output}
+        described = _asked(question, found.part).described(found.part)
+        answer = {"command": "advise", **described, **found.to_dict(), "output": output}
         print_json(answer if was is None else answer | {"before": was.to_dict()})
     else:
         _show(found, was, option, question, output, here=machine is None)
@@ -113,6 +115,8 @@ def _show(
 
 
 def _facts(found: Advice) -> list[tuple[str, str]]:
+    from blinksim.bounds.assumptions import NOTHING
+
     part, best = found.part, found.bound
 
     def reached(time_s: float) -> str:
@@ -120,10 +124,11 @@ def _facts(found: Advice) -> list[tuple[str, str]]:
         return f"{format_time(time_s)}, {format_rate(algbw)} algbw, {100 * algbw / float(best.rate):.0f} % of the bound"
 
     own = found.expectation
-    channels = f", {own.prediction.nchannels} channels" if own.prediction else ""
+    channels = f", {count(own.prediction.nchannels, 'channel')}" if own.prediction else ""
     facts = [
         ("bound", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}, {best.kind})"),
         ("", best.certificate.words(part)),
+        *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
         ("NCCL" if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
         ("", own.name),
         ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
@@ -157,12 +162,12 @@ def _wrapped(key: str, words: str) -> str:
 
 def _described(option: Option) -> str:
     plan = option.schedule
-    return f"{plan.algorithm}, {plan.chunks} {'trees' if plan.form == 'forest' else 'chunks'}, verified"
+    return f"{plan.algorithm}, {plan.parts()}, verified"
 
 
 def _how(found: Advice, option: Option | None, question: Question, output: str | None, *, here: bool) -> None:
     """Commands that make the file and load it, and what to do next."""
-    collective, line = found.collective.name, _as_typed(question, found.part)
+    collective, line = found.collective.name, command_line(_asked(question, found.part))
     save = f"nvidia-smi topo -m > {_SAVED} && " if here else ""
     if option is None or option.exported is None:
         if output:
@@ -186,19 +191,16 @@ def _how(found: Advice, option: Option | None, question: Question, output: str |
     click.echo(f"next: measure with nccl-tests, then blinksim diagnose log.txt --machine {measured}")
 
 
-def _as_typed(question: Question, part: Topology) -> str:
-    """The machine and its options, with the rates that were taken where none were given."""
-    rates = "nccl" if question.rates == "nominal" and part.rates.startswith("nccl") else question.rates
-    return command_line(replace(question, rates=rates))
+def _asked(question: Question, part: Topology) -> Question:
+    """The question with the rates that were taken where it names none."""
+    taken = part.loaded_from[1] if part.loaded_from else part.rates
+    return replace(question, rates=question.rates or (None if taken == "nominal" else taken))
 
 
 def _this_machine(question: Question) -> Topology:
-    """This computer's GPUs after the edits. Raises `MissingError` if there are none."""
+    """This computer's GPUs. Raises `MissingError` if there are none."""
     from blinksim.machines import this_machine
 
     if question.nodes != 1:
         raise InputError("nvidia-smi knows nothing of other nodes; name a machine with a network for --nodes")
-    topology = this_machine("nccl" if question.rates == "nominal" else question.rates)
-    for edit in question.edits:
-        topology = topology.edit(edit)
-    return topology
+    return this_machine()

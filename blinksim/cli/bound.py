@@ -112,7 +112,8 @@ def _show(
         f"{found.collective} on {topology.name}: at most {exact} GB/s algbw "
         f"({rounded}busbw {format_rate(found.rate * factor)}), {reach}"
     )
-    click.echo(f"  {best.certificate.words(topology)}\n")
+    click.echo(f"  {best.certificate.words(topology)}")
+    click.echo(f"  it assumes: {best.assumes}\n")
     rows = [
         (entry.scope, exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
         for entry in found.bounds

@@ -24,6 +24,7 @@ class Options(MachineOptions, TextOptions):
 
     output: str | None
     force: bool
+    no_nvls: bool
 
 
 @click.command(
@@ -39,6 +40,7 @@ Examples:
 @collective_option
 @click.option("-o", "--output", metavar="RATES", help="Where to write the rates, as --rates reads them (.yaml).")
 @click.option("--force", is_flag=True, help="Replace RATES if it exists.")
+@click.option("--no-nvls", is_flag=True, help="NCCL ran with NCCL_NVLS_ENABLE=0.")
 @output_options()
 def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
@@ -60,7 +62,7 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     runs = [run for log in logs for run in runs_of(log, collective)]
     series = [Series.of(run, part_of(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in logs)}"
-    found = calibrate(series, machine=whole, source=source)
+    found = calibrate(series, machine=whole, source=source, multicast=not options["no_nvls"])
     place, text = target or "", rate_tables.write(found.table)
     failure = attempt(lambda: write_text(place, text, options["force"])) if target else None
     if failure is not None:
@@ -110,7 +112,7 @@ def _show(found: Calibration, target: str | None, question: Question) -> None:
         click.echo(f"  written   {target}")
         name = found.series[0].collective.name
         ring = " --algorithm ring" if name in ("allreduce", "allgather", "reducescatter") else ""
-        again = command_line(replace(question, rates="nominal"))
+        again = command_line(replace(question, rates=None))
         click.echo(f"next: blinksim project {again} {name} 1GiB{ring} --rates {shlex.quote(target)}")
     else:
         click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")

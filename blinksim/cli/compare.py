@@ -10,9 +10,8 @@ from blinksim.cli import nccl
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
-    at_rates_of,
     check_picture,
-    machine_options,
+    machine_options_at,
     output_options,
     plot_y_option,
     question_of,
@@ -21,6 +20,7 @@ from blinksim.cli.options import (
 )
 from blinksim.cli.output import csv_text, print_json
 from blinksim.cli.progress import Working
+from blinksim.cli.spelling import as_typed
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ Examples:
 )
 @click.argument("machine")
 @click.argument("collective")
-@machine_options
+@machine_options_at("nominal; nccl for what NCCL chooses")
 @root_option
 @sizes_option("1KiB:1GiB")
 @click.option(
@@ -74,8 +74,7 @@ Examples:
 @plot_y_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options(table=True)
-@click.pass_context
-def command(context: click.Context, /, machine: str, collective: str, **options: Unpack[Options]) -> None:
+def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.answers import compare as study
     from blinksim.collective import Collective
@@ -87,10 +86,10 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     listed = options["algorithms"].split(",") if options["algorithms"] else None
     models = [name.strip() for name in options["model"].split(",")]
     if len(models) > 1 or not registry.times_schedules(models[0]):
-        _across(question, wanted, sizes, models, listed, options, context)
+        _across(question, wanted, sizes, models, listed, options)
         return
     chosen = [name for name in listed or () if registry.chooser(name)]
-    question, others = _choices(chosen, question, wanted, options, context)
+    others = _choices(chosen, question, wanted, options)
     if chosen:
         listed = [name for name in listed or () if name not in chosen]
     check_picture(options["plot"], options["plot_y"], force=options["force"])
@@ -104,10 +103,8 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
 
 
-def _choices(
-    names: list[str], question: Question, collective: Collective, options: Options, context: click.Context
-) -> tuple[Question, dict[str, Answer]]:
-    """What libraries choose, by name, as functions of the size; and the question at their rates."""
+def _choices(names: list[str], question: Question, collective: Collective, options: Options) -> dict[str, Answer]:
+    """What libraries choose, by name, as functions of the size; at their own rates, unless the question names some."""
     from blinksim.timing import model_registry as registry
 
     if not names:
@@ -116,9 +113,8 @@ def _choices(
     for name in names:
         chooser = registry.chooser(name) or ""
         model = registry.model(chooser, **nccl.settings(options, registry.settings(chooser), ""))
-        question = at_rates_of(model, question, context)
-        found[name] = _answer(*model.at(question), collective, name)
-    return question, found
+        found[name] = _answer(*model.at(model.at_its_rates(question)), collective, name)
+    return found
 
 
 def _answer(model: TimingModel, topology: Topology, collective: Collective, name: str) -> Answer:
@@ -132,7 +128,6 @@ def _across(
     names: list[str],
     listed: list[str] | None,
     options: Options,
-    context: click.Context,
 ) -> None:
     """Prints the same algorithms by several models."""
     from blinksim.answers.models import across_models
@@ -148,7 +143,8 @@ def _across(
     models: list[TimingModel] = []
     for name, takes in taken.items():
         model = registry.model(name, **(nccl.settings(options, takes, "") if "graph_file" in takes else {}))
-        question = at_rates_of(model, question, context)
+        # One table for all: the ratios are to show the models, not the rates.
+        question = model.at_its_rates(question)
         models.append(model)
     models = [model if registry.times_schedules(model.name) else model.at(question)[0] for model in models]
     with Working(f"reading {question.machine}", quiet=options["quiet"]) as say:
@@ -162,4 +158,4 @@ def _show(found: Comparison | Models, question: Question, options: Options) -> N
     elif options["as_json"]:
         print_json({"command": "compare", **question.described(found.topology), **found.to_dict()})
     else:
-        click.echo(found.text(question.edits))
+        click.echo(as_typed(found.text(question.edits)))

@@ -12,7 +12,7 @@ from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
     command_line,
-    machine_options,
+    machine_options_at,
     output_options,
     question_of,
 )
@@ -43,7 +43,7 @@ Examples:
 )
 @click.argument("log")
 @click.option("--machine", metavar="MACHINE", required=True, help="The machine that LOG was measured on.")
-@machine_options
+@machine_options_at("nominal for the bound, nccl for NCCL's model")
 @collective_option
 @click.option(
     "--threshold",
@@ -74,7 +74,12 @@ def command(log: str, machine: str, collective: str | None, **options: Unpack[Op
     whole = question.whole()
     part = part_of(runs[0], question, whole)
     found = diagnose(
-        runs, part, question.whole_for_nccl(), in_place=options["in_place"], multicast=not options["no_nvls"]
+        runs,
+        part,
+        whole,
+        in_place=options["in_place"],
+        multicast=not options["no_nvls"],
+        rates=question.rates,
     )
     reached = 100 * (found.of_bound(found.largest) if options["against"] == "bound" else found.largest.of_model)
     enough = options["threshold"] is None or reached >= options["threshold"]
@@ -124,6 +129,9 @@ def _show(found: Diagnosis, question: Question, log: str) -> None:
     machine = command_line(question)
     if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
         click.echo(f"next: blinksim diagnose {shlex.quote(log)} --machine {machine} --no-nvls")
+    elif found.first_behind is None and not found.impossible and found.largest.expected.choice.startswith("nvls"):
+        # calibrate fits rings, and these were none.
+        click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
     elif found.first_behind is None and not found.impossible:
         click.echo(f"next: blinksim calibrate {shlex.quote(log)} --machine {machine} -o rates.yaml")
     else:
@@ -131,10 +139,13 @@ def _show(found: Diagnosis, question: Question, log: str) -> None:
 
 
 def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
+    from blinksim.bounds.assumptions import NOTHING
+
     part, best = found.part, found.bound
     facts = [
         ("bound", f"{exact_GBps(best.rate)} GB/s algbw at {part.rates} rates ({best.scope})"),
         ("", best.certificate.words(part)),
+        *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
     ]
     beaten = [entry for entry in found.bounds[1:] if entry.rate < best.rate and entry.rate < found.largest.algbw]
     if beaten:

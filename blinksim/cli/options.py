@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 import click
@@ -14,7 +13,6 @@ from blinksim.errors import InputError
 
 if TYPE_CHECKING:
     from blinksim.question import Question
-    from blinksim.timing.timing_model import TimingModel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,13 +58,6 @@ _OPTIONS = (
         "'degrade gpu0-gpu3 lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1'. It changes every "
         "node, or one if it names it (n0.gpu0).",
     ),
-    click.option(
-        "--rates",
-        metavar="NAME|FILE",
-        default="nominal",
-        show_default=True,
-        help="Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.",
-    ),
 )
 
 
@@ -99,12 +90,22 @@ def check_picture(plot: str | None, plot_y: str, *, force: bool) -> None:
         raise InputError("--plot-y says what a picture shows; name its file with --plot")
 
 
+def machine_options_at(rates: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As `machine_options`, for a command that has another default of --rates, in words."""
+    text = f"Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.  [default: {rates}]"
+
+    def add(command: Callable[P, R]) -> Callable[P, R]:
+        command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"
+        for option in reversed((*_OPTIONS, click.option("--rates", metavar="NAME|FILE", help=text))):
+            command = option(command)
+        return command
+
+    return add
+
+
 def machine_options(command: Callable[P, R]) -> Callable[P, R]:
     """Adds the options that `question_of` understands, and what MACHINE may be to the help text."""
-    command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return machine_options_at("nominal")(command)
 
 
 def output_options(*, table: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -135,7 +136,7 @@ class MachineOptions(TypedDict):
     relays_reduce: bool
     links: str | None
     edits: tuple[str, ...]
-    rates: str
+    rates: str | None
 
 
 class TextOptions(TypedDict):
@@ -168,17 +169,6 @@ def question_of(machine: str, options: MachineOptions) -> Question:
     )
 
 
-def at_rates_of(model: TimingModel, question: Question, context: click.Context) -> Question:
-    """The question with the rates that a timing model wants, unless the command line names others that it accepts."""
-    if model.rates is None:
-        return question
-    if context.get_parameter_source("rates") != click.core.ParameterSource.COMMANDLINE:
-        return replace(question, rates=model.rates)
-    if model.pins_rates and question.rates != model.rates:
-        raise InputError(f"--model {model.name} pins the rates {model.rates!r}; leave --rates {question.rates} out")
-    return question
-
-
 def command_line(question: Question, collective: str = "", root: int | None = None) -> str:
     """The machine, a collective and the options as they are typed."""
     words = [shlex.quote(str(question.machine)), *([collective] if collective else [])]
@@ -189,7 +179,7 @@ def command_line(question: Question, collective: str = "", root: int | None = No
         ("members", None),
         ("relays", "none"),
         ("links", None),
-        ("rates", "nominal"),
+        ("rates", None),
     ):
         value = getattr(question, key)
         if value != default:

@@ -12,9 +12,8 @@ from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
-    at_rates_of,
     command_line,
-    machine_options,
+    machine_options_at,
     output_options,
     question_of,
     root_option,
@@ -55,7 +54,7 @@ Examples:
 @click.argument("machine")
 @click.argument("collective")
 @click.argument("size")
-@machine_options
+@machine_options_at("nominal; nccl for what NCCL chooses; what a model pins")
 @root_option
 @click.option(
     "--algorithm",
@@ -79,8 +78,7 @@ Examples:
 @before_option
 @nccl.nccl_options
 @output_options(table=True)
-@click.pass_context
-def command(context: click.Context, /, machine: str, collective: str, size: str, **options: Unpack[Options]) -> None:
+def command(machine: str, collective: str, size: str, **options: Unpack[Options]) -> None:
     """How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
 
     SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB.
@@ -94,7 +92,7 @@ def command(context: click.Context, /, machine: str, collective: str, size: str,
     bytes_ = parse_size(size)
     model = _model(options)
     model.check(question)
-    asked = at_rates_of(model, question, context)
+    asked = model.at_its_rates(question)
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
         found = rank(asked, wanted, bytes_, model, options["algorithm"], say)
         before = replace(asked, edits=())

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
-    at_rates_of,
     check_picture,
     command_line,
-    machine_options,
+    machine_options_at,
     output_options,
     plot_y_option,
     question_of,
@@ -65,7 +64,7 @@ Examples:
 )
 @click.argument("machine")
 @click.argument("collective")
-@machine_options
+@machine_options_at("nominal; nccl for what NCCL chooses; what a model pins")
 @root_option
 @sizes_option("1MiB:256MiB:x16")
 @click.option(
@@ -104,19 +103,15 @@ Examples:
 @plot_y_option
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @output_options(table=True)
-@click.pass_context
-def command(context: click.Context, /, machine: str, collective: str, **options: Unpack[Options]) -> None:
+def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
     from blinksim.answers.compare import parse_sizes
     from blinksim.answers.sweeps import sweep as study
     from blinksim.collective import Collective
-    from blinksim.timing import model_registry as models
 
     question = question_of(machine, options)
     _check_workers(machine, options)
     algorithms = options["algorithms"].split(",")
-    for name in filter(None, map(models.chooser, algorithms)):
-        question = at_rates_of(models.model(name), question, context)
     output, quiet = options["output"], options["quiet"]
     _check_targets(options)
     journal = f"{output}.journal" if output else None
@@ -155,8 +150,7 @@ def command(context: click.Context, /, machine: str, collective: str, **options:
     if options["plot"]:
         from blinksim import plots
 
-        rates = models.model(options["model"]).rates or question.rates
-        drawn = plots.sweep(found, options["plot_y"], rates)
+        drawn = plots.sweep(found, options["plot_y"])
         path = plots.save(drawn, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
     elif not (options["as_csv"] or options["as_json"]) and 1 <= len(found.varying()) <= 3:
@@ -245,7 +239,9 @@ def _show(found: Sweep, output: str | None) -> None:
         span = f"{slow['algbw_GBps']:.4g} to {best['algbw_GBps']:.4g} GB/s algbw over {len(rows)} points"
         click.echo(f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}\n")
     bounded = "bound_algbw_GBps" in rows[0]
+    several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying
     header = [*(_title(column) for column in varying), "ranks", "algorithm", "time", "algbw GB/s"]
+    header += ["rates"] if several else []
     header += ["bound", "of it"] if bounded else []
     cells = []
     for row in rows[:_SHOWN]:
@@ -254,12 +250,15 @@ def _show(found: Sweep, output: str | None) -> None:
             line += ["", row["asked"], "-", "-"]
         else:
             line += [str(row["ranks"]), row["algorithm"], format_time(row["time_s"]), f"{row['algbw_GBps']:.4g}"]
+        line += [row["rates"]] if several else []
         if bounded:
             most, share = row["bound_algbw_GBps"], row["of_bound"]
             line += ["-" if most is None else f"{most:.4g}", "-" if share is None else f"{100 * share:.1f} %"]
         cells.append(line)
     text = {i for i, column in enumerate(varying) if any(isinstance(row[column], str) for row in rows)}
-    click.echo(table(header, cells, left={*text, len(varying) + 1}))
+    click.echo(table(header, cells, left={*text, len(varying) + 1, *({len(varying) + 4} if several else ())}))
+    for words in _notes(rows, several):
+        click.echo(f"  {words}")
     if len(rows) > _SHOWN:
         click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
     for reason in dict.fromkeys(row["reason"] for row in found.failed):
@@ -268,6 +267,24 @@ def _show(found: Sweep, output: str | None) -> None:
     click.echo("\n" if found.failed else "", nl=bool(not found.failed))
     if output:
         click.echo(f"written: {output}")
+
+
+def _notes(rows: list[dict[str, Any]], several: bool) -> list[str]:
+    """At which rates the rows are, and what their bounds assume."""
+    tables = list(dict.fromkeys(row["rates"] for row in rows))
+    if several:
+        notes = ["what NCCL chooses is at its own rates; --rates takes one table for all"]
+    else:
+        notes = [f"all at {tables[0]} rates"] if len(tables) == 1 else []
+    held: dict[str, dict[str, None]] = {}  # bounds in GB/s, by what they assume
+    for row in rows:
+        if row.get("bound_assumes"):
+            held.setdefault(row["bound_assumes"], {})[f"{row['bound_algbw_GBps']:.4g}"] = None
+    for assumes, rates in held.items():
+        which = f"bound of {', '.join(rates)} GB/s" if len(held) > 1 and len(rates) < 4 else "bound"
+        notes.append(f"the {which} assumes: {assumes}")
+    missing = dict.fromkeys(row["bound_reason"] for row in rows if row.get("bound_reason") and not row["reason"])
+    return [*notes, *(f"no bound: {reason}" for reason in missing)]
 
 
 def _title(column: str) -> str:

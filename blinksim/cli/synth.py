@@ -152,12 +152,12 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         f"\n  bound     {exact_GBps(found.bounds.rate)} GB/s, {found.bounds.headline.certificate.words(topology)}"
     )
     click.echo(
-        f"  schedule  {schedule.chunks} {'trees' if schedule.form == 'forest' else 'chunks'}, {schedule.sends} sends, "
+        f"  schedule  {schedule.parts()}, {count(schedule.sends, 'send')}, "
         f"height {found.height}, up to {count(found.hops, 'link')} a send; built in {format_time(found.seconds)}"
     )
     if found.front:
         cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
-        header = ("GB/s", "height", "trees", "fewest possible")
+        header = ("GB/s", "height", "trees", "fewest trees at this rate")
         click.echo(table(header, cells, left=(), indent="            "))
     verdict = "every rank ends with what it was promised" if found.verdict.ok else "NOT correct"
     click.echo(f"  verified  {verdict}")

@@ -67,7 +67,7 @@ def command(
         setting["machine"] or "",
         nodes=setting["nodes"],
         members=setting["members"],
-        rates=setting["rates"] or "nominal",
+        rates=setting["rates"],
         edits=setting["edits"],
     )
     found = verify_file(file, question, in_place=in_place, slots=slots, root=root, release=release)

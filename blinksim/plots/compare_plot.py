@@ -22,8 +22,8 @@ _WIDTH = 8.5
 def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     """The rates or times against size, a line per algorithm, the crossovers marked and the bound dashed.
 
-    The title says what is shown. The bound is left out if an algorithm that is drawn uses more than it grants, as NCCL
-    does where switches add.
+    The title says what is shown. The bound is the one that all of them keep: the higher one where NCCL lets switches
+    add, or is at other rates.
 
     Parameters
     ----------
@@ -87,21 +87,20 @@ def _title(comparison: Comparison, shown: int) -> str:
     topology = comparison.topology
     listed = [projection for found in comparison.projections for projection in found]
     models = ", ".join(dict.fromkeys(projection.model for projection in listed))
-    rates = ", ".join(dict.fromkeys(projection.rates for projection in listed))
     nodes = f"{topology.nodes} nodes, " if topology.nodes > 1 else ""
     left = f"; {shown} of {len(comparison.algorithms)} algorithms" if shown < len(comparison.algorithms) else ""
     return (
         f"{comparison.collective} on {topology.name}: {nodes}{topology.ranks} ranks, "
-        f"{', '.join(topology.link_classes)}, {rates} rates, model {models}{left}"
+        f"{', '.join(topology.link_classes)}, {comparison.rates}, model {models}{left}"
     )
 
 
 def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float, fastest: float) -> list[float]:
-    """Draws the tightest bound that the projections state; its values, none without a bound."""
+    """Draws the bound that holds for all projections, whatever their rates; its values, none without a bound."""
     known = [float(p.bound.rate) for found in comparison.projections for p in found if p.bound is not None]
-    if not known or fastest > 1.001 * min(known):
+    if not known or fastest > 1.001 * max(known):
         return []
-    line = [shown_as.of(min(known), size, factor) for size in comparison.sizes]
+    line = [shown_as.of(max(known), size, factor) for size in comparison.sizes]
     axes.plot(comparison.sizes, line, color="#000000", linestyle="--", linewidth=1.0, label="best that is possible")
     return line
 

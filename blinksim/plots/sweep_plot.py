@@ -113,7 +113,10 @@ def _title(found: Sweep, rates: str | None) -> str:
     if len(ranks) == 1:
         words.append(f"{ranks.pop()} ranks")
     tables = _same(row.get("rates", rates) for row in rows if not row["reason"]) or ([rates] if rates else [])
-    if tables and "rates" not in varying:
+    if len(tables) > 1 and "rates" not in varying:
+        at = {table: _same(row["asked"] for row in rows if row["rates"] == table) for table in tables}
+        words += [f"{table} rates ({', '.join(names)})" for table, names in at.items()]
+    elif tables and "rates" not in varying:
         words.append(f"{', '.join(tables)} rates")
     asked = {row["asked"] for row in rows}
     if len(asked) == 1:

@@ -9,7 +9,6 @@ from blinksim.errors import InputError
 from blinksim.plots.layout import layout
 from blinksim.plots.style import COLOURS, wrapped
 from blinksim.plots.topology_plot import bare, devices, pairs, way
-from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +80,7 @@ def trees(schedule: Schedule, most: int = 12) -> Figure:
     drawn.suptitle(
         wrapped(
             f"{schedule.algorithm} {schedule.collective} on {machine.name}, {machine.rates} rates: "
-            f"{count(schedule.chunks, 'tree')}{hidden}{reduced}",
+            f"{schedule.parts()}{hidden}{reduced}",
             drawn.get_figwidth(),
         ),
         fontsize=9,

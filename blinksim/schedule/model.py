@@ -24,6 +24,7 @@ import numpy.typing as npt
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.results import Tabular
+from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 COPY, REDUCE = 0, 1
@@ -184,6 +185,16 @@ class Schedule(Tabular):
             for i in range(self.sends)
         ]
 
+    def parts(self) -> str:
+        """What the data is cut into, in words: ``6 trees``, ``1 path``, ``8 chunks``.
+
+        What goes from one rank to another only takes a path; what stays where it is takes none and is not counted.
+        """
+        moved = len(np.unique(self.chunk))
+        if self.form != "forest":
+            return count(self.chunks, "chunk")
+        return count(moved, "path" if self.collective.name in ("alltoall", "gather", "scatter") else "tree")
+
     def with_bound(self, bound: Mapping[str, Any]) -> Schedule:
         """The same schedule, carrying a bound and its certificate."""
         return replace(self, bound=dict(bound))
@@ -191,8 +202,9 @@ class Schedule(Tabular):
     def __repr__(self) -> str:
         return (
             f"<Schedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks\n"
-            f"  {self.chunks} chunks, {self.sends} sends in {self.steps} steps ({self.form} form), "
-            f"{len(self.route_start) - 1} routes, {int(self.channel.max(initial=0)) + 1} channels>"
+            f"  {count(self.chunks, 'chunk')}, {count(self.sends, 'send')} in {count(self.steps, 'step')} "
+            f"({self.form} form), {count(len(self.route_start) - 1, 'route')}, "
+            f"{count(int(self.channel.max(initial=0)) + 1, 'channel')}>"
         )
 
 

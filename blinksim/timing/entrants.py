@@ -8,11 +8,12 @@ that chooses them takes a second to load, and packed trees reach every rate that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from blinksim.algorithms.registry import REGISTRY, Algorithm, candidates
+from blinksim.bounds.assumptions import NOTHING, assumed_by, granting, with_reduction
 from blinksim.bounds.quick import quick_bound
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InfeasibleError
@@ -51,7 +52,14 @@ class Field:
 def ceiling_of(part: Topology, collective: Collective) -> Ceiling:
     """What no algorithm exceeds on a selected topology."""
     certificate = quick_bound(part, collective)
-    return Ceiling(certificate.rate, certificate.words(part))
+    assumes = assumed_by(certificate, collective)
+    return Ceiling(certificate.rate, certificate.words(part), "" if assumes == NOTHING else assumes)
+
+
+def reducing_ceiling_of(part: Topology, collective: Collective) -> Ceiling:
+    """What no algorithm exceeds that also reduces and multicasts in the switches."""
+    found = ceiling_of(with_reduction(part), collective)
+    return replace(found, assumes=granting(found.assumes or NOTHING))
 
 
 def best_of(

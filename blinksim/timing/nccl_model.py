@@ -20,7 +20,8 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
-from blinksim.timing.projection_result import NcclProjection, Projection
+from blinksim.timing.entrants import ceiling_of, reducing_ceiling_of
+from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
@@ -97,6 +98,7 @@ class NcclTuner(TimingModel):
         self.machine = machine
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
+        self._ceilings: dict[tuple[Collective, bool], Ceiling] = {}
 
     def at(self, question: Question) -> tuple[NcclTuner, Topology]:
         """The model of the machine that the question asks about, and that machine with its members.
@@ -165,7 +167,7 @@ class NcclTuner(TimingModel):
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
         for size in sizes:
-            timed = projections(found, whole, collective, size)
+            timed = [self._bounded(one, found, whole) for one in projections(found, whole, collective, size)]
             if algorithms is not None:
                 timed = [self._named(name, timed, found, whole) for name in algorithms]
             answers += sorted(timed, key=lambda projection: projection.time_s)
@@ -174,12 +176,28 @@ class NcclTuner(TimingModel):
     def _named(self, name: str, timed: list[Projection], found: Prediction, whole: Topology) -> Projection:
         """The projection that a name stands for, among all that NCCL could take at one size."""
         if name == CHOICE:
-            return choice(found, whole, timed[0].collective, timed[0].size)
-        own = _SAME.get(name)
-        best = next((p for p in timed if p.algorithm.partition("/")[0] == own), None)
-        if best is None:
+            best = choice(found, whole, timed[0].collective, timed[0].size)
+            return self._bounded(best, found, whole)
+        named = _SAME.get(name)
+        quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
+        if quickest is None:
             raise InfeasibleError(f"NCCL's tuner has no {name} here")
-        return best
+        return quickest
+
+    def _bounded(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
+        """The projection with its ceiling, which lets the switches reduce where NCCL has them do that.
+
+        Only inside one node and over NVLinks: elsewhere NCCL takes links that the bound leaves out, and a cluster of
+        a thousand nodes is not built for it.
+        """
+        if found.job.nnodes > 1 or projection.details["type_intra"] != "NVL":
+            return projection
+        reduces = reduces_in_switches(projection)
+        key = projection.collective, reduces
+        if key not in self._ceilings:
+            part = whole.selected()
+            self._ceilings[key] = (reducing_ceiling_of if reduces else ceiling_of)(part, projection.collective)
+        return replace(projection, bound=self._ceilings[key])
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:

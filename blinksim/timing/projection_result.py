@@ -16,10 +16,14 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time, in
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper bound on algbw, bytes/s, found from sums alone (`blinksim.bounds.quick`), and why it holds."""
+    """An upper bound on algbw, bytes/s, found from sums alone (`blinksim.bounds.quick`): why it holds, and for what.
+
+    assumes: what schedules and switches may do; empty if it holds for every schedule.
+    """
 
     rate: Fraction
     words: str
+    assumes: str = ""
 
     @property
     def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
@@ -102,8 +106,18 @@ class Projection(Rates, Result):
             "busbw_GBps": self.busbw_GBps,
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
             "bottleneck": self.bottleneck,
-            **({"ceiling_exact": exact_GBps(self.bound.rate), "ceiling_words": self.bound.words} if self.bound else {}),
+            **self._ceiling(),
             **self.details,
+        }
+
+    def _ceiling(self) -> dict[str, str]:
+        found = self.bound
+        if found is None:
+            return {}
+        return {
+            "ceiling_exact": exact_GBps(found.rate),
+            "ceiling_words": found.words,
+            "ceiling_assumes": found.assumes,
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -121,6 +135,7 @@ class Projection(Rates, Result):
             "algbw_GBps": self.algbw_GBps,
             "busbw_GBps": self.busbw_GBps,
             "bottleneck": self.bottleneck,
+            "rates": self.rates,
         }
 
     def sentence(self) -> str:
@@ -151,10 +166,7 @@ class Projection(Rates, Result):
         busy = self.details.get("bottleneck_busy")
         share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
         lines = [("bottleneck", f"{self.bottleneck}{share}")]
-        if self.bound is not None:
-            reached = 100 * self.algbw / float(self.bound.rate)
-            lines.append(("at most", f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"))
-            lines.append(("", self.bound.words))
+        lines += self._at_most()
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
         lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
@@ -173,11 +185,33 @@ class Projection(Rates, Result):
             lines.append(("pieces", f"{pieces} per chunk, {count(steps, 'hop')} deep"))
         return lines
 
+    def _at_most(self) -> list[tuple[str, str]]:
+        """The bound, why it holds, and what it assumes."""
+        if self.bound is None:
+            return []
+        reached = 100 * self.algbw / float(self.bound.rate)
+        lines = [
+            ("at most", f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"),
+            ("", self.bound.words),
+        ]
+        return [*lines, *([("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else [])]
+
     def __repr__(self) -> str:
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{self.sentence()}; bottleneck: {self.bottleneck}</p>{self.to_frame().to_html(index=False)}"
+
+
+def rates_words(projections: Iterable[Projection]) -> str:
+    """At which rates the projections are: ``nominal rates``, or ``nominal rates, but nccl at nccl rates``."""
+    rates: dict[str, list[str]] = {}
+    for projection in projections:
+        names_there = rates.setdefault(projection.rates, [])
+        if projection.algorithm not in names_there:
+            names_there.append(projection.algorithm)
+    most, *others = sorted(rates, key=lambda table: -len(rates[table]))
+    return ", but ".join([f"{most} rates", *(f"{', '.join(rates[table])} at {table} rates" for table in others)])
 
 
 class NcclProjection(Projection):
@@ -193,6 +227,7 @@ class NcclProjection(Projection):
             ("bottleneck", self.bottleneck),
             ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
             *([("channel 0", names(orders[0]))] if orders else []),
+            *self._at_most(),
             ("ranks", f"{len(self.members)}: {names(self.members)}"),
             ("rates", f"{self.rates}; figures of NCCL {details['nccl_version']}"),
             *(("edited", edit) for edit in edits),
@@ -211,6 +246,11 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
 def _some(names: Sequence[str], most: int = 6) -> str:
     more = len(names) - most
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"
+
+
+def reduces_in_switches(projection: Projection) -> bool:
+    """True for what NCCL does with NVLS: the switches reduce and multicast."""
+    return str(projection.details.get("nccl_algorithm", "")).startswith("nvls")
 
 
 def labelled(lines: Iterable[tuple[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,9 @@ class Topology(Tabular):
         Permutations of the device indices that map the machine onto itself (checked before use).
     source : str
         Where the description comes from.
+    loaded_from : tuple of str, optional
+        What `blinksim.load` read the links from, and the table of rates that it took. Topologies that differ in it
+        only are equal.
 
     Raises
     ------
@@ -91,6 +94,7 @@ class Topology(Tabular):
     fabric: Fabric | None = None
     symmetries: tuple[tuple[int, ...], ...] = ()
     source: str = ""
+    loaded_from: tuple[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self._check_devices()

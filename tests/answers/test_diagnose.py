@@ -159,7 +159,7 @@ def test_sends_that_nccl_has_no_model_for(tmp_path: Path) -> None:
     machine = load("hgx-h200")
     model = RingModel(machine.select(), Collective("alltoall"))
     run = run_of(tmp_path, "alltoall", 8, [Point(size, 1e6 * model.time(size), None) for size in SIZES])
-    found = diagnose(run, machine.select(), machine)
+    found = diagnose(run, machine.select(), machine, rates="nominal")
     assert found.expectation.name == "alpha-beta of direct sends at nominal rates"
     assert found.first_behind is None
 

@@ -230,10 +230,39 @@ def test_what_cannot_be_right_anywhere_is_refused(arguments: dict[str, Any], wor
         sweep("dgx1-v100", "allreduce", **arguments)
 
 
-def test_rates_of_a_given_topology_do_not_vary() -> None:
+def test_rates_of_a_topology_vary_unless_it_was_loaded_at_some() -> None:
     with pytest.raises(InputError, match="give its name instead"):
-        sweep(bs.load("aurora"), "allreduce", [MIB], ["rates=nominal,seed"])
-    assert len(sweep("aurora", "allreduce", [MIB], ["rates=nominal,seed"]).rows()) == 2
+        sweep(bs.load("dgx1-v100", rates="seed"), "allreduce", [MIB], ["rates=nominal,nccl"])
+    named = sweep("aurora", "allreduce", [MIB], ["rates=nominal,seed"]).rows()
+    loaded = sweep(bs.load("aurora"), "allreduce", [MIB], ["rates=nominal,seed"]).rows()
+    assert [row["time_s"] for row in loaded] == [row["time_s"] for row in named]
+    assert named[0]["time_s"] != named[1]["time_s"]
+
+
+def test_what_nccl_chooses_changes_no_other_row() -> None:
+    alone = sweep("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring"], bounds=True).rows()
+    ring, nccl = sweep("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring", "nccl"], bounds=True).rows()
+    assert ring == alone[0]
+    assert (ring["rates"], nccl["rates"]) == ("nominal", "nccl")
+    # NVLink lanes of 25 GB/s and of 20.6 or less: each row has the bound of its own rates.
+    assert ring["bound_exact_GBps"] == "600/7"
+    assert nccl["bound_algbw_GBps"] == pytest.approx(600 / 7 * 20 / 25)
+    base = Question(rates="nccl")
+    both = sweep("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring", "nccl"], base=base).rows()
+    assert [row["rates"] for row in both] == ["nccl", "nccl"]
+    assert both[1]["time_s"] == nccl["time_s"]
+
+
+def test_no_bound_is_exceeded_where_switches_reduce() -> None:
+    rows = sweep("hgx-h100", "allreduce", ["1KiB", "1GiB"], algorithms=["nccl", "two_shot"], bounds=True).rows()
+    assert max(row["of_bound"] for row in rows) < 1
+    # 18 lanes of 20.6 GB/s each way: what any port passes, and what one without help of the switches does.
+    lifted = next(row for row in rows if row["asked"] == "nccl" and row["size_bytes"] == 2**30)
+    assert lifted["bound_algbw_GBps"] == pytest.approx(18 * 20.6)
+    assert "switches may reduce" in lifted["bound_assumes"]
+    small = next(row for row in rows if row["asked"] == "nccl" and row["size_bytes"] == 2**10)
+    assert small["bound_algbw_GBps"] == pytest.approx(18 * 20.6 * 8 / 14)
+    assert "only forward" in small["bound_assumes"]
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_all_algorithms_are_ranked(capsys: pytest.CaptureFixture[str]) -> None:
 def test_project_csv(capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, "project", "dgx1-v100", "allgather", "1MiB", "--algorithm", "all", "--csv")
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert {"algorithm", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck"} == set(rows[0])
+    assert {"algorithm", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck", "rates"} == set(rows[0])
 
 
 def test_compare_finds_the_crossovers(capsys: pytest.CaptureFixture[str]) -> None:

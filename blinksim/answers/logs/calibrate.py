@@ -7,6 +7,7 @@ are what is fitted (`blinksim.answers.logs.robust`). A class that no measurement
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blinksim.answers.logs.expectation import Expectation, at_nccl_rates
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.answers.logs.robust import Floats, RobustFit, fit
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.units import format_rate, format_time
 
@@ -31,6 +33,10 @@ _LEAST_SHARE = 0.05
 # A measurement below this weight does not count (4 standard deviations); it is reported as wild.
 WILD = 0.08
 _START_ALPHA = 1e-6
+# A fit that half of the times miss by more says nothing about links.
+WORST_FIT = 0.25
+# No lane carries more than its data sheet says, but for the digits of a log.
+_MOST_OF_LANE = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,12 @@ class Calibration(Result):
 
 
 def calibrate(
-    series: Series | Iterable[Series], *, name: str = "measured", machine: MachineLike | None = None, source: str = ""
+    series: Series | Iterable[Series],
+    *,
+    name: str = "measured",
+    machine: MachineLike | None = None,
+    source: str = "",
+    multicast: bool = True,
 ) -> Calibration:
     """Fits alpha and bandwidth of the link classes that the series depend on.
 
@@ -166,6 +177,8 @@ def calibrate(
         The only machine that the table is for. Default: any.
     source : str
         Where the rates come from, for the table.
+    multicast : bool
+        True if NCCL may have let switches reduce (NVLS). Times that look like it are refused: rings are fitted.
 
     Returns
     -------
@@ -175,7 +188,7 @@ def calibrate(
     Raises
     ------
     InputError
-        For fewer than three measurements, and for times that depend on no link class.
+        For fewer than three measurements, for times that depend on no link class, and for times that rings do not fit.
 
     Examples
     --------
@@ -208,8 +221,50 @@ def calibrate(
         still = problem.determined(free, found.theta)
         if len(still) == len(free):
             whose = "" if not machine else as_topology(machine).name
-            return problem.result(free, found, name, whose, source)
+            result = problem.result(free, found, name, whose, source)
+            _check_fit(result, multicast)
+            return result
         free = still
+
+
+def _check_fit(found: Calibration, multicast: bool) -> None:
+    """Raises `InputError` with the reason if the series were not of the rings that are fitted."""
+    for one in found.series:
+        if multicast and _reduced_in_switches(one):
+            raise InputError(
+                f"{one.collective} on {one.topology.ranks} ranks of {one.topology.name} ran as NVLS, where switches "
+                "reduce, and rings are what is fitted; measure with NCCL_NVLS_ENABLE=0"
+            )
+    if found.median_error > WORST_FIT:
+        raise InputError(
+            f"no rates explain these times: half of them are {100 * found.median_error:.0f} % or more off the best "
+            f"fit of rings (at most {100 * WORST_FIT:.0f} %); is this the machine, with all its nodes, and did NCCL "
+            "run rings?"
+        )
+    if any(one.topology.rates != NOMINAL for one in found.series):
+        return
+    for parameter in found.parameters:
+        before = found.before[parameter]
+        if parameter.quantity == "bandwidth" and parameter.low > _MOST_OF_LANE * before:
+            raise InputError(
+                f"rings with these times need {format_rate(parameter.value)} of a lane of {parameter.kind}, which "
+                f"carries {format_rate(before)}; is this the machine, and did NCCL run rings?"
+            )
+
+
+def _reduced_in_switches(one: Series) -> bool:
+    """True if NCCL would use NVLS for the largest size, and its time is nearer to that than to NCCL's own rings."""
+    if one.topology.nodes > 1 or not any(device.kind == "switch" for device in one.topology.devices):
+        return False
+    sample = max(one.samples, key=lambda sample: sample.size)
+    found = Expectation(one.topology, at_nccl_rates(one.topology), one.collective).prediction
+    if found is None:
+        return False
+    timed = found.times(one.collective.name, sample.size)
+    if not found.best(one.collective.name, sample.size).algorithm.startswith("nvls"):
+        return False
+    nearest = min(timed, key=lambda timing: abs(math.log(timing.time_s / sample.time_s)))
+    return nearest.algorithm.startswith("nvls")
 
 
 class _Problem:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.logs.expectation import Expectation, Expected
+from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
 from blinksim.answers.logs.log_members import check_members, members_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
@@ -23,7 +23,6 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.log_records import Row, Run
-from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
@@ -272,6 +271,7 @@ def diagnose(
     *,
     in_place: bool = False,
     multicast: bool = True,
+    rates: str | None = None,
 ) -> Diagnosis:
     """Compares tests of one collective with what the machine should give.
 
@@ -284,12 +284,14 @@ def diagnose(
         The selected part that they ran on, or a whole machine, of which the log says the members. Its rates are those
         of the bound.
     machine : str, path or Topology, optional
-        The whole machine for NCCL's model, at the rates ``nccl`` where it has them. Default: that machine for a name or
-        a path, else `part`.
+        The whole machine, for NCCL's model. Default: `part`.
     in_place : bool
         Take the times in place, where there are both.
     multicast : bool
         True if NCCL may use NVLS.
+    rates : str, optional
+        The table of rates of NCCL's model. Default: the one that the machine was loaded at by name, else ``nccl`` where
+        it has that.
 
     Returns
     -------
@@ -325,7 +327,9 @@ def diagnose(
     for run in given:
         check_members(run, chosen)
     collective = Collective(first.collective, max(0, first.rows[0].root))
-    expectation = Expectation(chosen, Question(machine or part).whole_for_nccl(), collective, multicast)
+    whole = at_nccl_rates(as_topology(part if machine is None else machine), rates)
+    ran = next((run.nccl for run in given if run.nccl), "")
+    expectation = Expectation(chosen, whole, collective, multicast, ran)
     lines = []
     for size, rows in sorted(_by_size([row for run in given for row in run.rows], in_place).items()):
         wrong = max((row.wrong or 0.0 for row in rows), default=0.0)

@@ -6,7 +6,7 @@ that prediction and the measured times of large allreduces differ by a percent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from blinksim.answers.logs.ring_model import RingModel
@@ -14,11 +14,38 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from blinksim.machines import MachineLike, as_topology, preferring
 from blinksim.nccl.channel_graph import graphs_of
 from blinksim.nccl.files.graph_file import GraphFile
+from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
+from blinksim.question import Question
 from blinksim.topology.graph import Topology
+
+# The table that NCCL's own model computes with.
+RATES = "nccl"
+
+
+def part_and_whole(
+    part: MachineLike | Question, machine: MachineLike | None = None, rates: str | None = None
+) -> tuple[Topology, Topology]:
+    """The part that takes part and all of its machine, at the rates that NCCL computes with.
+
+    rates: another table. What was loaded or asked at rates by name stays at these, and so does a machine that has none
+    for NCCL. Raises as `blinksim.load` does.
+    """
+    if isinstance(part, Question):
+        asked = replace(part, rates=rates) if rates else part.preferring_known(RATES)
+        whole = asked.whole()
+        return asked.part(whole), whole
+    chosen = as_topology(part)
+    return at_nccl_rates(chosen, rates), at_nccl_rates(chosen if machine is None else as_topology(machine), rates)
+
+
+def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
+    """A machine at the rates that NCCL computes with, or at `rates`; as it is if it has none for NCCL."""
+    return preferring(machine, RATES) if rates is None else Question(machine, rates=rates).node()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +62,15 @@ class Expectation:
     """A model of one collective on one part of a machine.
 
     part: the selection. machine: all of it, at the rates that NCCL computes with where the machine has them.
-    multicast: True if NCCL may let the switches add (NVLS).
+    multicast: True if NCCL may let the switches add (NVLS). ran: the version of NCCL, where it is known; the model is
+    that of the nearest version whose figures are.
     """
 
     part: Topology
     machine: Topology
     collective: Collective
     multicast: bool = True
+    ran: str = ""
 
     @cached_property
     def rings(self) -> RingModel:
@@ -68,7 +97,8 @@ class Expectation:
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
         try:
-            return predict(self.machine, self.part.members, multicast=self.multicast), ""
+            version = nearest(self.ran) if self.ran else DEFAULT_VERSION
+            return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""
         except BlinksimError as error:
             return None, str(error)
 
@@ -92,7 +122,10 @@ class Expectation:
     def name(self) -> str:
         """What to call the model in answers."""
         found = self.prediction
-        return f"NCCL {found.version}'s own model at {self.machine.rates} rates" if found else self.rings.name
+        if not found:
+            return self.rings.name
+        other = f" (the log is of NCCL {self.ran})" if self.ran not in ("", found.version) else ""
+        return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}"
 
     def at(self, size: int) -> Expected:
         """The expected time for `size` bytes."""

@@ -21,13 +21,14 @@ from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
+from blinksim.bounds.assumptions import TWO_PHASES, granting, with_reduction
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.timing import model_registry as models
-from blinksim.timing.projection_result import Projection
+from blinksim.timing.projection_result import Projection, reduces_in_switches
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, in_GBps, size_of
@@ -35,9 +36,14 @@ from blinksim.units import exact_GBps, in_GBps, size_of
 SIZES = (2**20, 2**24, 2**28)
 # Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
 MOST_EXACT = 8192
-_MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck")
-_BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_reason")
+_MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck", "rates")
+_BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
 _BOUND_WORK = " bound"
+# The bound for what a library does with switches that reduce.
+_REDUCING_WORK = " bound where switches reduce"
+_LIMITS = (_BOUND_WORK, _REDUCING_WORK)
+# In the answers of tasks, not in the table: True if the switches reduce.
+_REDUCES = "reduces"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Task:
 
     def row(self, **values: Any) -> dict[str, Any]:
         """A row of the table with what is not given left empty."""
-        empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES)}
+        empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES), "rates": self.node.rates}
         return {**empty, **values, "reason": values.get("reason", "")}
 
 
@@ -148,7 +154,7 @@ def sweep(
         (`blinksim.answers.sweeps.axes.Axis.parse`).
     algorithms : sequence of str
         Names of the registry; ``best`` is the quickest of those that are found quickly, ``all`` every one that needs no
-        solver, ``nccl`` what NCCL would choose by its own model (best asked with a base at the rates ``nccl``).
+        solver, ``nccl`` what NCCL would choose by its own model, at the rates ``nccl`` unless the base names others.
     model : str
         ``alpha-beta``, ``simulate`` or the name of a projection preset.
     bounds : bool
@@ -201,11 +207,16 @@ def sweep(
     asked = [case.question for case in cases]
     for question in asked:
         timing.check(question)
-    nodes = _nodes(machine, {question.rates for question in asked})
+    wants = {name: _rates_of(name) for name in names}
+    nodes = _nodes(machine, {_table_of(machine, one, rates) for one in asked for rates in wants.values()})
     tasks = []
     for case in cases:
-        for name in (*names, *([_BOUND_WORK] if bounds else [])):
-            node, print_ = nodes[case.question.rates]
+        at = {name: _table_of(machine, case.question, rates) for name, rates in wants.items()}
+        # A bound for each table of rates that stands in a row of this case.
+        limits = [(_BOUND_WORK, table) for table in dict.fromkeys(at.values())] if bounds else []
+        limits += [(_REDUCING_WORK, table) for name, table in at.items() if models.chooser(name)] if bounds else []
+        for name, table in (*at.items(), *limits):
+            node, print_ = nodes[table]
             key = _key(print_, case, wanted, lengths, name, model)
             tasks.append(Task(key, node, case, wanted, lengths, name, model))
     kept = Journal(journal)
@@ -244,15 +255,28 @@ def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel
     return list(dict.fromkeys(found))
 
 
+def _rates_of(name: str) -> str | None:
+    """The rates that what a library chooses wants, None for other algorithms."""
+    chooser = models.chooser(name)
+    return models.model(chooser).rates if chooser else None
+
+
+def _table_of(machine: MachineLike, question: Question, rates: str | None) -> str:
+    """The rates that a question is answered at, which would be `rates` unless it names some.
+
+    A topology that has no such table keeps its own.
+    """
+    if not isinstance(machine, Topology) or rates is None:
+        return question.preferring(rates).table
+    return replace(question, machine=machine).preferring_known(rates).table
+
+
 def _nodes(machine: MachineLike, rates: set[str]) -> dict[str, tuple[Topology, str]]:
     """One node of the machine with each of the rates, and its fingerprint."""
     if not isinstance(machine, Topology):
         loaded = {name: machines.load(machine, rates=name) for name in rates}
-    elif rates - {"nominal", machine.rates}:
-        other = ", ".join(sorted(rates - {machine.rates}))
-        raise InputError(f"{machine.name} is loaded at {machine.rates} rates; give its name instead for {other}")
     else:
-        loaded = dict.fromkeys(rates, machine)
+        loaded = {name: Question(machine, rates=name).node() for name in rates}
     return {name: (node, _fingerprint(node)) for name, node in loaded.items()}
 
 
@@ -260,7 +284,9 @@ def _fingerprint(node: Topology) -> str:
     """Tells two machines apart that could give different answers."""
     devices = [(d.name, d.kind, d.node, d.capacity, sorted(d.can)) for d in node.devices]
     chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
-    return sha256(repr((node.name, devices, node.links, chosen, node.nodes, node.fabric)).encode()).hexdigest()
+    return sha256(
+        repr((node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric)).encode()
+    ).hexdigest()
 
 
 def _key(node: str, case: Case, collective: Collective, sizes: tuple[int, ...], name: str, model: str) -> str:
@@ -274,7 +300,7 @@ def _key(node: str, case: Case, collective: Collective, sizes: tuple[int, ...], 
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        return _bounded(task) if task.algorithm == _BOUND_WORK else _timed(task)
+        return _bounded(task) if task.algorithm in _LIMITS else _timed(task)
     except BlinksimError as error:
         return _failed(task, str(error))
     except MemoryError:
@@ -284,8 +310,8 @@ def run(task: Task) -> Rows:
 
 
 def _failed(task: Task, reason: str) -> Rows:
-    if task.algorithm == _BOUND_WORK:
-        return [dict.fromkeys(_BOUND[:3]) | {"bound_reason": reason}]
+    if task.algorithm in _LIMITS:
+        return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": reason}]
     return [task.row(size_bytes=size, reason=reason) for size in task.sizes]
 
 
@@ -303,32 +329,50 @@ def _timed(task: Task) -> Rows:
 
 
 def _answer(task: Task, found: Projection) -> dict[str, Any]:
-    return task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
+    row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
+    return row | ({_REDUCES: True} if reduces_in_switches(found) else {})
 
 
 def _bounded(task: Task) -> Rows:
     from blinksim.bounds import bound
 
     topology = task.question.part()
+    reduces = task.algorithm == _REDUCING_WORK
+    topology = with_reduction(topology) if reduces else topology
     if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
         phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
         rate, scope = 1 / sum((1 / phase for phase in phases), start=Fraction(0)), "reduce-scatter + allgather"
+        assumes = TWO_PHASES
     else:
         best = bound(topology, task.collective).headline
-        rate, scope = best.rate, best.scope
-    return [dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, ""), strict=True))]
+        rate, scope, assumes = best.rate, best.scope, best.assumes
+    words = granting(assumes) if reduces else assumes
+    return [dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, words, ""), strict=True))]
 
 
 def _table(tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, bounds: bool) -> Iterable[dict[str, Any]]:
-    limits = {task.case: answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
+    limits = {
+        (task.algorithm, task.case, task.node.rates): answers[task.key][0]
+        for task in tasks
+        if task.algorithm in _LIMITS
+    }
     for task in tasks:
-        if task.algorithm == _BOUND_WORK:
+        if task.algorithm in _LIMITS:
             continue
         for answer in answers[task.key]:
             row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
-            row |= dict(task.case.labels) | {key: value for key, value in answer.items() if key != "reason"}
+            labels = dict(task.case.labels)
+            row |= labels | {key: value for key, value in answer.items() if key not in {"reason", _REDUCES, *labels}}
             if bounds:
-                row |= limits[task.case]
-                most = row["bound_algbw_GBps"]
-                row["of_bound"] = row["algbw_GBps"] / most if most and row["algbw_GBps"] else None
+                work = _REDUCING_WORK if answer.get(_REDUCES) else _BOUND_WORK
+                row |= _limited(task, answer, limits[work, task.case, task.node.rates])
             yield row | {"reason": answer["reason"]}
+
+
+def _limited(task: Task, answer: Mapping[str, Any], limit: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row's bound. Where a library takes links that the bound leaves out, it has none."""
+    most, rate = limit["bound_algbw_GBps"], answer["algbw_GBps"]
+    if most and rate and rate > most and models.chooser(task.algorithm):
+        reason = f"{task.algorithm} takes links that the bound leaves out"
+        limit, most = {**dict.fromkeys(_BOUND[:-1]), "bound_reason": reason}, None
+    return {**limit, "of_bound": rate / most if most and rate else None}

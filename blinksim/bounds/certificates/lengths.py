@@ -92,9 +92,24 @@ class Lengths:
         return differing(self.to_dict(), fresh.to_dict()) + compare_rates(fresh.rate, rate)
 
     def words(self, topology: Topology) -> str:
-        """One sentence: how many links count, what they supply, what a byte needs."""
-        offers = f"{len(self.lengths)} lengths, sum of bandwidth times length {format_rate(self.price)}"
-        return f"{offers}; every byte of the size needs {self.distance} of length"
+        """One sentence that a reader can check: what must carry each byte how often, and what that allows."""
+        allowed = format_rate(self.rate)
+        even = even_use(topology, dict(self.lengths), self.distance)
+        if even is None:
+            return (
+                f"weighed by the certificate's lengths, {len(self.lengths)} links carry {format_rate(self.price)} "
+                f"together and every byte uses {self.distance}: {allowed}"
+            )
+        if even.port is None:
+            return (
+                f"every byte crosses {even.links} {even.times} times, and together they carry "
+                f"{format_rate(even.capacity)}: {allowed}"
+            )
+        often = _times(even.times, topology.ranks)
+        return (
+            f"each GPU's {even.port} must carry every byte {often} each way, on average: "
+            f"{format_rate(even.capacity)} allow {allowed}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: lengths as exact fractions, the price and the ratio (the bound) in GB/s."""
@@ -106,6 +121,57 @@ class Lengths:
             "ratio_exact": exact_GBps(self.rate),
         }
         return entry | ({"shares": list(self.shares)} if self.shares else {})
+
+
+@dataclass(frozen=True, slots=True)
+class EvenUse:
+    """Lengths that are all alike, read as a count: how often every byte crosses the links that have one.
+
+    port: what each GPU has of them, None if GPUs differ. times: per GPU and direction, else of all links together.
+    capacity: bytes/s, of the same.
+    """
+
+    links: str
+    port: str | None
+    times: Fraction
+    capacity: Fraction
+
+
+def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Fraction) -> EvenUse | None:
+    """What lengths say where all links that have one have the same; None where they differ, or where buses share."""
+    counted = [link for link in topology.links if link.name in lengths]
+    if len(counted) < len(lengths) or len(set(lengths.values())) > 1 or any(link.bus for link in counted):
+        return None
+    times = distance / next(iter(lengths.values()))
+    total = sum((link.bandwidth for link in counted), Fraction(0))
+    members = set(topology.members)
+    touching = [link for link in topology.links if link.src in members or link.dst in members]
+    if len(touching) != len(counted) or not all(link.src in members or link.dst in members for link in counted):
+        nodes = {device.name: device.node for device in topology.devices}
+        between = all(nodes[link.src] != nodes[link.dst] for link in counted)
+        which = f"the {len(counted)} links between nodes" if between else f"{len(counted)} links"
+        return EvenUse(which, None, times, total)
+    leaving, entering = dict.fromkeys(members, Fraction(0)), dict.fromkeys(members, Fraction(0))
+    for link in counted:
+        if link.src in members:
+            leaving[link.src] += link.bandwidth
+        if link.dst in members:
+            entering[link.dst] += link.bandwidth
+    own = {*leaving.values(), *entering.values()}
+    # A link between two GPUs is the way out of one and the way into the other, but has one length.
+    inner = sum(link.src in members and link.dst in members for link in counted)
+    if len(own) != 1 or inner not in (0, len(counted)):
+        return EvenUse(f"the {len(counted)} links of GPUs", None, times, total)
+    ways = 1 if inner else 2
+    return EvenUse("", "links" if inner else "port", times / (ways * len(members)), own.pop())
+
+
+def _times(times: Fraction, ranks: int) -> str:
+    """How often, with the formula that a reader may know."""
+    for formula, value in (("2(n-1)/n", Fraction(2 * (ranks - 1), ranks)), ("(n-1)/n", Fraction(ranks - 1, ranks))):
+        if times == value:
+            return f"{formula} times"
+    return "once" if times == 1 else f"{times} times"
 
 
 def more_than_forwards(topology: Topology) -> list[str]:

@@ -21,6 +21,7 @@ from blinksim.formats.msccl.msccl_check import (
 )
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported, most_channels
+from blinksim.textio.text_table import count as counted_as
 
 SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"
 _NOWHERE = Place(INPUT, -1)
@@ -81,8 +82,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         notes.append("the runtime's own slices pipeline the data along the trees")
     return Exported(
         files={"": text},
-        summary=f"{plan.collective} of {plan.ranks} GPUs in {plan.units} chunks, {counted.blocks} thread blocks on "
-        f"the busiest GPU, {counted.channels} channels",
+        summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
+        f"{counted_as(counted.blocks, 'thread block')} on the busiest GPU, {counted_as(counted.channels, 'channel')}",
         facts=("every chunk ends where the collective promises, with one buffer a connection and in any order",),
         environment={"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"},
         proof=("NCCL INFO … MSCCL: … algorithm loaded (the words differ between runtimes)",),

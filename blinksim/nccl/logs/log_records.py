@@ -43,6 +43,7 @@ class Run:
 
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
     ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
+    version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
     complete: True if the last lines of the test are there.
     """
 
@@ -52,6 +53,7 @@ class Run:
     rows: tuple[Row, ...]
     places: tuple[RankPlace, ...] = ()
     version: str = ""
+    nccl: str = ""
     complete: bool = True
 
     def __repr__(self) -> str:

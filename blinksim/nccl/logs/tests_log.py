@@ -31,7 +31,8 @@ _RANK = re.compile(
     r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+\[([^\]\s]{1,40})\]\s*(.*)"
 )
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
-_VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)")
+_VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=(\d{4,6})\b)?")
+_NCCL = re.compile(r"\bNCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 _MOST_ROWS = 200_000
 
@@ -42,6 +43,7 @@ class _Draft:
 
     program: str = ""
     version: str = ""
+    nccl: str = ""
     places: list[RankPlace] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
     columns: Columns | None = None
@@ -51,7 +53,7 @@ class _Draft:
     def finish(self, path: str, ranks: int) -> Run:
         name = collective_of(self.program)
         rows = tuple(row for row, _ in self.rows)
-        run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.complete)
+        run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
         run = run if name else replace(run, collective=inferred(run))
         if not run.ranks:
             run = replace(run, ranks=counted(run.collective, [numbers for _, numbers in self.rows]))
@@ -100,9 +102,11 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 
 
 def _read_text(path: str, text: str) -> tuple[Run, ...]:
-    drafts, draft = list[_Draft](), _Draft()
+    drafts, draft, library = list[_Draft](), _Draft(), ""
     for number, raw in enumerate(text.split("\n"), start=1):
         line = _TAG.sub("", raw).strip()
+        if found := _NCCL.search(line):
+            draft.nccl = library = found.group(1)
         if not line or _NOISE.search(line):
             continue
         if line.startswith("#"):
@@ -118,6 +122,8 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if draft.columns is None:
             raise FileError(path, "has no heading like '# size count type redop root time algbw busbw'; is it a log?")
         raise FileError(path, "has a heading and no measurement below it; did the test end early?")
+    for one in drafts:
+        one.nccl = one.nccl or library
     return tuple(one.finish(path, 1 + max((place.rank for place in one.places), default=-1)) for one in drafts)
 
 
@@ -138,10 +144,20 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
         draft.program = match.group(1)
     elif match := _VERSION.match(line):
         draft.version = match.group(1)
+        draft.nccl = draft.nccl or _release(match.group(2) or "")
     elif _FOOTER.match(line):
         draft.complete = bool(draft.rows)
     else:
         draft.columns = read_heading(path, line, number) or draft.columns
+
+
+def _release(code: str) -> str:
+    """NCCL_VERSION_CODE as people write it: 22809 is 2.28.9, and 2804, before 2.9, 2.8.4."""
+    if not code:
+        return ""
+    number = int(code)
+    major, rest = divmod(number, 10_000 if number >= 10_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:

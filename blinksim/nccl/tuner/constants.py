@@ -68,6 +68,16 @@ def versions() -> list[str]:
     return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
 
 
+def nearest(version: str) -> str:
+    """The version with figures that stands for `version`: itself, else one that differs in the patch only, else the
+    default."""
+    known = versions()
+    if version in known:
+        return version
+    branch = version.split(".")[:2]
+    return next((one for one in known if one.split(".")[:2] == branch), DEFAULT_VERSION)
+
+
 @cache
 def load(version: str = DEFAULT_VERSION) -> Constants:
     """The figures of NCCL `version`; raises `InputError` with the known ones for others."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def machine_fields(topology: Topology | type[Topology]) -> tuple[str, ...]:
     """The fields that belong to the machine as a whole: attributes of the graph itself."""
-    return tuple(field.name for field in fields(topology) if field.name not in ("name", "devices", "links"))
+    own = ("name", "devices", "links")
+    return tuple(field.name for field in fields(topology) if field.compare and field.name not in own)
 
 
 def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:

@@ -1,0 +1,44 @@
+"""What bounds assume of schedules and switches, in words, and the machine whose switches may do more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from blinksim.bounds.certificates.certificate import Certificate, Partition, Phases
+from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.collective import Collective
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+NOTHING = "nothing, it holds for every schedule"
+NO_CODING = "no coding: every message is one element or a reduction of such"
+ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
+TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
+REDUCING_SWITCHES = "switches may reduce and multicast"
+
+
+def assumed_by(certificate: Certificate, collective: Collective) -> str:
+    """What a certificate's bound assumes besides the machine; as `blinksim.bounds.compute.bound` has it."""
+    if isinstance(certificate, Phases):
+        return TWO_PHASES
+    if isinstance(certificate, Partition) and collective.name == "allreduce":
+        return NO_CODING
+    if isinstance(certificate, Lengths) and collective.name not in ("alltoall", "gather", "scatter"):
+        return ONLY_TREES
+    return NOTHING
+
+
+def with_reduction(topology: Topology) -> Topology:
+    """The machine where every switch inside a node may reduce and multicast, as NVLink switches do for NVLS."""
+    devices = tuple(
+        replace(device, can=device.can | {"multicast", "reduce"}) if device.kind == "switch" else device
+        for device in topology.devices
+    )
+    return replace(topology, devices=devices)
+
+
+def granting(assumes: str) -> str:
+    """`assumes` for a bound that also lets switches reduce and multicast."""
+    return REDUCING_SWITCHES if assumes == NOTHING else f"{REDUCING_SWITCHES}; {assumes}"
