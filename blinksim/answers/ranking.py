@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
@@ -160,8 +160,10 @@ def rank(
     if isinstance(model, str):
         model = model_registry.model(model)
         model.check(question)
-        if model.rates is not None and question.rates == "nominal" and not isinstance(question.machine, Topology):
-            question = replace(question, rates=model.rates)
+        if not isinstance(question.machine, Topology):
+            question = model.at_its_rates(question)
+        elif model.rates is not None:
+            question = question.preferring_known(model.rates)
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(question)
     if isinstance(timing, ScheduleModel):

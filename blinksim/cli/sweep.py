@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -257,7 +257,7 @@ def _show(found: Sweep, output: str | None) -> None:
         cells.append(line)
     text = {i for i, column in enumerate(varying) if any(isinstance(row[column], str) for row in rows)}
     click.echo(table(header, cells, left={*text, len(varying) + 1, *({len(varying) + 4} if several else ())}))
-    for words in _notes(rows, several):
+    for words in _notes(found, several):
         click.echo(f"  {words}")
     if len(rows) > _SHOWN:
         click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
@@ -269,8 +269,9 @@ def _show(found: Sweep, output: str | None) -> None:
         click.echo(f"written: {output}")
 
 
-def _notes(rows: list[dict[str, Any]], several: bool) -> list[str]:
+def _notes(found: Sweep, several: bool) -> list[str]:
     """At which rates the rows are, and what their bounds assume."""
+    rows = found.rows()
     tables = list(dict.fromkeys(row["rates"] for row in rows))
     if several:
         notes = ["what NCCL chooses is at its own rates; --rates takes one table for all"]

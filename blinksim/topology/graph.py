@@ -58,8 +58,7 @@ class Topology(Tabular):
     source : str
         Where the description comes from.
     loaded_from : tuple of str, optional
-        What `blinksim.load` read the links from, and the table of rates that it took. Topologies that differ in it
-        only are equal.
+        What `blinksim.load` read, and the table of rates that it took; no part of what makes topologies equal.
 
     Raises
     ------
