@@ -7,7 +7,6 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +16,7 @@ from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import text_files
 from blinksim.textio.text_files import STDIN
-from blinksim.topology.graph import Link, Topology
+from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
     from blinksim.topology.rules import Finding
@@ -43,7 +42,7 @@ _AMBIGUOUS = {
     "k2200": ("k2200-ntb", "k2200-ethernet"),
 }
 # What `this_machine` calls the machine that it asks.
-_HERE = "nvidia-smi"
+HERE = "nvidia-smi"
 NOMINAL = "nominal"
 _YAML = (".yaml", ".yml")
 _XML = (".xml",)
@@ -152,42 +151,7 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
         text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
     if not nvidia_smi.looks_like(text):
         raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
-    return replace(nvidia_smi.read_text(text, _HERE, rates), loaded_from=(_HERE, rates))
-
-
-def preferring(topology: Topology, rates: str) -> Topology:
-    """A topology at another table of rates, where it was loaded without naming one and its machine has that table.
-
-    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has. Any other topology
-    comes back as it is; its `rates` say so.
-    """
-    if topology.rates != NOMINAL or topology.loaded_from is None or rates == NOMINAL:
-        return topology
-    name, _ = topology.loaded_from
-    try:
-        before, after = ((this_machine(table) if name == _HERE else _node(name, table)) for table in (NOMINAL, rates))
-    except (InputError, MissingError):
-        return topology
-    fabric = topology.fabric
-    if topology.nodes > 1 and fabric is not None and fabric == before.fabric:
-        before, after = before.replicate(topology.nodes), after.replicate(topology.nodes)
-    changed = {_figures(old): new for old, new in zip(before.links, after.links, strict=True)}
-    links = []
-    for link in topology.links:
-        new = changed.get(_figures(link), link)
-        links.append(replace(link, lane_bandwidth=new.lane_bandwidth, latency=new.latency, overhead=new.overhead))
-    return replace(
-        topology,
-        links=tuple(links),
-        fabric=after.fabric if fabric == before.fabric else fabric,
-        rates=after.rates,
-        loaded_from=(name, rates),
-    )
-
-
-def _figures(link: Link) -> tuple[str, Fraction, float, float]:
-    """What links of a machine that are alike have in common, whatever their lanes."""
-    return link.kind, link.lane_bandwidth, link.latency, link.overhead
+    return replace(nvidia_smi.read_text(text, HERE, rates), loaded_from=(HERE, rates))
 
 
 def as_topology(machine: MachineLike) -> Topology:

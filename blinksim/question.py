@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from blinksim import machines
-from blinksim.errors import InputError
+from blinksim.errors import InputError, MissingError
 from blinksim.machines import MachineLike, RatesName
 from blinksim.topology.cluster import place
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import IDLE, NONE, Names, class_names, listed, names_text, relay_names
 
 
@@ -122,7 +123,7 @@ class Question:
         if not isinstance(self.machine, Topology):
             return machines.load(self.machine, rates=self.table)
         if self.rates is not None:
-            found = machines.preferring(self.machine, self.rates)
+            found = preferring(self.machine, self.rates)
             if found is not self.machine:
                 return found
         # A table that leaves classes out is labelled like "seed (qpi: nominal)".
@@ -188,3 +189,42 @@ class Question:
         """The GPUs that numbers count: those of the machine before any edit."""
         unedited = whole if not self.edits else machines.assemble(self.node(), self.nodes)
         return [device.name for device in unedited.devices if device.holds]
+
+
+def preferring(topology: Topology, rates: str) -> Topology:
+    """A topology at another table of rates, where it was loaded without naming one and its machine has that table.
+
+    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has. Any other topology
+    comes back as it is; its `rates` say so.
+    """
+    if topology.rates != machines.NOMINAL or topology.loaded_from is None or rates == machines.NOMINAL:
+        return topology
+    name, _ = topology.loaded_from
+    try:
+        before, after = _loaded(name, machines.NOMINAL), _loaded(name, rates)
+    except (InputError, MissingError):
+        return topology
+    fabric = topology.fabric
+    if topology.nodes > 1 and fabric is not None and fabric == before.fabric:
+        before, after = before.replicate(topology.nodes), after.replicate(topology.nodes)
+    changed = {_figures(old): new for old, new in zip(before.links, after.links, strict=True)}
+    links = []
+    for link in topology.links:
+        new = changed.get(_figures(link), link)
+        links.append(replace(link, lane_bandwidth=new.lane_bandwidth, latency=new.latency, overhead=new.overhead))
+    return replace(
+        topology,
+        links=tuple(links),
+        fabric=after.fabric if fabric == before.fabric else fabric,
+        rates=after.rates,
+        loaded_from=(name, rates),
+    )
+
+
+def _loaded(name: str, rates: str) -> Topology:
+    return machines.this_machine(rates) if name == machines.HERE else machines.load(name, rates=rates)
+
+
+def _figures(link: Link) -> tuple[str, Fraction, float, float]:
+    """What links of a machine that are alike have in common, whatever their lanes."""
+    return link.kind, link.lane_bandwidth, link.latency, link.overhead

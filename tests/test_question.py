@@ -11,7 +11,7 @@ import blinksim as bs
 from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, InputError
-from blinksim.question import Question
+from blinksim.question import Question, preferring
 
 # Settings as the command line takes them; what `Topology.select` makes of the same by hand; None where refused.
 PROBES: dict[str, tuple[dict[str, Any], tuple[str, ...] | None, tuple[str, ...] | None]] = {
@@ -90,3 +90,23 @@ def test_a_topology_is_asked_at_its_own_rates_only() -> None:
 def test_numbers_on_a_cluster_count_all_nodes() -> None:
     assert Question("hgx-h200", nodes=2, members="7,15").part().members == ("n0.gpu7", "n1.gpu7")
     assert Question(bs.load("hgx-h200"), nodes=2, members="7,15").part().members == ("n0.gpu7", "n1.gpu7")
+
+
+@pytest.mark.parametrize("name", ["aurora", "dgx-a100", "dgx1-v100", "hgx-h200"])
+@pytest.mark.parametrize("rates", ["nccl", "seed"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_loaded_machine_at_other_rates_is_the_machine_loaded_at_them(name: str, rates: str, nodes: int) -> None:
+    try:
+        wanted = bs.load(name, nodes=nodes, rates=rates)
+    except bs.InputError:
+        # The machine has no such table, so it stays as it is.
+        wanted = bs.load(name, nodes=nodes)
+    except bs.InfeasibleError:
+        return
+    assert preferring(bs.load(name, nodes=nodes), rates) == wanted
+
+
+def test_edits_stay_at_other_rates() -> None:
+    edit = "replace gpu0-gpu3 bandwidth=7GB/s"
+    wanted = bs.load("dgx1-v100", rates="nccl", edits=edit)
+    assert preferring(bs.load("dgx1-v100", edits=edit), "nccl") == wanted

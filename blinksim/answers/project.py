@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.collective import Collective, CollectiveName
-from blinksim.machines import MachineLike, as_topology, preferring
+from blinksim.machines import MachineLike, as_topology
+from blinksim.question import preferring
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
 from blinksim.timing.entrants import Field

@@ -14,13 +14,13 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.machines import MachineLike, as_topology, preferring
+from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.channel_graph import graphs_of
 from blinksim.nccl.files.graph_file import GraphFile
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
-from blinksim.question import Question
+from blinksim.question import Question, preferring
 from blinksim.topology.graph import Topology
 
 # The table that NCCL's own model computes with.
