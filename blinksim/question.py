@@ -204,8 +204,9 @@ def preferring(topology: Topology, rates: str) -> Topology:
         before, after = _loaded(name, machines.NOMINAL), _loaded(name, rates)
     except (InputError, MissingError):
         return topology
-    fabric = topology.fabric
-    if topology.nodes > 1 and fabric is not None and fabric == before.fabric:
+    fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
+    if topology.nodes > 1 and before.fabric is not None:
+        # The links between nodes stand in a cluster only.
         before, after = before.replicate(topology.nodes), after.replicate(topology.nodes)
     changed = {_figures(old): new for old, new in zip(before.links, after.links, strict=True)}
     links = []
@@ -215,7 +216,7 @@ def preferring(topology: Topology, rates: str) -> Topology:
     return replace(
         topology,
         links=tuple(links),
-        fabric=after.fabric if fabric == before.fabric else fabric,
+        fabric=fabric,
         rates=after.rates,
         loaded_from=(name, rates),
     )
