@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -168,8 +167,9 @@ def test_any_times_end_in_figures_or_are_refused(times: list[float], start: int)
     samples = tuple(Sample(2 ** (start + number), time) for number, time in enumerate(times))
     try:
         found = calibrate(Series(topology, Collective("allreduce"), samples))
-    except InputError as error:
-        assert re.search("no rates explain|which carries", str(error))
+    except InputError:
+        with pytest.raises(InputError, match="no rates explain|which carries"):
+            calibrate(Series(topology, Collective("allreduce"), samples))
         return
     assert found.median_error <= 0.25
     for parameter in found.parameters:
