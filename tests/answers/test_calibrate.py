@@ -168,7 +168,7 @@ def test_any_times_end_in_figures_or_are_refused(times: list[float], start: int)
     try:
         found = calibrate(Series(topology, Collective("allreduce"), samples))
     except InputError:
-        with pytest.raises(InputError, match="no rates explain|which carries"):
+        with pytest.raises(InputError, match=r"no rates explain|which carries"):
             calibrate(Series(topology, Collective("allreduce"), samples))
         return
     assert found.median_error <= 0.25
