@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.schedule import promises
+from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.
@@ -48,10 +48,10 @@ def _reduced(schedule: Schedule) -> Iterator[str]:
     start = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
     reduces = ["reduce" in device.can for device in schedule.topology.devices]
     members = [int(device) for device in schedule.device_of]
-    if promises.ends_at_every_rank(schedule):
+    if chunk_ends.ends_at_every_rank(schedule):
         ends = [members] * schedule.chunks
     else:
-        ends = [[members[rank]] if rank >= 0 else [] for rank in promises.end_rank(schedule)]
+        ends = [[members[rank]] if rank >= 0 else [] for rank in chunk_ends.end_rank(schedule)]
     first = 0
     while first < schedule.chunks:
         # Whole chunks, as many as fit in a block, and at least one.
@@ -160,7 +160,7 @@ def _copied(schedule: Schedule) -> Iterator[str]:
     found = np.zeros(len(out), dtype=np.bool_)
     inside = at < len(arrived)
     found[inside] = arrived[at[inside]] == out[inside]
-    ready = promises.starts_with(schedule, schedule.src, schedule.chunk)
+    ready = chunk_ends.starts_with(schedule, schedule.src, schedule.chunk)
     ready[found] |= when[at[found]] < schedule.step[found]
     late = np.flatnonzero(~ready)
     _, first_of_chunk = np.unique(schedule.chunk[late], return_index=True)
@@ -176,25 +176,25 @@ def _unreached(schedule: Schedule, arrived: npt.NDArray[np.int64]) -> Iterator[s
     """Chunks that some rank must have and neither starts with nor receives. arrived: chunk * devices + device."""
     devices = len(schedule.topology.devices)
     short: npt.NDArray[Any]
-    if promises.ends_at_every_rank(schedule):
+    if chunk_ends.ends_at_every_rank(schedule):
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
-        new = (schedule.rank_of[device] >= 0) & ~promises.starts_with(schedule, device, chunk)
+        new = (schedule.rank_of[device] >= 0) & ~chunk_ends.starts_with(schedule, device, chunk)
         reached = np.bincount(chunk[new], minlength=schedule.chunks)
         short = np.flatnonzero(reached < schedule.topology.ranks - 1)
     else:
-        ends_somewhere = np.flatnonzero(promises.end_rank(schedule) >= 0).astype(np.int32)
-        target = schedule.device_of[promises.end_rank(schedule)[ends_somewhere]]
-        there = promises.starts_with(schedule, target, ends_somewhere)
+        ends_somewhere = np.flatnonzero(chunk_ends.end_rank(schedule) >= 0).astype(np.int32)
+        target = schedule.device_of[chunk_ends.end_rank(schedule)[ends_somewhere]]
+        there = chunk_ends.starts_with(schedule, target, ends_somewhere)
         there |= np.isin(ends_somewhere.astype(np.int64) * devices + target, arrived)
         short = ends_somewhere[~there]
     for number in short:
         key = np.int64(number) * devices
         have = set((arrived[np.searchsorted(arrived, key) : np.searchsorted(arrived, key + devices)] - key).tolist())
         ranks = np.arange(schedule.topology.ranks)
-        if not promises.ends_at_every_rank(schedule):
-            ranks = ranks[ranks == promises.end_rank(schedule)[number]]
+        if not chunk_ends.ends_at_every_rank(schedule):
+            ranks = ranks[ranks == chunk_ends.end_rank(schedule)[number]]
         ends = schedule.device_of[ranks]
-        begins = promises.starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
+        begins = chunk_ends.starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
         missing = [int(device) for device, own in zip(ends, begins, strict=True) if not own and int(device) not in have]
         names = ", ".join(place(schedule, device) for device in missing[:4])
         more = f" and {len(missing) - 4} more ranks" if len(missing) > 4 else ""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.schedule import promises
+from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, Schedule
 
 MOST_SENDS = 2 * 10**8
@@ -142,7 +142,7 @@ def _stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
     devices = len(schedule.topology.devices)
     reads = schedule.chunk.astype(np.int64) * devices + schedule.src
     writes = schedule.chunk.astype(np.int64) * devices + schedule.dst
-    passing = ~promises.ends_with(schedule, schedule.dst, schedule.chunk)
+    passing = ~chunk_ends.ends_with(schedule, schedule.dst, schedule.chunk)
     touched = np.unique(writes[passing])
     mine = np.isin(reads, touched)
     step = schedule.step.astype(np.int64)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InputError
 from blinksim.results import Result
-from blinksim.schedule import promises
+from blinksim.schedule import chunk_ends
 from blinksim.schedule.contents import describe, place, wrong_contents
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
@@ -42,7 +42,7 @@ class Facts:
     (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many resources have the
     same load/rate. in_flight: the most sends of one connection in one step; with that many slots no sender ever waits.
     scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: true if
-    input and output may be one buffer (`promises.overwritten_in_place`). bound: the rate claimed as a bound, bytes/s,
+    input and output may be one buffer (`chunk_ends.overwritten_in_place`). bound: the rate claimed as a bound, bytes/s,
     and gap: 1 - rate/bound; None without one.
     """
 
@@ -121,8 +121,8 @@ def verify(
     """Check that `schedule` does what its collective promises on its topology.
 
     slots: buffers of each connection (`waits`). in_place: true if input and output are one buffer. shares: the part
-    of the size in the block of each rank, if not 1/n (`promises.wrong_chunks`). Raises `InputError` for slots below 1,
-    shares that do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
+    of the size in the block of each rank, if not 1/n (`chunk_ends.wrong_chunks`). Raises `InputError` for slots below
+    1, shares that do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
     schedule itself is in the verdict.
     """
     if slots < 1:
@@ -130,13 +130,13 @@ def verify(
     longest = int(np.diff(schedule.route_start).max(initial=0))
     if int(schedule.share_num.max(initial=0)) * schedule.sends * longest >= 2**61:
         raise InputError(f"{schedule.algorithm}: loads with the denominator {schedule.share_den} do not fit in 63 bits")
-    aliased = promises.overwritten_in_place(schedule)
+    aliased = chunk_ends.overwritten_in_place(schedule)
     stuck = deadlock(schedule, slots)
     facts = _facts(schedule, slots, aliased is None)
     checks: tuple[Callable[[], Iterator[str]], ...] = (
         lambda: wrong_routes(schedule),
         lambda: wrong_copies(schedule),
-        lambda: promises.wrong_chunks(schedule, shares),
+        lambda: chunk_ends.wrong_chunks(schedule, shares),
         lambda: wrong_contents(schedule),
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),

@@ -26,8 +26,8 @@ from small_schedules import (
 )
 
 from blinksim.errors import InputError
+from blinksim.schedule.chunk_ends import overwritten_in_place
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.promises import overwritten_in_place
 from blinksim.schedule.verify import MOST_REASONS, verify
 from blinksim.schedule.waits import deadlock
 from blinksim.topology.graph import Device, Link, Topology

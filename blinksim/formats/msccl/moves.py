@@ -16,7 +16,7 @@ from math import gcd
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.schedule import promises
+from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import REDUCE, Schedule
 
 INPUT, OUTPUT, SCRATCH = "i", "o", "s"
@@ -85,8 +85,8 @@ class _Buffers:
         self._ends: list[set[int]] = []
         for rank in range(schedule.topology.ranks):
             device = np.full(schedule.chunks, schedule.device_of[rank], dtype=np.int32)
-            self._ends.append(set(np.flatnonzero(promises.ends_with(schedule, device, chunks)).tolist()))
-            for chunk in np.flatnonzero(promises.starts_with(schedule, device, chunks)).tolist():
+            self._ends.append(set(np.flatnonzero(chunk_ends.ends_with(schedule, device, chunks)).tolist()))
+            for chunk in np.flatnonzero(chunk_ends.starts_with(schedule, device, chunks)).tolist():
                 self.at[rank, chunk] = Place(INPUT, starts_in[chunk])
 
     def room(self, rank: int, chunk: int) -> Place:
