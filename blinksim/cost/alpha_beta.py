@@ -57,7 +57,7 @@ def cost(schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | Non
     seconds = size / np.array([float(rate) for rate in shared.rate])
     occupied = RouteUses.of(ways, shared)
     busy = np.array([float(load) for load in loads(schedule, ways, shared, occupied)]) * seconds
-    alphas = _way_alphas(schedule, ways)[schedule.route]
+    alphas = route_alphas(schedule, ways)[schedule.route]
     if schedule.form == "steps":
         terms, pieces = _in_steps(schedule, alphas, occupied, shared, seconds, gamma * size), 1
     else:
@@ -67,25 +67,14 @@ def cost(schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | Non
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
 
 
-def _way_alphas(schedule: Schedule, spread: Spread) -> Floats:
-    """Seconds of alpha of each route, by the slowest of its ways."""
-    links = schedule.topology.links
+def route_alphas(schedule: Schedule, spread: Spread | None = None) -> Floats:
+    """Seconds of alpha of each route: all latencies on its slowest way, and the overhead of that way's first link."""
+    ways, links = spread or one_way(schedule), schedule.topology.links
     latency = np.array([link.latency for link in links])
     overhead = np.array([link.overhead for link in links])
-    first = spread.start[:-1]
-    way = np.add.reduceat(latency[spread.links], first) + overhead[spread.links[first]]
-    return np.asarray(np.maximum.reduceat(way, spread.first[:-1]))
-
-
-def route_alphas(schedule: Schedule) -> Floats:
-    """Seconds of alpha of each route: all latencies on it, and the overhead of its first link."""
-    links = schedule.topology.links
-    return np.array(
-        [
-            sum(links[i].latency for i in route) + links[route[0]].overhead
-            for route in map(schedule.links_of, range(len(schedule.route_start) - 1))
-        ]
-    )
+    first = ways.start[:-1]
+    way = np.add.reduceat(latency[ways.links], first) + overhead[ways.links[first]]
+    return np.asarray(np.maximum.reduceat(way, ways.first[:-1]))
 
 
 def _shares(schedule: Schedule) -> Floats:
