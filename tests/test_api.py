@@ -15,14 +15,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
-from source_tree import excused
 
 import blinksim as bs
 
-# The names whose docstrings have no example: none.
-WITHOUT_EXAMPLE: tuple[str, ...] = ()
-# The names whose examples ask for more than there is yet.
-AHEAD: tuple[str, ...] = ()
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -239,15 +234,13 @@ def failures(tests: list[doctest.DocTest]) -> str:
 
 
 def test_every_name_has_an_example() -> None:
-    missing = {name for name in bs.__all__ if not examples(name, getattr(bs, name))}
-    assert excused(missing, WITHOUT_EXAMPLE) == []
+    assert {name for name in bs.__all__ if not examples(name, getattr(bs, name))} == set()
 
 
 @pytest.mark.parametrize("name", bs.__all__)
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # examples may write files
-    found = failures(examples(name, getattr(bs, name)))
-    assert bool(found) == (name in AHEAD), found or f"{name}: its examples run: take it off the list"
+    assert not failures(examples(name, getattr(bs, name)))
 
 
 def test_examples_are_found_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
