@@ -99,7 +99,7 @@ def write(thing: Schedule | Topology | RateTable | Exported, path: str | os.Path
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
     from blinksim.textio.exported import Exported
-    from blinksim.textio.text_files import write_text
+    from blinksim.textio.whole_files import write_text
     from blinksim.topology.graph import Topology
 
     name = os.fspath(path)
@@ -123,17 +123,12 @@ def write(thing: Schedule | Topology | RateTable | Exported, path: str | os.Path
 
 def _write_files(exported: Exported, path: Path, force: bool) -> None:
     """A single file at `path`, or several into the folder `path`."""
-    from blinksim.textio.text_files import write_text
+    from blinksim.textio.whole_files import write_folder, write_text
 
     if set(exported.files) == {""}:
         write_text(path, exported.files[""], force)
-        return
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: the folder cannot be made: {error.strerror}") from None
-    for name, text in exported.files.items():
-        write_text(path / name, text, force)
+    else:
+        write_folder(path, exported.files, force)
 
 
 def export(

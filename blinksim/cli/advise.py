@@ -71,7 +71,7 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     """
     from blinksim.answers.advise import advise
     from blinksim.collective import Collective
-    from blinksim.textio.text_files import check_target, write_text
+    from blinksim.textio.whole_files import check_target, write_text
 
     output, force = options["output"], options["force"]
     if output:

@@ -52,7 +52,8 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     from blinksim.answers.logs.calibrate import calibrate
     from blinksim.answers.logs.series import Series
     from blinksim.formats import rate_tables
-    from blinksim.textio.text_files import check_target, shown, write_text
+    from blinksim.textio.text_files import shown
+    from blinksim.textio.whole_files import check_target, write_text
 
     question = question_of(machine, options)
     target = options["output"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -42,12 +41,14 @@ def command(
     from blinksim import exports
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.schedule.verify import verify
+    from blinksim.textio.whole_files import check_folder, check_target
 
     form = exports.find(name)
     if form.folder and output is None:
         raise InputError(f"{form.name} writes several files; name a folder for them with -o")
     if output is not None:
-        _check(output, form, force)
+        check = check_folder if form.folder else check_target
+        check(output, force)
     plan = read_schedule(schedule)
     verdict = verify(plan)
     if not verdict.ok:
@@ -68,17 +69,6 @@ def command(
         click.echo("")
         for line in _advice(found, output):
             click.echo(line)
-
-
-def _check(output: str, form: Format, force: bool) -> None:
-    from blinksim.textio.text_files import check_target
-
-    if not form.folder:
-        check_target(output, force)
-    elif Path(output).exists() and not Path(output).is_dir():
-        raise InputError(f"{output} is a file; {form.name} needs a folder")
-    elif Path(output).is_dir() and any(Path(output).iterdir()) and not force:
-        raise InputError(f"{output} is a folder with files in it; add --force, or name a new one")
 
 
 def _advice(found: Exported, output: str) -> list[str]:

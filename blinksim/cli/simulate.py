@@ -97,7 +97,7 @@ def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.simulation import simulate
     from blinksim.simulation.contention import with_cap
-    from blinksim.textio.text_files import check_target
+    from blinksim.textio.whole_files import check_target
     from blinksim.units import parse_rate, parse_size, parse_time
 
     amount, launch = parse_size(size), parse_time(options["launch"])

@@ -21,7 +21,7 @@ from blinksim.cli.options import (
     root_option,
     sizes_option,
 )
-from blinksim.cli.output import csv_text, note, print_json, table
+from blinksim.cli.output import attempt, csv_text, note, print_json, table
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.units import format_size, format_time
 
@@ -137,9 +137,13 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
             raise
     if found.resumed:
         note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}", quiet=quiet)
-    rows = found.rows()
+    for line in found.damaged:
+        note(f"{journal}:{line}: is damaged; its work was done again", quiet=quiet)
+    rows, failure = found.rows(), None
     if output:
-        _keep(output, csv_text(rows), options["force"])
+        target = output
+        failure = attempt(lambda: _keep(target, csv_text(rows), options["force"]))
+        output = None if failure else output
     if options["as_json"]:
         asked = {"source": machine, "collective": found.collective.name, "model": options["model"]}
         print_json({"command": "sweep", "machine": found.machine, **asked, "vary": list(options["vary"]), "rows": rows})
@@ -147,6 +151,8 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         click.echo(csv_text(rows), nl=False)
     else:
         _show(found, output)
+    if failure is not None:
+        raise failure
     if options["plot"]:
         from blinksim import plots
 
@@ -170,17 +176,17 @@ def _check_workers(machine: str, options: Options) -> None:
 def _check_targets(options: Options) -> None:
     """Refuses files that exist before any work is done."""
     if options["output"]:
-        from blinksim.textio.text_files import check_target
+        from blinksim.textio.whole_files import check_target
 
         check_target(options["output"], options["force"])
     check_picture(options["plot"], options["plot_y"], force=options["force"])
 
 
 def _keep(output: str, text: str, force: bool) -> None:
-    """Writes the rows, after which the journal has no use."""
+    """Writes the rows; once they are on disk the journal has no use."""
     from pathlib import Path
 
-    from blinksim.textio.text_files import write_text
+    from blinksim.textio.whole_files import write_text
 
     write_text(output, text, force=force)
     Path(f"{output}.journal").unlink(missing_ok=True)

@@ -82,7 +82,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.textio.text_files import check_target
+    from blinksim.textio.whole_files import check_target
 
     question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])

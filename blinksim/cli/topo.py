@@ -246,7 +246,7 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
     """Turn an NCCL topo.xml (or any machine) into a machine file that can be edited."""
     from blinksim import machines
     from blinksim.formats import machine_yaml
-    from blinksim.textio.text_files import write_text
+    from blinksim.textio.whole_files import write_text
 
     topology = machines.load(file, rates=rates)
     text = machine_yaml.write(topology)
@@ -279,7 +279,7 @@ def export_machine(
     from blinksim.errors import unknown
     from blinksim.exports import export
     from blinksim.question import Question
-    from blinksim.textio.text_files import write_text
+    from blinksim.textio.whole_files import write_text
 
     if name.lower().replace("_", "-") != "nccl-topo":
         raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from blinksim.textio.text_files import write_text
+from blinksim.textio.whole_files import write_text
 
 if TYPE_CHECKING:
     from blinksim.simulation.timeline import Timeline, Transfer

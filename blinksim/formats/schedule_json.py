@@ -21,7 +21,8 @@ from blinksim.formats import ready_schedules
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
 from blinksim.schedule.model import FORMS, Schedule
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
-from blinksim.textio.text_files import MIB, read_bytes, write_bytes
+from blinksim.textio.text_files import MIB, read_bytes
+from blinksim.textio.whole_files import write_bytes
 
 FORMAT, VERSION = "blinksim-schedule", 1
 MOST_BYTES = 256 * MIB

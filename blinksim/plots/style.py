@@ -104,7 +104,7 @@ def check(path: str | Path, *, force: bool = False) -> Path:
     >>> bs.plot.check("machine.svg").suffix
     '.svg'
     """
-    from blinksim.textio.text_files import check_target
+    from blinksim.textio.whole_files import check_target
 
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
@@ -145,7 +145,7 @@ def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
 
     from matplotlib import rc_context
 
-    from blinksim.textio.text_files import write_bytes
+    from blinksim.textio.whole_files import write_bytes
 
     target = check(path, force=force)
     kind = target.suffix[1:].lower()

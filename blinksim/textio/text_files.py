@@ -1,15 +1,14 @@
-"""Reading text files with a limit on their size, and writing files whole or not at all."""
+"""Reading text files with a limit on their size."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO
 
-from blinksim.errors import FileError, InputError
+from blinksim.errors import FileError
 
 MIB = 2**20
 STDIN = "-"
@@ -83,53 +82,6 @@ def decode(path: str | os.PathLike[str], data: bytes, what: str = "file") -> str
     except UnicodeDecodeError as error:
         line, column = _place(data, error.start)
         raise FileError(path, "is not UTF-8 text; save it in that encoding", line, column) from None
-
-
-def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
-    """Writes `text` as UTF-8; see `write_bytes`."""
-    write_bytes(path, text.encode("utf-8"), force)
-
-
-def check_target(path: str | os.PathLike[str], force: bool = False) -> Path:
-    """The place that `path` stands for, if a file may be written there; work that takes long asks before it starts.
-
-    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder, in none, or
-    in one that takes no files.
-    """
-    # Through links, so that a link to a file stays one.
-    place = Path(os.path.realpath(path))
-    if place.is_dir():
-        raise FileError(path, "this is a folder; name a file in it")
-    if place.is_file() and not force:
-        raise InputError(f"{path} exists and is not overwritten; add force=True, or choose another name")
-    if not place.parent.is_dir():
-        raise FileError(path, f"there is no folder {place.parent}; create it first")
-    if not os.access(place if place.exists() and not place.is_file() else place.parent, os.W_OK):
-        raise FileError(path, f"cannot be written: the folder {place.parent} takes no new files")
-    return place
-
-
-def write_bytes(path: str | os.PathLike[str], data: bytes, force: bool = False) -> None:
-    """Writes `data` to a temporary file beside `path`, then renames it: the file is there whole or not at all.
-
-    Raises `InputError` if `path` exists and `force` is not given, and `FileError` if it cannot be written. Devices
-    and pipes, such as /dev/stdout, are written to directly.
-    """
-    place = check_target(path, force)
-    special = place.exists() and not place.is_file()
-    temporary = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
-    try:
-        if special:
-            place.write_bytes(data)
-            return
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(place)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror or error}") from None
 
 
 def _place(data: bytes, offset: int) -> tuple[int, int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
 from blinksim.question import Question
 from blinksim.schedule.ways import Parallel
+from blinksim.textio import whole_files
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown
 
@@ -327,6 +330,166 @@ def test_a_killed_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[
     frame = pd.read_csv(tmp_path / "out.csv", keep_default_na=True)
     assert len(frame) == 56
     assert frame["time_s"].notna().all()
+
+
+KILLED = [
+    "sweep", "dgx1-v100", "allreduce", "--sizes", "1MiB,64MiB", "--algorithms", "ring,packed", "--workers", "2",
+    "--vary", f"members={';'.join(f'0-{last}' for last in range(1, 8))}",
+    "--vary", "edit=none;degrade gpu0-gpu3 lanes=1;degrade gpu0-gpu4 lanes=1",
+]  # fmt: skip
+
+
+def _started(output: Path) -> subprocess.Popen[bytes]:
+    """The command in a session of its own, so that its processes can be told from others."""
+    command = [sys.executable, "-m", "blinksim", *KILLED, "-o", str(output)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def _left(session: int) -> list[int]:
+    """The living processes of a session (proc(5): the fourth field after the name in parentheses)."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(place.parent.name))
+    return found
+
+
+def _until(reached: Callable[[], bool], seconds: float = 300) -> bool:
+    """Waits; the limit only ends a test that would hang."""
+    end = time.monotonic() + seconds
+    while not reached() and time.monotonic() < end:
+        time.sleep(0.01)
+    return reached()
+
+
+def _lines(journal: Path) -> int:
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def _after(seconds: float) -> Callable[[subprocess.Popen[bytes]], bool]:
+    end = time.monotonic() + seconds
+    return lambda process: time.monotonic() > end
+
+
+def _killed(output: Path, moment: Callable[[subprocess.Popen[bytes]], bool]) -> None:
+    with _started(output) as process:
+        _until(lambda: moment(process) or process.poll() is not None)
+        process.kill()
+    assert _until(lambda: not _left(process.pid)), "processes are left"
+
+
+def test_a_killed_sweep_leaves_no_process_and_goes_on_to_the_same_rows(tmp_path: Path) -> None:
+    with _started(tmp_path / "whole.csv") as whole:
+        assert whole.wait(600) == 0
+    output, journal = tmp_path / "out.csv", tmp_path / "out.csv.journal"
+    # While the workers start, and while they work.
+    _killed(output, lambda process: len(_left(process.pid)) >= 3)
+    _killed(output, lambda process: _lines(journal) >= 1)
+    _killed(output, lambda process: _lines(journal) >= 10)
+    assert _lines(journal) >= 10
+    with _started(output) as process:
+        assert process.wait(600) == 0
+    assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "whole.csv"]
+    assert _until(lambda: not _left(process.pid))
+
+
+@pytest.mark.slow
+def test_fifty_kills_at_random_moments(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with _started(tmp_path / "whole.csv") as whole:
+        assert whole.wait(600) == 0
+    lasted = time.monotonic() - began
+    chance = random.Random(50)
+    for number in range(50):
+        output = tmp_path / f"{number}.csv"
+        _killed(output, _after(lasted * chance.random()))
+        if not output.exists():
+            with _started(output) as process:
+                assert process.wait(600) == 0
+        assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+        # A kill after the rows were on disk may leave the journal, whose work is then done.
+        for path in tmp_path.iterdir():
+            assert path.suffix in (".csv", ".journal"), path
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"[" * 100_000,
+        b'{"rows": []}',
+        b'{"key": 1, "rows": 2, "sum": 3}',
+        b'{"key": "KEY", "rows": [{"wrong": "columns"}], "sum": "0"}',
+        b'["key", "rows", "sum"]',
+        b'"key"',
+        b"null",
+        b"\xff\xfe",
+        b"",
+        b"1" * 5000,
+    ],
+)
+def test_a_damaged_journal_names_its_line_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes
+) -> None:
+    journal = tmp_path / "journal"
+    arguments = (RING4, "allreduce", [MIB], {"members": ["0-3", "0,1", "1,2,3"]})
+    whole = sweep(*arguments, journal=journal)
+    lines = journal.read_bytes().splitlines()
+    key = json.loads(lines[1])["key"].encode()
+    journal.write_bytes(b"\n".join([lines[0], damage.replace(b"KEY", key), lines[2], b""]))
+    again = sweep(*arguments, journal=journal)
+    assert again.rows() == whole.rows()
+    assert (again.resumed, again.damaged) == (2, (2,))
+    # Once more: the work of the damaged line has been added.
+    assert sweep(*arguments, journal=journal).resumed == 3
+
+
+def test_a_bit_that_flips_in_a_journal_is_found(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    arguments = (RING4, "allreduce", [MIB], {"members": ["0-3", "0,1"]})
+    whole = sweep(*arguments, journal=journal)
+    text = journal.read_text()
+    value = f'"time_s": {whole.rows()[0]["time_s"]!r}'
+    journal.write_text(text.replace(value, '"time_s": 1e-9', 1))
+    again = sweep(*arguments, journal=journal)
+    assert again.rows() == whole.rows()
+    assert again.damaged == (1,)
+
+
+def test_a_journal_is_an_ordinary_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    victim, pipe = tmp_path / "victim", tmp_path / "pipe"
+    victim.write_text("")
+    (tmp_path / "link").symlink_to(victim)
+    os.mkfifo(pipe)
+    with pytest.raises(FileError, match="cannot be used as a journal: is a link"):
+        sweep(RING4, "allreduce", [MIB], journal=tmp_path / "link")
+    with pytest.raises(FileError, match="cannot be used as a journal: it is no ordinary file"):
+        sweep(RING4, "allreduce", [MIB], journal=pipe)
+    assert victim.read_text() == ""
+
+
+def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out.csv"
+    command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1", "-o", str(output)]
+    before = whole_files.write_text
+    with pytest.MonkeyPatch.context() as patch:
+
+        def late(path: str, text: str, force: bool = False) -> None:
+            output.write_text("of another run")
+            before(path, text, force)
+
+        patch.setattr(whole_files, "write_text", late)
+        assert run(command) == 2
+    captured = capsys.readouterr()
+    assert "GB/s algbw" in captured.out
+    assert "written" not in captured.out
+    assert "exists and is not overwritten" in captured.err
+    assert output.read_text() == "of another run"
+    assert _lines(tmp_path / "out.csv.journal") == 2
 
 
 # --- elsewhere --------------------------------------------------------------------------------------------------------

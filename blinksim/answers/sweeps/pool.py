@@ -6,11 +6,17 @@ Dask: Parallel computation with blocked algorithms and task scheduling, SciPy 20
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim._version import __version__
 from blinksim.errors import InputError, MissingError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,7 +53,9 @@ def _in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> I
         # Once a worker has died nobody knows which piece killed it; from then on each is tried by itself.
         alone = len(left) < len(items) or workers == 1
         batch = left[:1] if alone else left
-        with ProcessPoolExecutor(min(workers, len(batch)), context) as pool:
+        # Workers end with this end of the pipe: when the work is given up, and when this process is killed.
+        lifeline, held = context.Pipe(duplex=False)
+        with ProcessPoolExecutor(min(workers, len(batch)), context, _end_with, (lifeline,)) as pool:
             futures = {pool.submit(work, item): place for place, item in enumerate(batch)}
             done: set[int] = set()
             try:
@@ -61,9 +69,28 @@ def _in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> I
                     done.add(0)
                 else:
                     workers = 1
+            except BaseException:
+                held.close()
+                raise
             finally:
                 pool.shutdown(cancel_futures=True)
+                held.close()
+                lifeline.close()
         left = [item for place, item in enumerate(batch) if place not in done] + left[len(batch) :]
+
+
+def _end_with(lifeline: Connection) -> None:
+    """In a worker: ends it, whatever it is doing, once the other end of the pipe is closed."""
+    # Ctrl-C goes to every process of a terminal; the first one says what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_wait_and_end, args=(lifeline,), daemon=True).start()
+
+
+def _wait_and_end(lifeline: Connection) -> None:
+    try:
+        lifeline.poll(None)
+    finally:
+        os._exit(1)
 
 
 def _version() -> str:

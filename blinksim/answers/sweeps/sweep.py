@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
+from html import escape
 from typing import Any, Literal
 
 from blinksim import machines
@@ -85,6 +86,8 @@ class Sweep(Result):
         The rows.
     resumed : int
         Pieces of work that came from a journal.
+    damaged : tuple of int
+        Lines of the journal that were not as they had been written; their work was done again.
 
     Examples
     --------
@@ -99,6 +102,7 @@ class Sweep(Result):
     axes: tuple[Axis, ...]
     points: tuple[dict[str, Any], ...]
     resumed: int = 0
+    damaged: tuple[int, ...] = ()
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
@@ -121,7 +125,7 @@ class Sweep(Result):
 
     def _repr_html_(self) -> str:
         table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)
-        return f"<p>{self.collective} on {self.machine}</p>{table}"
+        return f"<p>{escape(f'{self.collective} on {self.machine}')}</p>{table}"
 
 
 def sweep(
@@ -232,7 +236,7 @@ def sweep(
             kept.add(task.key, found)
         say(len(answers), total)
     title = machine.name if isinstance(machine, Topology) else os.fspath(machine)
-    return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed)
+    return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed, kept.damaged)
 
 
 def _silent(done: int, total: int) -> None:
