@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from blinksim.collective import Collective
 from blinksim.graphs.capacities import SharedCapacity, Solution
-from blinksim.graphs.linear import MOST_TREE_BOUND
 from blinksim.graphs.network import Network
 from blinksim.graphs.orbits import NetworkOrbits
-from blinksim.graphs.tree_program import flow_variables, solve_trees
+from blinksim.graphs.tree_program import solve_trees
 
 
 def best_trees(
@@ -22,15 +21,13 @@ def best_trees(
     shared: Sequence[SharedCapacity],
     orbits: NetworkOrbits,
     shares: Sequence[int] = (),
-) -> Solution | None:
-    """The greatest algbw in units of `net`, with link lengths; None if the program is too large.
+) -> Solution:
+    """The greatest algbw in units of `net`, with link lengths.
 
     allreduce: roots may hold any shares; allgather and reducescatter: as `shares` (default: equal); broadcast, reduce:
     all at the root. orbits: equivalent arcs and ranks; they must respect root and shares.
     """
     both = collective.name == "allreduce"
-    if flow_variables(net, len(orbits.first), both=both) > MOST_TREE_BOUND:
-        return None
     members = net.members.tolist()
     if both:
         weights = None

@@ -21,11 +21,8 @@ Vector = NDArray[np.float64]
 #
 # Flows (`flow_program`): sources times arcs, for bounds and for packings alike.
 MOST_FLOWS = 30_000
-# Trees (`tree_program`): sinks times arcs. A third, since each of their flow variables needs a row of its own.
-MOST_TREE_BOUND = 10_000
-# A packing may not count alike sinks as one, and counts the use of each arc as well, so its limit is a little higher:
-# a network of five members or more whose bound is solved without symmetry has its capacities divided by the program.
-MOST_TREE_SPLIT = 12_000
+# Rounds in which a program of trees (`tree_program`) may ask for more sets; it rarely needs more than 20.
+MOST_ROUNDS = 200
 
 
 class Program:

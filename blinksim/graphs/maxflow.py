@@ -15,7 +15,7 @@ Array = NDArray[np.int64]
 
 
 class Flow:
-    """One maximum flow and its cut. value: of the flow. Vertices of the side of the source: `side`."""
+    """One maximum flow and its cuts. value: of the flow."""
 
     def __init__(self, vertices: int, tail: Array, head: Array, capacity: Array, source: int, sink: int) -> None:
         """Solves at once; `capacity` in whole units, one per arc, guarded against overflow by the caller."""
@@ -28,9 +28,15 @@ class Flow:
         self.value: int = self._solver.optimal_flow()
 
     def side(self) -> NDArray[np.bool_]:
-        """The vertices on the source's side of a least cut."""
+        """The vertices on the source's side of that least cut which is nearest to it."""
         inside = np.zeros(self._vertices, dtype=bool)
         inside[self._solver.get_source_side_min_cut()] = True
+        return inside
+
+    def sink_side(self) -> NDArray[np.bool_]:
+        """The vertices on the sink's side of that least cut which is nearest to it."""
+        inside = np.zeros(self._vertices, dtype=bool)
+        inside[self._solver.get_sink_side_min_cut()] = True
         return inside
 
     def carried(self) -> Array:

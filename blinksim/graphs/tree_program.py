@@ -1,23 +1,34 @@
 """The best out-trees and in-trees under shared capacities, as a linear program.
 
-Out-trees of rate x_v from every root v fit into capacities g exactly if every member can receive the sum of all x by
-flow (Edmonds 1973; forwarders are split off first: Bang-Jensen, Frank and Jackson 1995). In-trees are out-trees of the
-reversed network. So the program has a rate for every root, the use of every arc by all trees together, and a
-flow to every member within that use. Its duals are lengths of links.
+Out-trees of rate x_v from every root v fit into capacities g exactly if enough leaves every set of vertices that lacks
+a member: at least the sum of x over its own roots (Edmonds 1973; forwarders are split off first: Bang-Jensen, Frank and
+Jackson 1995). In-trees are out-trees of the reversed network. So the program has a rate for every root, the use of
+every arc by all trees together, and a row for every set; the sets that count are found by flows and added as they are
+broken (cutting planes: Dantzig, Fulkerson and Johnson 1954). Its duals are lengths of links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from blinksim.graphs.capacities import SharedCapacity, capacity_duals, capacity_rows
-from blinksim.graphs.linear import Program
-from blinksim.graphs.network import Network
+from blinksim.graphs.linear import MOST_ROUNDS, Program
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array, Network
 from blinksim.graphs.orbits import NetworkOrbits, single_orbits
 
 # Variable and factor: a root's rate as a part of the program.
 Supply = Mapping[int, tuple[int, float]]
+Mask = NDArray[np.bool_]
+
+# Flows take whole numbers: the program's values in these parts of the greatest. A set is broken by more than this part.
+_PARTS = 2**40
+_BROKEN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -34,11 +45,6 @@ class TreeSolution:
     duals: list[float]
 
 
-def flow_variables(net: Network, sinks: int, *, both: bool) -> int:
-    """Number of flow variables of the program, the measure of its size."""
-    return len(net.tail) * sinks * (2 if both and not net.symmetric else 1)
-
-
 def solve_trees(
     net: Network,
     shared: Sequence[SharedCapacity],
@@ -52,6 +58,9 @@ def solve_trees(
     weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots and rates
     run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default: none are
     equivalent).
+
+    After `MOST_ROUNDS` rounds some sets may still be broken: then the value, and what follows from the duals, is an
+    upper bound, and the uses hold trees of a somewhat lower rate.
     """
     orbits = orbits or single_orbits(net)
     program = Program()
@@ -69,22 +78,25 @@ def solve_trees(
     # In a symmetric network the in-trees may be taken as the out-trees reversed: each link then carries its own use and
     # its partner's.
     partner = net.partner.tolist() if both and net.partner is not None else None
-    used = [_arborescences(program, net, supply, orbits)]
+    ways = [_Way(program, net, supply, orbits)]
     if both and partner is None:
-        used.append(_arborescences(program, net.reversed(), supply, orbits))
+        ways.append(_Way(program, net.reversed(), supply, orbits))
     orbit = orbits.arc.tolist()
 
     def load(arc: int) -> list[tuple[int, float]]:
-        ways = [arc] if partner is None else [arc, partner[arc]]
-        return [(variables[orbit[way]], 1.0) for variables in used for way in ways]
+        arcs = [arc] if partner is None else [arc, partner[arc]]
+        return [(way.used[orbit[number]], 1.0) for way in ways for number in arcs]
 
     rows = capacity_rows(program, shared, orbits, load, scale)
-    value = program.solve(objective)
+    for _ in range(MOST_ROUNDS):
+        value = program.solve(objective)
+        if not sum(way.add(side) for way in ways for side in way.broken()):
+            break
     duals = capacity_duals(program, rows)
     return TreeSolution(
         value * scale,
         [float(program.values[rate]) * scale for rate in rates],
-        [[float(program.values[variable]) * scale for variable in variables] for variables in used],
+        [[float(program.values[variable]) * scale for variable in way.used] for way in ways],
         duals if partner is None else _levelled(duals, shared, partner),
     )
 
@@ -96,29 +108,65 @@ def _levelled(duals: Sequence[float], shared: Sequence[SharedCapacity], partner:
     return [(duals[number] + duals[mate]) / 2 for number, mate in enumerate(mates)]
 
 
-def _arborescences(program: Program, net: Network, supply: Supply, orbits: NetworkOrbits) -> range:
-    """Variables for what out-trees use of each orbit of arcs, with the rows that make them reach every member."""
-    arcs, orbit = len(net.tail), orbits.arc.tolist()
-    # The arcs of every vertex: what leaves it counts as 1, what enters it as -1.
-    touching: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
-    for arc, (a, b) in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True)):
-        touching[a].append((arc, 1.0))
-        touching[b].append((arc, -1.0))
-    # What starts at a vertex is its root's rate.
-    starts = {vertex: [(variable, -factor)] for vertex, (variable, factor) in supply.items()}
-    used = program.variables(orbits.arcs)
-    use = [used[number] for number in orbit]
-    for vertex in net.forwarders.tolist():
-        # A forwarder gives out no more than it takes in: it only passes on.
-        passing = [(use[arc], sign) for arc, sign in touching[vertex]]
-        program.row(passing + starts.get(vertex, []), at_most=0.0)
-    for sink in orbits.first:
-        flow = program.variables(arcs).start
-        for arc in range(arcs):
-            program.row([(flow + arc, 1.0), (use[arc], -1.0)], at_most=0.0)
-        for vertex in range(net.vertices):
-            if vertex != sink:
-                # All that starts at a vertex or enters it must leave towards the sink.
-                passing = [(flow + arc, sign) for arc, sign in touching[vertex]]
-                program.row(passing + starts.get(vertex, []), at_least=0.0, at_most=0.0)
-    return used
+class _Way:
+    """Out-trees in one program: variables for what they use of each orbit of arcs, and the rows that make them reach.
+
+    used: the variables.
+    """
+
+    def __init__(self, program: Program, net: Network, supply: Supply, orbits: NetworkOrbits) -> None:
+        self.used = program.variables(orbits.arcs)
+        self._program, self._net, self._supply = program, net, supply
+        self._variable = self.used.start + orbits.arc
+        self._sinks = orbits.first
+        self._known: set[bytes] = set()
+        everywhere = np.arange(net.vertices)
+        for vertex in net.forwarders.tolist():
+            # A forwarder gives out no more than it takes in, or starts there: it only passes on.
+            self._row(net.head == vertex, net.tail == vertex, everywhere == vertex, 1.0)
+        for vertex in self._sinks:
+            self.add(everywhere != vertex)
+            self.add(everywhere == vertex)
+        for host in set(net.host[net.members].tolist()):
+            self.add(net.host == host)
+            self.add(net.host != host)
+
+    def add(self, side: Mask) -> bool:
+        """Demand that what starts in `side` leaves it; False if that is known, or if `side` lacks no member."""
+        key = np.packbits(side).tobytes()
+        if key in self._known or side[self._net.members].all():
+            return False
+        self._known.add(key)
+        leaving = side[self._net.tail] & ~side[self._net.head]
+        self._row(leaving, np.zeros_like(leaving), side, -1.0)
+        return True
+
+    def _row(self, more: Mask, less: Mask, side: Mask, sign: float) -> None:
+        """The use of the arcs of `more`, plus sign times what starts in `side`, is no less than that of `less`."""
+        terms = Counter[int](self._variable[more].tolist())
+        terms.subtract(self._variable[less].tolist())
+        row = {variable: float(times) for variable, times in terms.items() if times}
+        for vertex, (rate, factor) in self._supply.items():
+            if side[vertex]:
+                row[rate] = row.get(rate, 0.0) + sign * factor
+        self._program.row(list(row.items()), at_least=0.0, at_most=np.inf)
+
+    def broken(self) -> Iterator[Mask]:
+        """Sets that too little leaves by the program's values: for each sink that is short, its least cuts."""
+        net, values = self._net, np.maximum(self._program.values, 0)
+        capacity, start = values[self._variable], np.zeros(net.vertices)
+        for vertex, (rate, factor) in self._supply.items():
+            start[vertex] = values[rate] * factor
+        parts = _PARTS / max(float(capacity.max()), float(start.max()), 1e-30)
+        whole: Array = (np.concatenate([start, capacity]) * parts).astype(np.int64)
+        need = int(whole[: net.vertices].sum())
+        tail = np.concatenate([np.full(net.vertices, net.vertices), net.tail])
+        head = np.concatenate([np.arange(net.vertices), net.head])
+        for sink in self._sinks:
+            flow = Flow(net.vertices + 1, tail, head, whole, net.vertices, sink)
+            if flow.value >= need * (1 - _BROKEN):
+                # No broken set can hold a sink that receives everything: from here on it is as good as the source.
+                whole[sink] = need
+            else:
+                yield flow.side()[:-1]
+                yield ~flow.sink_side()[:-1]

@@ -30,6 +30,7 @@ from blinksim.schedule.waits import crowd, deadlock
 from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20
+Array = npt.NDArray[np.int64]
 _GB = 10**9
 _FRACTION = re.compile(r"[0-9]{1,1000}(/0{0,1000}[1-9][0-9]{0,1000})?")
 
@@ -212,6 +213,22 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
         blocked[route] & ~torn[route],
         lambda i: f"passes through {names[where[int(route[i])]]}, which does not forward for this collective",
     )
+    twice = _passed_twice(owner, link_src[links], link_dst[links])
+    circling = np.isin(np.arange(len(length)), list(twice))
+    yield from sort(
+        circling[route] & ~torn[route],
+        lambda i: f"passes {names[twice[int(route[i])]]} twice, over {_route(schedule, i)}; leave the circle out",
+    )
+
+
+def _passed_twice(owner: Array, src: Array, dst: Array) -> dict[int, int]:
+    """A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins."""
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    routes, devices = np.concatenate([owner[first], owner]), np.concatenate([src[first], dst])
+    order = np.lexsort((devices, routes))
+    routes, devices = routes[order], devices[order]
+    again = np.flatnonzero((routes[1:] == routes[:-1]) & (devices[1:] == devices[:-1]))
+    return dict(zip(routes[again].tolist(), devices[again].tolist(), strict=True))
 
 
 def _route(schedule: Schedule, send: int) -> str:

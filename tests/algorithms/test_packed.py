@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 
 import pytest
 from all_cuts import best_cut
@@ -74,6 +76,43 @@ def test_published_optima(machine: str, nodes: int, collective: str, expected: F
     assert schedule.form == "forest"
     assert schedule.bound["gap_exact"] == "0"
     assert rate(schedule) == expected * GB
+
+
+DATA = Path(__file__).parents[1] / "data" / "machines"
+
+
+@pytest.mark.parametrize(
+    ("machine", "collective", "algbw"),
+    [
+        # One direction of one link missing, or slower: root shares with many denominators.
+        ("overflow_one_way.yaml", "allreduce", Fraction(445, 9)),
+        ("exact_not_reached.yaml", "allreduce", Fraction(557, 14)),
+        ("odd_denominator.yaml", "allgather", Fraction(84704969, 85360)),
+        # Large ones; the rates by a program of flows to every member.
+        ("uneven_48.yaml", "allreduce", Fraction(1)),
+        ("capacity_64.yaml", "broadcast", Fraction(25)),
+        ("mesh:9x9@50GB/s", "allreduce", Fraction(90)),
+        # Two boxes, on rails and on a thin fabric.
+        ("rails:2x8@300GB/s,20GB/s", "allreduce", None),
+        ("fattree:2x8@300GB/s,20GB/s", "allreduce", None),
+    ],
+)
+def test_the_bound_is_attained_on_uneven_and_large_machines(
+    machine: str, collective: str, algbw: Fraction | None
+) -> None:
+    topology = machines.load(str(DATA / machine) if machine.endswith(".yaml") else machine).select()
+    schedule = packed(topology, collective)
+    assert schedule.bound["gap_exact"] == "0"
+    assert algbw is None or rate(schedule) == algbw * GB
+
+
+@pytest.mark.parametrize("shape", ["torus:4x5", "full:18", "hypercube:4"])
+@pytest.mark.parametrize("seed", range(4))
+def test_links_lost_in_one_direction(shape: str, seed: int) -> None:
+    whole = machines.load(shape)
+    lost = Random(seed).randrange(len(whole.links))
+    topology = replace(whole, links=whole.links[:lost] + whole.links[lost + 1 :], symmetries=()).select()
+    assert packed(topology, "allreduce").bound["gap_exact"] == "0"
 
 
 # GPUs, optimal allreduce in links: beyond reduce-scatter + allgather (7/4 and 9/5 links).

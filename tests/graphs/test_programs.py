@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import networkx as nx
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from ortools.linear_solver import pywraplp
 from strategies import topologies
 
 from blinksim import machines
-from blinksim.graphs.capacities import shared_capacities
+from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.flow_program import Commodity, solve_flows
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.orbits import network_orbits
@@ -40,6 +44,52 @@ def test_trees_from_one_root_reach_the_least_of_its_flows(topology: Topology) ->
     assert paid == pytest.approx(out.value)
     for used, capacity in zip(out.used[0], net.capacity.tolist(), strict=True):
         assert used <= capacity * (1 + 1e-9)
+
+
+def balance(variables: list[pywraplp.Variable], ends: list[tuple[int, int]], vertex: int) -> object:
+    """What leaves a vertex beyond what enters it."""
+    signs = [(a == vertex) - (b == vertex) for a, b in ends]
+    return sum(sign * variable for sign, variable in zip(signs, variables, strict=True) if sign)
+
+
+def best_by_flows(net: Network, shared: list[SharedCapacity], both: bool) -> float:
+    """The same optimum as one program without sets: a flow from the roots to every member within what trees use."""
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    scale = float(net.capacity.max())
+    roots = {vertex: solver.NumVar(0, solver.infinity(), "") for vertex in net.members.tolist()}
+    if not both:
+        for one, other in pairwise(roots.values()):
+            solver.Add(one == other)
+    carried: list[list[object]] = [[0] for _ in net.tail]
+    for way in (net, net.reversed())[: 1 + both]:
+        ends = list(zip(way.tail.tolist(), way.head.tolist(), strict=True))
+        used = [solver.NumVar(0, solver.infinity(), "") for _ in ends]
+        for arc, variable in enumerate(used):
+            carried[arc].append(variable)
+        for sink in (*net.members.tolist(), *net.forwarders.tolist()):
+            if sink not in roots:
+                solver.Add(balance(used, ends, sink) <= 0)
+                continue
+            flow = [solver.NumVar(0, solver.infinity(), "") for _ in ends]
+            for part, whole in zip(flow, used, strict=True):
+                solver.Add(part <= whole)
+            for vertex in set(range(net.vertices)) - {sink}:
+                solver.Add(balance(flow, ends, vertex) == roots.get(vertex, 0))
+    for one in shared:
+        solver.Add(sum(sum(carried[arc]) * part for arc, part in one.uses) <= one.capacity / scale)
+    solver.Maximize(sum(roots.values()))
+    assert solver.Solve() == solver.OPTIMAL
+    return float(solver.Objective().Value()) * scale
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(topologies(max_devices=7), st.booleans())
+def test_the_sets_that_are_asked_for_suffice(topology: Topology, both: bool) -> None:
+    net = network(topology)
+    shared = shared_capacities(topology, net)
+    weights = None if both else dict.fromkeys(net.members.tolist(), 1)
+    found = solve_trees(net, shared, weights, both=both)
+    assert found.value == pytest.approx(best_by_flows(net, shared, both))
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

@@ -212,6 +212,11 @@ def with_route(schedule: Schedule, names: list[tuple[str, str]]) -> Schedule:
         ([("gpu2", "gpu1")], "leaves from gpu2"),
         ([("gpu0", "gpu2"), ("gpu3", "gpu1")], "do not join up: gpu0->gpu2 (nvlink), gpu3->gpu1 (nvlink)"),
         ([("gpu0", "gpu2"), ("gpu2", "gpu1")], ""),
+        (
+            [("gpu0", "gpu2"), ("gpu2", "gpu3"), ("gpu3", "gpu2"), ("gpu2", "gpu1")],
+            "passes gpu2 twice, over gpu0->gpu2 (nvlink), gpu2->gpu3 (nvlink), gpu3->gpu2 (nvlink), gpu2->gpu1",
+        ),
+        ([("gpu0", "gpu2"), ("gpu2", "gpu0"), ("gpu0", "gpu1")], "passes gpu0 twice"),
     ],
 )
 def test_routes(route: list[tuple[str, str]], says: str) -> None:

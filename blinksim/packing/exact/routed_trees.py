@@ -2,6 +2,7 @@
 
 Each arc carries pieces (path, amount). Splitting off joins the pieces of two arcs one by one (the two lists are laid
 side by side), so that a tree's arc is one path or, rarely, several; then the tree becomes several with equal edges.
+Two paths that meet before their ends leave out the circle between: no route passes a device twice.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Routes:
 
     def __init__(self, tail: Sequence[int], head: Sequence[int], capacity: Sequence[int], log: Iterable[Split]) -> None:
         self._pieces: dict[tuple[int, int], Pieces] = {}
+        self._tail, self._head = tail, head
         for arc, (a, b, amount) in enumerate(zip(tail, head, capacity, strict=True)):
             if amount:
                 self._pieces.setdefault((a, b), []).append(((arc,), amount))
@@ -38,10 +40,26 @@ class Routes:
             second = self._take((split.via, split.end), split.amount)
             if split.start != split.end:
                 into = self._pieces.setdefault((split.start, split.end), [])
-                for path, amount in _joined(first, second):
+                for way, amount in _joined(first, second):
+                    path = self._without_circles(way)
                     if into and into[-1][0] == path:
                         amount += into.pop()[1]
                     into.append((path, amount))
+
+    def _without_circles(self, way: Path) -> Path:
+        """The same ends, and no vertex twice."""
+        kept: list[int] = []
+        met = {self._tail[way[0]]: 0}
+        for arc in way:
+            vertex = self._head[arc]
+            if vertex in met:
+                for circling in kept[met[vertex] :]:
+                    del met[self._head[circling]]
+                del kept[met[vertex] :]
+            else:
+                kept.append(arc)
+                met[vertex] = len(kept)
+        return tuple(kept)
 
     def _take(self, arc: tuple[int, int], amount: int) -> Pieces:
         """Remove `amount` from an arc's pieces; first the smallest piece that alone is enough, else the largest."""

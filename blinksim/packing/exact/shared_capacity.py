@@ -21,14 +21,15 @@ from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.digraph import Digraph
-from blinksim.graphs.linear import MOST_TREE_SPLIT
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.rounding import roundings
-from blinksim.graphs.tree_program import flow_variables, solve_trees
+from blinksim.graphs.tree_program import solve_trees
 from blinksim.packing.exact.scaling import trimmed
 
 # How far rounded numbers may exceed a capacity and still be scaled down; beyond it they are another solution.
 MOST_EXCESS = Fraction(21, 20)
+# Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no more.
+MOST_PARTS = 2**36
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,12 @@ class Split:
 def best_split(
     net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int] | None, *, both: bool, best: Fraction
 ) -> Split | None:
-    """The split with the greatest rate; None if the program is too large, or if no rounding of its answer holds.
+    """The split with the greatest rate; None if no rounding of the program's answer holds.
 
     weights: how the rate is divided over the roots; None leaves that free. both: in-trees with the same roots and
     rates run at the same time, for a network that is its own reverse the out-trees reversed. best: a bound of the
     rate in units of the network, at which the search for exact fractions stops.
     """
-    # One more than the sinks: what all trees use of each arc.
-    if flow_variables(net, len(net.members) + 1, both=both) > MOST_TREE_SPLIT:
-        return None
     solution = solve_trees(net, shared, weights, both=both)
     members = net.members.tolist()
     partner = net.partner.tolist() if both and net.partner is not None else None
@@ -102,6 +100,8 @@ def _held(net: Network, ways: Sequence[list[Fraction]], ratio: Mapping[int, Frac
     if not sum(ratio.values()):
         return None
     common = lcm(*(Fraction(value).denominator for value in ratio.values()))
+    if common * sum(ratio.values()) > MOST_PARTS:
+        return None
     weight = np.zeros(net.vertices, dtype=np.int64)
     for vertex, value in ratio.items():
         weight[vertex] = int(value * common)
