@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ortools.linear_solver import pywraplp
 from strategies import topologies
 
 from blinksim import machines
 from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.flow_program import Commodity, solve_flows
+from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.orbits import network_orbits
 from blinksim.graphs.tree_program import solve_trees
@@ -46,40 +44,38 @@ def test_trees_from_one_root_reach_the_least_of_its_flows(topology: Topology) ->
         assert used <= capacity * (1 + 1e-9)
 
 
-def balance(variables: list[pywraplp.Variable], ends: list[tuple[int, int]], vertex: int) -> object:
-    """What leaves a vertex beyond what enters it."""
-    signs = [(a == vertex) - (b == vertex) for a, b in ends]
-    return sum(sign * variable for sign, variable in zip(signs, variables, strict=True) if sign)
-
-
 def best_by_flows(net: Network, shared: list[SharedCapacity], both: bool) -> float:
     """The same optimum as one program without sets: a flow from the roots to every member within what trees use."""
-    solver = pywraplp.Solver.CreateSolver("GLOP")
+    program = Program()
     scale = float(net.capacity.max())
-    roots = {vertex: solver.NumVar(0, solver.infinity(), "") for vertex in net.members.tolist()}
-    if not both:
-        for one, other in pairwise(roots.values()):
-            solver.Add(one == other)
-    carried: list[list[object]] = [[0] for _ in net.tail]
+    rates = program.variables(len(net.members) if both else 1)
+    roots = {vertex: rates[number if both else 0] for number, vertex in enumerate(net.members.tolist())}
+    carried: list[list[int]] = [[] for _ in net.tail]
     for way in (net, net.reversed())[: 1 + both]:
         ends = list(zip(way.tail.tolist(), way.head.tolist(), strict=True))
-        used = [solver.NumVar(0, solver.infinity(), "") for _ in ends]
+        used = program.variables(len(ends))
         for arc, variable in enumerate(used):
             carried[arc].append(variable)
-        for sink in (*net.members.tolist(), *net.forwarders.tolist()):
-            if sink not in roots:
-                solver.Add(balance(used, ends, sink) <= 0)
-                continue
-            flow = [solver.NumVar(0, solver.infinity(), "") for _ in ends]
+
+        def balance(
+            flow: range, vertex: int, ends: list[tuple[int, int]] = ends, own: int | None = None
+        ) -> list[tuple[int, float]]:
+            """What leaves a vertex beyond what enters it, less what starts there."""
+            terms = [(flow[arc], float((a == vertex) - (b == vertex))) for arc, (a, b) in enumerate(ends)]
+            return [term for term in terms if term[1]] + ([] if own is None else [(own, -1.0)])
+
+        for vertex in net.forwarders.tolist():
+            program.row(balance(used, vertex), at_most=0)
+        for sink in roots:
+            flow = program.variables(len(ends))
             for part, whole in zip(flow, used, strict=True):
-                solver.Add(part <= whole)
+                program.row([(part, 1.0), (whole, -1.0)], at_most=0)
             for vertex in set(range(net.vertices)) - {sink}:
-                solver.Add(balance(flow, ends, vertex) == roots.get(vertex, 0))
+                program.row(balance(flow, vertex, own=roots.get(vertex)), at_least=0, at_most=0)
     for one in shared:
-        solver.Add(sum(sum(carried[arc]) * part for arc, part in one.uses) <= one.capacity / scale)
-    solver.Maximize(sum(roots.values()))
-    assert solver.Solve() == solver.OPTIMAL
-    return float(solver.Objective().Value()) * scale
+        terms = [(variable, part) for arc, part in one.uses for variable in carried[arc]]
+        program.row(terms, at_most=one.capacity / scale)
+    return program.solve([(rate, 1.0 if both else float(len(roots))) for rate in rates]) * scale
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
