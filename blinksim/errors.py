@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# What moves a terminal's cursor, colours it, turns the writing direction, breaks the line, or is no character.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# Among more names than this no near one is looked for: that takes seconds, and lists nothing that helps.
+_MOST_COMPARED = 2000
+
+
+def printable(text: str) -> str:
+    r"""`text` on one line that any terminal shows as it is: control characters stand as ``\x1b`` or ``\u202e``."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
 class BlinksimError(Exception):
     """Anything that blinksim refuses, in one line that says what is wrong, where, and what to do.
+
+    Control characters, which may come from a file, are written out (``\\x1b``).
 
     Examples
     --------
@@ -26,6 +40,9 @@ class BlinksimError(Exception):
     """
 
     exit_code = 2
+
+    def __init__(self, message: object) -> None:
+        super().__init__(printable(str(message)))
 
 
 class InputError(BlinksimError):
@@ -97,11 +114,13 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them."""
     names = sorted(known)
     lowered = {entry.lower(): entry for entry in names}
-    near = [lowered[match] for match in get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
+    compared = lowered if len(lowered) <= _MOST_COMPARED else [name.lower()] * (name.lower() in lowered)
+    near = [lowered[match] for match in get_close_matches(name[:200].lower(), compared, n=3, cutoff=0.6)]
     if near:
         advice = f"did you mean {' or '.join(repr(entry) for entry in near)}?"
     elif not names:
         advice = "there are none"
     else:
         advice = f"known: {', '.join(names)}" if len(names) <= 40 else f"{len(names)} names are known"
-    return InputError(f"unknown {what} {name!r}: {advice}{' ' + hint if hint else ''}")
+    shown = name if len(name) <= 200 else f"{name[:200]}…"
+    return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")

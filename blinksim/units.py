@@ -147,10 +147,12 @@ def parse_exact(text: object) -> Fraction:
 
     Decimal points and exponents are not taken: ``1e999999999`` would cost an age to make exact.
     """
-    if not isinstance(text, str) or len(text) > 400 or not _EXACT.fullmatch(text):
+    number = Fraction(text) if isinstance(text, str) and len(text) <= 400 and _EXACT.fullmatch(text) else None
+    # Beyond that a float cannot hold its products.
+    if number is None or abs(number) > 10**100:
         shown = repr(text) if len(repr(text)) <= 60 else f"{repr(text)[:57]}…"
         raise InputError(f"{shown} is not an exact number such as '1200/7'")
-    return Fraction(text)
+    return number
 
 
 def format_size(size: float) -> str:

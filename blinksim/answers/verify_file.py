@@ -80,7 +80,7 @@ def verify_file(
     if isinstance(document, dict) and "bounds" in document and "collective" in document:
         return _bounds(file, document, asked)
     if isinstance(document, dict) and {"gpus", "protocol", "collective"} <= document.keys():
-        return verify_runtime.plan(file, root)
+        return verify_runtime.plan(file, document, root)
     raise FileError(file, "is neither a schedule file nor a bound in JSON")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -13,29 +12,26 @@ from blinksim.textio.text_table import count
 if TYPE_CHECKING:
     from blinksim.question import Question
 
-_ROOT = re.compile(r"(?:\s|<\?[^>]*>|<!--.*?-->)*<([A-Za-z]+)", re.DOTALL)
-
 
 def xml(file: str, question: Question, release: str, root: int) -> FileVerdict:
     """The answer for an XML file: an algorithm of MSCCL by its outermost element, everything else a graph of NCCL."""
-    from blinksim.textio.safe_xml import file_text
+    from blinksim.textio.safe_xml import file_text, outermost
 
     text = file_text(file)
-    outermost = _ROOT.match(text)
-    if outermost and outermost[1] == "algo":
+    tag = outermost(text)
+    if tag == "algo":
         return _algorithm(file, text, root)
-    if outermost and outermost[1] == "system":
+    if tag == "system":
         raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {shlex.quote(file)}`")
     return _graph(file, text, question, release)
 
 
-def plan(file: str, root: int) -> FileVerdict:
-    """The answer for an execution plan of MSCCL++."""
-    from blinksim.formats.msccl.mscclpp_check import check_text
-    from blinksim.textio.safe_xml import file_text
+def plan(file: str, document: object, root: int) -> FileVerdict:
+    """The answer for an execution plan of MSCCL++, parsed."""
+    from blinksim.formats.msccl.mscclpp_check import check
 
     try:
-        counted = check_text(file_text(file), file, root=root)
+        counted = check(document, file, root=root)
     except FileError as error:
         return _wrong("an MSCCL++ plan", error)
     facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.operations} operations each"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
+from blinksim.cli.numbers import Decimal
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -47,7 +48,7 @@ Examples:
 @collective_option
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1000),
+    type=Decimal(0, 1000),
     metavar="PERCENT",
     help="Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from blinksim.cli.numbers import Integer
 from blinksim.cli.output import note, print_json, typed
 from blinksim.errors import InputError
 
@@ -27,7 +28,7 @@ Examples:
               "mscclpp-json.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Where to write it; a folder for nccl-graph-set.  [default: "
               "standard output]")  # fmt: skip
-@click.option("--channels", type=int, metavar="N", help="The most channels.  [default: what every release loads]")
+@click.option("--channels", type=Integer(), metavar="N", help="The most channels.  [default: what every release loads]")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 import click
 
+from blinksim.cli.numbers import Integer, Whole
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ MACHINE_HELP = (
 )
 
 _OPTIONS = (
-    click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, joined by its fabric."),
+    click.option("--nodes", type=Whole(1), default=1, show_default=True, help="Nodes, joined by its fabric."),
     click.option(
         "--ranks-per-node",
-        type=click.IntRange(1),
+        type=Whole(1),
         help="Ranks on every node, placed card by card in file order.  [default: all its GPUs]",
     ),
     click.option(
@@ -64,7 +65,7 @@ _OPTIONS = (
 def root_option(command: Callable[P, R]) -> Callable[P, R]:
     """Adds --root, which is None where it is not given: only some collectives take one."""
     text = "Root rank of broadcast, reduce, gather, scatter.  [default: 0]"
-    return click.option("--root", type=int, help=text)(command)
+    return click.option("--root", type=Integer(), help=text)(command)
 
 
 def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

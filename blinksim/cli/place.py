@@ -7,6 +7,7 @@ from typing import Unpack
 
 import click
 
+from blinksim.cli.numbers import Whole
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -27,10 +28,10 @@ class Options(MachineOptions, TableOptions):
 
 @click.command("place", epilog="\b\nExample:\n  blinksim place dgx1-v100 4")
 @click.argument("machine")
-@click.argument("count", type=click.IntRange(2))
+@click.argument("count", type=Whole(2))
 @machine_options
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Rows to print as text.")
+@click.option("--top", type=Whole(1), default=20, show_default=True, help="Rows to print as text.")
 @output_options(table=True)
 def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     """Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
+from blinksim.cli.numbers import Whole
 from blinksim.cli.output import note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_size, format_time
@@ -53,12 +54,12 @@ Examples:
     help="Flags behind the data, or packets that carry them, over NVLink.  [default: on GPUs the quicker one for this "
     "size; with --lane-blocks and on the CPU simple]",
 )
-@click.option("--warmup", type=click.IntRange(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
-@click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations (GPUs).")
-@click.option("--seed", type=click.IntRange(0), help="Order in which NumPy runs the blocks.  [default: in turn]")
+@click.option("--warmup", type=Whole(0), default=5, show_default=True, help="Iterations not counted (GPUs).")
+@click.option("--iterations", type=Whole(1), default=20, show_default=True, help="Timed iterations (GPUs).")
+@click.option("--seed", type=Whole(0), help="Order in which NumPy runs the blocks.  [default: in turn]")
 @click.option(
     "--lane-blocks",
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="N",
     help="Emulate the schedule's machine: N thread blocks for every lane of a link, and no other way out of a GPU.",
 )

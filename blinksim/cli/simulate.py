@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
 
 import click
 
+from blinksim.cli.numbers import Whole
 from blinksim.cli.output import attempt, note, print_json, table
 from blinksim.cli.spelling import as_typed
 
@@ -70,7 +71,7 @@ Examples:
     "How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for trees]",
     optional=True,
 )
-@click.option("--slots", type=click.IntRange(1), help="Pieces that a connection has room for.  [default: no limit]")
+@click.option("--slots", type=Whole(1), help="Pieces that a connection has room for.  [default: no limit]")
 @_choice("--protocol", ["simple", "ll", "ll128"], "What share of the traffic is data: all, 1/2, 15/16.")
 @_choice(
     "--switching",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from blinksim.cli.numbers import Whole
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -86,7 +87,7 @@ Examples:
     "--model", default="alpha-beta", show_default=True, help="alpha-beta, simulate, or a preset such as projection."
 )
 @click.option("--bounds", is_flag=True, help="Also the best rate that is possible at every point.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes on this machine.")
+@click.option("--workers", type=Whole(1), default=1, show_default=True, help="Processes on this machine.")
 @click.option("--cluster", metavar="ADDRESS", help="A dask scheduler to work on instead, such as tcp://host:8786.")
 @click.option(
     "-o",

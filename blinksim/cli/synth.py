@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from blinksim.cli.numbers import Decimal, Integer, Whole
 from blinksim.cli.options import (
     MachineOptions,
     TextOptions,
@@ -54,20 +55,18 @@ Examples:
 @machine_options
 @root_option
 @click.option("--algorithm", default="packed", show_default=True, help="What to build; packed attains the bound.")
-@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds for a solver.")
+@click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds for a solver.")
 @click.option(
     "--polish",
-    type=click.FloatRange(0, min_open=True),
+    type=Decimal(0, min_open=True),
     metavar="SECONDS",
     help="Search this long for lower and fewer trees at the same rate; prints the compromises.",
 )
-@click.option(
-    "--trees", type=click.IntRange(1), metavar="K", help="packed: exactly K trees per root, at a stated loss."
-)
-@click.option("--channels", type=click.IntRange(1), metavar="K", help="chains, rings, blinkplus: at most K channels.")
+@click.option("--trees", type=Whole(1), metavar="K", help="packed: exactly K trees per root, at a stated loss.")
+@click.option("--channels", type=Whole(1), metavar="K", help="chains, rings, blinkplus: at most K channels.")
 @click.option("--alike", is_flag=True, default=None, help="ring: pass every node the same way, as NCCL's files need.")
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
-@click.option("--seed", type=int, help="Seed of a solver, for repeatable answers.")
+@click.option("--seed", type=Integer(), help="Seed of a solver, for repeatable answers.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the schedule (.json, .json.gz).")
 @click.option("--plot", metavar="FILE", help="Draw the trees, the largest first, as PNG, SVG or PDF.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")

@@ -6,6 +6,7 @@ from typing import TypedDict, Unpack
 
 import click
 
+from blinksim.cli.numbers import Whole
 from blinksim.cli.output import print_json
 from blinksim.errors import InputError
 
@@ -35,10 +36,10 @@ Examples:
 @click.option("--rates", metavar="NAME|FILE", help="Rates for --machine.  [default: nominal]")
 @click.option("--edit", "edits", multiple=True, metavar="EDIT", help="Check against the edited machine.")
 @click.option("--in-place", is_flag=True, help="Ask for a schedule whose input and output are one buffer.")
-@click.option("--slots", type=click.IntRange(1), default=1, show_default=True, help="Buffers of each connection.")
+@click.option("--slots", type=Whole(1), default=1, show_default=True, help="Buffers of each connection.")
 @click.option("--members", metavar="LIST", help="For a graph.xml: the GPUs of the communicator.  [default: all]")
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="For a graph.xml: nodes alike.")
-@click.option("--root", type=click.IntRange(0), default=0, show_default=True, help="For a runtime's file: the root.")
+@click.option("--nodes", type=Whole(1), default=1, show_default=True, help="For a graph.xml: nodes alike.")
+@click.option("--root", type=Whole(0), default=0, show_default=True, help="For a runtime's file: the root.")
 @click.option("--nccl", "release", metavar="X.Y.Z", default="2.28.3", show_default=True, help="For a graph.xml: NCCL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(

@@ -90,20 +90,9 @@ def _presets() -> dict[str, Preset]:
 
 def read_presets(path: Path) -> list[Preset]:
     """The presets of one model file; raises `FileError` that names the key which cannot be used."""
-    import yaml
+    from blinksim.textio import yaml_nodes
 
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not UTF-8 text") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise FileError(path, f"is not YAML: {error.problem}", *place) from None
-    except yaml.YAMLError as error:
-        raise FileError(path, f"is not YAML: {error}") from None
+    document = yaml_nodes.plain(path, "model file")
     body = _Section(path, "the file", document, {"title", "source", "constants", "presets", "what_if"})
     constants = body.section("constants")
     values = {name: _constant(constants, name) for name in constants.body}

@@ -96,7 +96,7 @@ def _device(device: Device) -> dict[str, Any]:
 def _attributes(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in attributes.items():
         plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
-        if not plain and not (isinstance(value, str) and value.strip()):
+        if not plain and not isinstance(value, str):
             raise InputError(f"attribute {key} of {name} is {value!r}; a machine file takes numbers and text")
     return dict(attributes)
 

@@ -16,6 +16,7 @@ from blinksim.errors import FileError
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _HEADER = re.compile(r"^\s*GPU0(?:\s|$)")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
+_WHOLE = re.compile(r"[0-9]{1,6}")
 _GPU = re.compile(r"GPU([0-9]{1,4})")
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
 _LEGEND = re.compile(r"^\s*(NIC[0-9]{1,4}):\s+(\S{1,60})\s*$")
@@ -118,7 +119,7 @@ def _row(table: SmiTable, path: str | Path, number: int, row: list[str], gpu_num
         table.cells[label, column] = cell
     if tail and _GPU.fullmatch(label):
         table.affinity[label] = tail[1] if len(tail) > 1 and tail[1] != "N/A" else tail[0]
-        table.grace |= gpu_numa and len(tail) > 2 and tail[2].isdigit()
+        table.grace |= gpu_numa and len(tail) > 2 and _WHOLE.fullmatch(tail[2]) is not None
 
 
 def _check(table: SmiTable, path: str | Path) -> None:

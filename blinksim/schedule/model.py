@@ -26,6 +26,7 @@ from blinksim.errors import InputError
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
+from blinksim.units import parse_exact
 
 COPY, REDUCE = 0, 1
 FORMS = ("forest", "steps")
@@ -116,13 +117,14 @@ class Schedule(Tabular):
         _within("op", self.op, 2)
         _within("route", self.route, len(self.route_start) - 1)
         _within("route_links", self.route_links, len(self.topology.links))
-        _within("origin", self.origin + 1, self.topology.ranks + 1)
-        _within("target", self.target + 1, self.topology.ranks + 1)
-        if len(self.step) and (int(self.step[0]) < 0 or bool((np.diff(self.step) < 0).any())):
+        _within("origin", self.origin, self.topology.ranks, least=-1)
+        _within("target", self.target, self.topology.ranks, least=-1)
+        if len(self.step) and (int(self.step[0]) < 0 or bool((self.step[1:] < self.step[:-1]).any())):
             raise InputError("a schedule's steps must start at 0 or later and never decrease")
         if len(self.channel) and int(self.channel.min()) < 0:
             raise InputError("a schedule's channels must not be negative")
-        start = self.route_start
+        # In 64 bits: the differences of 32-bit numbers may not fit into 32.
+        start = self.route_start.astype(np.int64)
         if len(start) < 1 or start[0] != 0 or start[-1] != len(self.route_links) or bool((np.diff(start) < 0).any()):
             raise InputError("a schedule's route_start must rise from 0 to the number of route_links")
 
@@ -195,6 +197,17 @@ class Schedule(Tabular):
             return count(self.chunks, "chunk")
         return count(moved, "path" if self.collective.name in ("alltoall", "gather", "scatter") else "tree")
 
+    def claim(self, key: str) -> Fraction | None:
+        """A fraction that the bound states (``rate_exact`` in GB/s, ``gap_exact``), None if it states none.
+
+        Raises `InputError` if it is no fraction.
+        """
+        text = self.bound.get(key)
+        try:
+            return None if text is None else parse_exact(text)
+        except InputError as error:
+            raise InputError(f"the bound's {key}: {error}") from None
+
     def with_bound(self, bound: Mapping[str, Any]) -> Schedule:
         """The same schedule, carrying a bound and its certificate."""
         return replace(self, bound=dict(bound))
@@ -208,9 +221,9 @@ class Schedule(Tabular):
         )
 
 
-def _within(what: str, values: npt.NDArray[Any], end: int) -> None:
-    if len(values) and not (int(values.min()) >= 0 and int(values.max()) < end):
-        raise InputError(f"a schedule's {what} holds a value outside 0 to {end - 1}")
+def _within(what: str, values: npt.NDArray[Any], end: int, least: int = 0) -> None:
+    if len(values) and not (int(values.min()) >= least and int(values.max()) < end):
+        raise InputError(f"a schedule's {what} holds a value outside {least} to {end - 1}")
 
 
 class Builder:

@@ -176,14 +176,12 @@ def _check(timeline: Timeline, loads: Fraction) -> None:
         )
     if timeline.found.finish < timeline.work.critical:
         raise BlinksimError("simulated less than the longest path takes; this is a fault of blinksim")
-    claimed = timeline.schedule.bound.get("rate_exact")
-    if claimed is not None:
-        best = Fraction(claimed) * 10**9
-        if time * best < timeline.size:
-            raise InputError(
-                f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows: it does not do "
-                f"the whole {timeline.schedule.collective.name}, or the bound is wrong; blinksim verify says more"
-            )
+    claimed = timeline.schedule.claim("rate_exact")
+    if claimed is not None and time * claimed * 10**9 < timeline.size:
+        raise InputError(
+            f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows: it does not do "
+            f"the whole {timeline.schedule.collective.name}, or the bound is wrong; blinksim verify says more"
+        )
 
 
 def _best(

@@ -61,13 +61,10 @@ def host_constants() -> HostConstants:
 
 def read_host_constants(path: str | Path) -> HostConstants:
     """The constants of a file like `models/host-path.yaml`; raises `FileError` for anything that it must not hold."""
-    import yaml
+    from blinksim.textio import yaml_nodes
 
     path = Path(path)
-    try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise FileError(path, f"is not readable YAML: {error}") from error
+    given = yaml_nodes.plain(path, "file of constants")
     if not isinstance(given, dict) or not all(isinstance(given.get(key), dict) for key in ("pcie", "constants")):
         raise FileError(path, "needs the mappings pcie and constants")
     lanes = {}

@@ -12,6 +12,7 @@ from blinksim.cost.presets import load_preset
 from blinksim.cost.projection import equations
 from blinksim.cost.terms import total
 from blinksim.errors import FileError, InputError
+from blinksim.textio import text_files
 from blinksim.units import parse_size
 
 
@@ -68,7 +69,7 @@ def published(path: Path | None = None) -> tuple[Published, ...]:
     Raises `FileError` with the line of a row that cannot be used.
     """
     path = path or data_files.folder("models") / "aurora-measured.csv"
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = text_files.read_text(path, what="table").splitlines()
     start = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
     rows = []
     for number, row in enumerate(csv.DictReader(lines[start:]), start=start + 2):

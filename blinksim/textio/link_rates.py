@@ -96,9 +96,7 @@ def load(rates: str) -> LinkRates:
 
 @cache
 def _table() -> dict[str, Any]:
-    import yaml
+    from blinksim.textio import yaml_nodes
 
-    text = (data_files.folder("models") / "link_rates.yaml").read_text(encoding="utf-8")
-    # The C parser is five times as fast; not every build of PyYAML has it.
-    table: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    table: dict[str, Any] = yaml_nodes.plain(data_files.folder("models") / "link_rates.yaml", "table of link rates")
     return table

@@ -11,19 +11,20 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from xml.parsers import expat
 
 from blinksim.errors import FileError
-from blinksim.textio.text_files import STDIN, shown, standard_input
+from blinksim.textio.text_files import MIB, read_text
 
-MAX_BYTES = 10 * 2**20
+MAX_BYTES = 10 * MIB
 MAX_ELEMENTS = 100_000
 MAX_DEPTH = 64
 MAX_ATTRIBUTES = 64
 MAX_VALUE = 4096
 
+# Possessive, so that what stands before the outermost element is passed over once and never tried again.
+_OUTERMOST = re.compile(r"\ufeff?(?>\s+|<\?.*?\?>|<!--.*?-->)*+<([A-Za-z][\w.-]*)", re.DOTALL | re.ASCII)
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18})")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?")
 
@@ -138,24 +139,15 @@ def parse(
     return builder.result
 
 
-def file_text(path: str | Path, max_bytes: int = MAX_BYTES) -> str:
-    """The UTF-8 text of a file; raises `FileError` if it is missing, not a file, too large or something else."""
-    try:
-        if os.fspath(path) == STDIN:
-            path, data = shown(path), standard_input(max_bytes + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(max_bytes + 1)
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
-    except ValueError:
-        raise FileError(repr(path), "is not a path") from None
-    if len(data) > max_bytes:
-        raise FileError(path, f"more than {max_bytes} bytes; no real file of this kind is that large")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FileError(path, f"is not UTF-8 text (byte {error.start})") from None
+def outermost(text: str) -> str:
+    """The name of the outermost element, empty if the text does not begin like XML; `parse` says what is wrong."""
+    found = _OUTERMOST.match(text)
+    return found[1] if found else ""
+
+
+def file_text(path: str | os.PathLike[str]) -> str:
+    """The text of an XML file; raises `FileError` as `text_files.read_text`."""
+    return read_text(path, MAX_BYTES, "XML file")
 
 
 def _explain(error: expat.ExpatError, stack: list[_Open], root: str) -> str:

@@ -22,6 +22,7 @@ from blinksim.textio.text_files import MIB, decode
 _GZIP = b"\x1f\x8b"
 # Each separator can cost about 100 bytes as a Python object.
 MOST_ENTRIES = 8_000_000
+MAX_DEPTH = 64
 # A UTF-16 surrogate, escaped, without the other half of its pair: Python accepts it and then cannot print it.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH.replace('{2}', '[0-9a-fA-F]')}){_LOW}")
@@ -71,20 +72,39 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
     if half:
         raise FileError(path, f"holds {half.group()}, which is half a character")
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int)
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+        )
     except json.JSONDecodeError as error:
         raise FileError(path, f"is not JSON: {error.msg}", error.lineno, error.colno) from None
     except _Refused as fault:
         raise FileError(path, str(fault)) from None
     except RecursionError:
         raise FileError(path, f"is nested too deeply; that is no {what}") from None
+    if _depth_exceeds(value, MAX_DEPTH):
+        raise FileError(path, f"is nested more than {MAX_DEPTH} deep; that is no {what}")
+    return value
+
+
+def _depth_exceeds(value: Any, most: int) -> bool:
+    """True if lists and objects of `value` stand more than `most` deep in each other."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
+        ]
+    return bool(level)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        doubled = next(key for position, key in enumerate(keys) if key in keys[:position])
+        seen = set[str]()
+        doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _Refused(f"has the key {doubled[:60]!r} twice in one object")
     return result
 

@@ -74,6 +74,8 @@ def read_text(path: str | os.PathLike[str], limit: int = MIB, what: str = "file"
 def decode(path: str | os.PathLike[str], data: bytes, what: str = "file") -> str:
     """UTF-8 text of `data`, without a byte order mark; raises `FileError` naming line and column of the first fault."""
     path = shown(path)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileError(path, "is not UTF-8 text but UTF-16, as PowerShell's > writes it; save it in UTF-8")
     if b"\0" in data:
         line, column = _place(data, data.index(b"\0"))
         raise FileError(path, f"is not text (it holds a zero byte), so it is no {what}", line, column)

@@ -6,14 +6,17 @@ reader asks for a number with a unit, so that ``on``, ``1:30`` or a bus id such 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
+from typing import Any
 
 import yaml
 
 from blinksim.errors import FileError, InputError, unknown
+from blinksim.textio.text_files import read_text
 from blinksim.units import parse_rate, parse_time
 
 MAX_DEPTH = 16
@@ -146,7 +149,9 @@ class Entry:
         return str(self.node.value)
 
     def scalar(self) -> int | float | bool | str:
-        """A whole number, a decimal number, true or false, or else text (always so in quotes)."""
+        """A whole number, a decimal number, true or false, or else text; in quotes always text, which may be empty."""
+        if isinstance(self.node, yaml.ScalarNode) and not self.node.value.strip() and self.node.style in ("'", '"'):
+            return str(self.node.value)
         text = self.text()
         if getattr(self.node, "style", None) in ("'", '"', "|", ">"):
             return text
@@ -154,7 +159,23 @@ class Entry:
             return text == "true"
         if _WHOLE.fullmatch(text):
             return int(text)
-        return float(text) if _DECIMAL.fullmatch(text) else text
+        number = float(text) if _DECIMAL.fullmatch(text) else 0.0
+        if not math.isfinite(number):
+            raise self.error(f"{self.what} is too large for a number; write it in quotes if it is text")
+        return number if _DECIMAL.fullmatch(text) else text
+
+
+def plain(path: str | os.PathLike[str], what: str) -> Any:
+    """The data file at `path` as mappings, lists, numbers and text, for files of blinksim's own that state no places.
+
+    Raises `FileError` as `load`, and for a scalar that is none of these.
+    """
+    text = read_text(path, what=what)
+    node = load(path, text, what).node
+    try:
+        return yaml.constructor.SafeConstructor().construct_document(node)
+    except (yaml.MarkedYAMLError, ValueError, OverflowError) as error:
+        raise FileError(path, f"holds a value that is no number or text: {error}") from None
 
 
 def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:

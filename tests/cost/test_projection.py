@@ -383,9 +383,9 @@ presets:
         ("nic_efficiency:", "nic_eficiency:", "did you mean 'nic_efficiency'"),
         ("derived}", "derived, uses: [xe]}", "uses 'xe'"),
         ("derived}", "derived, pcie: 3}", "true or false"),
-        ("derived}", "derived", "is not YAML"),
+        ("derived}", "derived", "is not valid YAML"),
         ("presets:\n", "preset:\n", "did you mean 'presets'"),
-        ("title: t\nsource", "- a\nsource", "is not YAML"),
+        ("title: t\nsource", "- a\nsource", "is not valid YAML"),
         (TEXT, "just text", "must be a mapping"),
     ],
 )

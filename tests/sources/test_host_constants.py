@@ -98,7 +98,7 @@ def test_bootstrap_grows_with_the_ranks() -> None:
         ("transfer_rate: 2.5", "transfer_rate: fast", "not a number"),
         ("transfer_rate: 2.5,", "transfer_rate: 2.5, colour: red,", "unknown key"),
         ("constants:", "constant:", "needs the mappings"),
-        ("pcie:", "pcie: [", "not readable YAML"),
+        ("pcie:", "pcie: [", "is not valid YAML"),
         ("  1: {", "  one: {", "no generation"),
         (', source: "half a round trip over TCP between two hosts of one switch"', "", "source must be text"),
     ],

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-_ON_NODE = re.compile(r"n(\d+)\.(.+)")
-_NUMBERED = re.compile(r"(.*?)(\d+)")
+_ON_NODE = re.compile(r"n([0-9]+)\.(.+)")
+_NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
 def _runs(numbers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ addresses, which end where those of the next op begin (so there is one op more t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from blinksim.execution.dtypes import REDUCTIONS, ElementType
 from blinksim.execution.layout import INBOX, LINE_BYTES, PACKET_LINES
 from blinksim.execution.program import READY, Longs, Program
+from blinksim.textio import text_files
 
 HEAD_WORDS, OP_WORDS = 11, 7
 # Where the head has the words from one queue to the next.
@@ -153,7 +154,7 @@ def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
     names["PACKETS"] = int(packets)
     head = "".join(f"#define {name} {value}\n" for name, value in names.items())
-    return head + files("blinksim.execution.executors").joinpath("kernels.cu").read_text(encoding="utf-8")
+    return head + text_files.read_text(Path(__file__).with_name("kernels.cu"))
 
 
 _C_TYPES = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from blinksim.collective import COLLECTIVES, OWN, Collective
 from blinksim.errors import FileError
-from blinksim.formats.msccl.thread_blocks import BlockId, Value, holds_input, interleave, promised
+from blinksim.formats.msccl.thread_blocks import FILL, BlockId, Effort, Value, holds_input, interleave, listed, promised
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
 
@@ -77,13 +77,14 @@ def check_text(text: str, path: str | Path, *, root: int = 0, slots: int = 1) ->
     """Reads and carries out an algorithm file; returns what was counted.
 
     root: of rooted collectives, since the format does not name it. slots: sends that a connection holds. Raises
-    `FileError` for anything that the runtimes refuse, that waits forever, or that does not end as promised.
+    `FileError` for anything that the runtimes refuse, that waits forever, or that does not end as promised, and
+    `InfeasibleError` for a file too large to follow.
     """
-    algorithm = read_text(text, path)
+    algorithm, effort = read_text(text, path), Effort(path)
     ways = [False] * algorithm.out_of_place + [True] * algorithm.in_place
     for in_place in ways or [False]:
         for seed in range(_ORDERS):
-            wrong = run(algorithm, root=root, slots=slots, in_place=in_place, seed=seed)
+            wrong = run(algorithm, effort, root=root, slots=slots, in_place=in_place, seed=seed)
             if wrong:
                 raise FileError(path, f"{wrong} ({'in' if in_place else 'out of'} place)")
     return Counted(
@@ -206,18 +207,26 @@ def _check_connections(path: str | Path, root: Element, gpus: tuple[Gpu, ...], c
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-def run(algorithm: Algorithm, *, root: int = 0, slots: int = 1, in_place: bool = False, seed: int = 0) -> str:
+def run(
+    algorithm: Algorithm,
+    effort: Effort | None = None,
+    *,
+    root: int = 0,
+    slots: int = 1,
+    in_place: bool = False,
+    seed: int = 0,
+) -> str:
     """What goes wrong when the file is carried out, as a sentence; empty if all ends as promised.
 
-    seed: decides which thread block goes first where several can.
+    seed: decides which thread block goes first where several can. effort: what is left of it is used.
     """
-    machine = _Machine(algorithm, root, slots, in_place)
+    machine = _Machine(algorithm, effort or Effort(), root, slots, in_place)
     lengths = {
         (rank, number): len(block.steps)
         for rank, gpu in enumerate(algorithm.gpus)
         for number, block in enumerate(gpu.blocks)
     }
-    stopped = interleave(lengths, machine, seed)
+    stopped = interleave(lengths, machine, seed, machine.effort)
     if stopped is None:
         return machine.unkept()
     (rank, number), position, wrong = stopped
@@ -231,8 +240,8 @@ class _Machine:
     slots: sends that a connection holds. In place, input and output share memory as NCCL's buffers do.
     """
 
-    def __init__(self, algorithm: Algorithm, root: int, slots: int, in_place: bool) -> None:
-        self.algorithm, self.slots, self.in_place = algorithm, slots, in_place
+    def __init__(self, algorithm: Algorithm, effort: Effort, root: int, slots: int, in_place: bool) -> None:
+        self.algorithm, self.effort, self.slots, self.in_place = algorithm, effort, slots, in_place
         self.collective = Collective(algorithm.collective, root)
         self.done: Counter[BlockId] = Counter()
         self.queues: defaultdict[tuple[int, int, int], deque[list[Value]]] = defaultdict(deque)
@@ -240,6 +249,7 @@ class _Machine:
         self.lengths = [self._lengths(gpu) for gpu in algorithm.gpus]
         for rank, lengths in enumerate(self.lengths):
             if holds_input(self.collective, rank):
+                effort.spend(FILL * lengths["i"])
                 for unit in range(lengths["i"]):
                     self.memory[self.place(rank, "i", unit)] = Counter({(rank, unit): 1})
 
@@ -298,6 +308,7 @@ class _Machine:
                 for k in range(step.count)
             ]
             values = [a + b for a, b in zip(old, values, strict=True)]
+        self.effort.spend(sum(map(len, values)))
         if step.kind in _WRITES:
             for k, value in enumerate(values):
                 self.memory[self.place(rank, step.target[0], step.target[1] + k)] = value
@@ -309,8 +320,9 @@ class _Machine:
         """The first promise of the collective that is not kept, as a sentence."""
         for rank, unit, expected in promised(self.collective, len(self.algorithm.gpus), self.algorithm.units):
             found = self.memory.get(self.place(rank, "o", unit), Counter())
+            self.effort.spend(len(expected))
             if found != expected:
-                missing, extra = sorted((expected - found).elements()), sorted((found - expected).elements())
+                missing, extra = listed(expected - found), listed(found - expected)
                 what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
                 return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
         return ""

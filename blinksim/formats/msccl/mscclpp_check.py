@@ -14,7 +14,7 @@ from typing import Any
 
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError
-from blinksim.formats.msccl.thread_blocks import BlockId, Value, holds_input, interleave, promised
+from blinksim.formats.msccl.thread_blocks import FILL, BlockId, Effort, Value, holds_input, interleave, listed, promised
 from blinksim.textio.strict_json import Entry, parse
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
@@ -28,6 +28,7 @@ _OPTIONAL = {
 }
 _KINDS = ("nop", "barrier", "put", "signal", "wait", "copy", "re")
 _ORDERS = 3
+_MOST_GPUS = 1024
 Span = tuple[int, str, int, int]
 
 
@@ -65,14 +66,19 @@ class Counted:
 
 
 def check_text(text: str, path: str | Path, *, root: int = 0) -> Counted:
-    """Reads and carries out a plan; returns what was counted.
+    """As `check`, for the text of a plan."""
+    return check(parse(path, text.encode("utf-8"), "plan"), path, root=root)
+
+
+def check(document: object, path: str | Path, *, root: int = 0) -> Counted:
+    """Reads and carries out the plan in a JSON document; returns what was counted.
 
     root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
-    what waits forever, and what does not end as promised.
+    what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
     """
-    plan = read_text(text, path)
+    plan, effort = _plan(document, path), Effort(path)
     for seed in range(_ORDERS):
-        wrong = run(plan, root=root, seed=seed)
+        wrong = run(plan, effort, root=root, seed=seed)
         if wrong:
             raise FileError(path, wrong)
     return Counted(
@@ -87,7 +93,10 @@ def check_text(text: str, path: str | Path, *, root: int = 0) -> Counted:
 
 def read_text(text: str, path: str | Path) -> Plan:
     """The plan in a file; raises `FileError` naming the key that is wrong."""
-    document = parse(path, text.encode("utf-8"), "plan")
+    return _plan(parse(path, text.encode("utf-8"), "plan"), path)
+
+
+def _plan(document: object, path: str | Path) -> Plan:
     fields = Entry(path, "", document).fields(("name", "collective", "protocol", "inplace", "gpus"), _OPTIONAL)
     fields["name"].text()
     collective = fields["collective"].text()
@@ -96,6 +105,8 @@ def read_text(text: str, path: str | Path) -> Plan:
     if fields["protocol"].text() != "Simple":
         raise fields["protocol"].wrong("only plans of protocol Simple are read here")
     gpus = list(fields["gpus"].items())
+    if not 1 <= len(gpus) <= _MOST_GPUS:
+        raise fields["gpus"].wrong(f"lists {len(gpus)} GPUs; a plan has 1 to {_MOST_GPUS}")
     optional: dict[str, Any] = {"remote_buffers": [], "semaphores": []}
     keys = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels")
     parts = [gpu.fields(keys, optional) for gpu in gpus]
@@ -104,22 +115,23 @@ def read_text(text: str, path: str | Path) -> Plan:
     names = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
     sizes = tuple({b: part[key].whole(0 if b == "s" else 1, 2**20) for b, key in names.items()} for part in parts)
     peers = [_peers(part["channels"], len(gpus)) for part in parts]
-    twin = {}
+    # The channels of each pair, at the end of one of the two, in the order in which they are numbered there.
+    ends: dict[tuple[int, int], list[int]] = {}
     for rank, others in enumerate(peers):
         for number, peer in enumerate(others):
-            nth = others[:number].count(peer)
-            back = [place for place, other in enumerate(peers[peer]) if other == rank]
-            if nth >= len(back) or peer == rank:
-                raise parts[rank]["channels"].wrong(f"channel {number} to {peer} has no other end")
-            twin[rank, number] = (peer, back[nth])
-    blocks = tuple(
-        tuple(
-            _block(block, rank, number, sizes, _remotes(part["remote_buffers"], len(gpus)), len(peers[rank]))
-            for number, block in enumerate(part["threadblocks"].items())
-        )
-        for rank, part in enumerate(parts)
-    )
-    return Plan(collective, sizes, blocks, twin, bool(fields["inplace"].a(bool, "true or false")))
+            ends.setdefault((rank, peer), []).append(number)
+    twin = {}
+    for (rank, peer), numbers in ends.items():
+        back = ends.get((peer, rank), []) if peer != rank else []
+        if len(back) < len(numbers):
+            raise parts[rank]["channels"].wrong(f"channel {numbers[len(back)]} to {peer} has no other end")
+        twin.update({(rank, number): (peer, other) for number, other in zip(numbers, back, strict=False)})
+    blocks = []
+    for rank, part in enumerate(parts):
+        remotes = _remotes(part["remote_buffers"], len(gpus))
+        given = enumerate(part["threadblocks"].items())
+        blocks.append(tuple(_block(block, rank, number, sizes, remotes, len(peers[rank])) for number, block in given))
+    return Plan(collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))
 
 
 def _peers(entry: Entry, count: int) -> list[int]:
@@ -204,12 +216,12 @@ def _operation(
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-def run(plan: Plan, *, root: int = 0, seed: int = 0) -> str:
+def run(plan: Plan, effort: Effort | None = None, *, root: int = 0, seed: int = 0) -> str:
     """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
     collective = Collective(plan.collective, root)
-    machine = _Machine(plan, collective)
+    machine = _Machine(plan, collective, effort or Effort())
     lengths = {(rank, number): len(ops) for rank, blocks in enumerate(plan.blocks) for number, ops in enumerate(blocks)}
-    stopped = interleave(lengths, machine, seed)
+    stopped = interleave(lengths, machine, seed, machine.effort)
     if stopped is not None:
         (rank, number), position, wrong = stopped
         return f"{plan.blocks[rank][number][position].place}: {wrong or 'waits forever'}"
@@ -217,16 +229,18 @@ def run(plan: Plan, *, root: int = 0, seed: int = 0) -> str:
         return "a signal is left over, which the next run of the plan would take for its own"
     for rank, unit, expected in promised(collective, len(plan.blocks), _units(plan)):
         found = machine.memory.get((rank, "o", unit), Counter())
+        machine.effort.spend(len(expected))
         if found != expected:
-            return f"rank {rank} ends with the wrong o[{unit}]: {sorted(found.elements())[:4]} (rank, chunk)"
+            return f"rank {rank} ends with the wrong o[{unit}]: {listed(found)} (rank, chunk)"
     return ""
 
 
 class _Machine:
     """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
 
-    def __init__(self, plan: Plan, collective: Collective) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, collective: Collective, effort: Effort) -> None:
+        self.plan, self.effort = plan, effort
+        effort.spend(FILL * sum(sizes["i"] for sizes in plan.sizes))
         self.memory: dict[tuple[int, str, int], Value] = {
             (rank, "i", unit): Counter({(rank, unit): 1})
             for rank, sizes in enumerate(plan.sizes)
@@ -259,7 +273,7 @@ class _Machine:
 
     def carry_out(self, block: BlockId, position: int) -> str:
         op = self._operation(block, position)
-        wrong = _apply(op, self._before.get(block, ""), self.memory)
+        wrong = _apply(op, self._before.get(block, ""), self.memory, self.effort)
         if op.kind == "signal":
             self.signals[self.plan.twin[block[0], op.channel]] += 1
         elif op.kind == "wait":
@@ -274,7 +288,7 @@ def _units(plan: Plan) -> int:
     return max(plan.sizes[0]["i"], plan.sizes[0]["o"])
 
 
-def _apply(op: Operation, before: str, memory: dict[tuple[int, str, int], Value]) -> str:
+def _apply(op: Operation, before: str, memory: dict[tuple[int, str, int], Value], effort: Effort) -> str:
     """Carries out an operation on data; `before`: the kind of the one before it, empty after all threads met."""
     if op.kind == "signal" and before in ("put", "copy", "re"):
         return f"a signal right after {before}: other threads may still be writing; a nop belongs between"
@@ -289,6 +303,7 @@ def _apply(op: Operation, before: str, memory: dict[tuple[int, str, int], Value]
             return f"reads {buffer}[{start}] of rank {rank}, where nothing is"
         present = [value for value in read if value is not None]
         values = [a + b for a, b in zip(values, present, strict=True)] if values else present
+        effort.spend(sum(map(len, values)))
     (rank, buffer, start, _) = op.targets[0]
     for k, value in enumerate(values):
         memory[rank, buffer, start + k] = value

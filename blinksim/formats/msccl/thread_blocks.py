@@ -9,14 +9,36 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.errors import InfeasibleError
 
 BlockId = tuple[int, int]
 """(GPU, number of the thread block on it)"""
 Value = Counter[tuple[int, int]]
 """How often the unit (rank, unit of its input) is in a place."""
+
+# Contributions carried, and looks at a block that may go on: together some seconds.
+_MOST_EFFORT = 10_000_000
+FILL = 10
+"""What it costs to fill one unit of an input buffer."""
+
+
+class Effort:
+    """What carrying out a file has cost so far; files that cost more than some seconds are refused."""
+
+    def __init__(self, path: object = "this program") -> None:
+        self.path, self.left = path, _MOST_EFFORT
+
+    def spend(self, amount: int) -> None:
+        """Raises `InfeasibleError` if that was too much."""
+        self.left -= amount
+        if self.left < 0:
+            raise InfeasibleError(
+                f"{self.path}: moves more data than can be followed chunk by chunk; take fewer chunks or GPUs"
+            )
 
 
 class Machine(Protocol):
@@ -29,11 +51,13 @@ class Machine(Protocol):
         """Carries the step out; returns what is wrong with it, or nothing."""
 
 
-def interleave(lengths: Mapping[BlockId, int], machine: Machine, seed: int) -> tuple[BlockId, int, str] | None:
+def interleave(
+    lengths: Mapping[BlockId, int], machine: Machine, seed: int, effort: Effort
+) -> tuple[BlockId, int, str] | None:
     """Runs all blocks to their ends; None if that goes well, else the block, its step and what is wrong with it.
 
     lengths: the steps of each block. seed: decides which block goes first where several can. A step that waits
-    forever comes without a reason.
+    forever comes without a reason. Raises `InfeasibleError` if `effort` is used up.
     """
     at = dict.fromkeys(lengths, 0)
     order, blocks = random.Random(seed), list(lengths)
@@ -41,6 +65,7 @@ def interleave(lengths: Mapping[BlockId, int], machine: Machine, seed: int) -> t
     while moving:
         moving = False
         order.shuffle(blocks)
+        effort.spend(len(blocks))
         for block in blocks:
             while at[block] < lengths[block] and machine.ready(block, at[block]):
                 wrong = machine.carry_out(block, at[block])
@@ -73,3 +98,9 @@ def promised(collective: Collective, ranks: int, units: int) -> Iterator[tuple[i
             else:
                 contents = [(unit // block, first + unit % block)] if block else []
             yield rank, unit, Counter(dict.fromkeys(contents, 1))
+
+
+def listed(contents: Value) -> list[tuple[int, int]]:
+    """The first contributions of `contents`, each as often as it is there, for a message."""
+    times = (place for place, number in sorted(contents.items()) for _ in range(min(number, 4)))
+    return list(islice(times, 4))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
-from importlib import resources
 from math import gcd
+from pathlib import Path
 
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.channel_graph import Graph
@@ -30,8 +30,8 @@ from blinksim.nccl.files.graph_file import (
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.model import Schedule
+from blinksim.textio import text_files
 from blinksim.textio.exported import Exported, most_channels
-from blinksim.units import exact_GBps
 
 MOST_COMMUNICATORS = 32
 FORMAT, VERSION = "blinksim-nccl-graph-set", 1
@@ -58,9 +58,9 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     files["recipe.py"] = recipe()
     words = [f"{line.words} carries {line.share}" for line, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
-    rate = schedule.bound.get("rate_exact")
-    if isinstance(rate, str) and schedule.bound.get("gap_exact") == "0":
-        facts.append(f"together {exact_GBps(Fraction(rate) * 10**9)} GB/s algbw by their loads")
+    rate = schedule.claim("rate_exact")
+    if rate is not None and schedule.claim("gap_exact") == 0:
+        facts.append(f"together {rate} GB/s algbw by their loads")
     count = "" if len(parts) == len(found) else f"{len(parts)} "
     return Exported(
         files=files,
@@ -145,7 +145,7 @@ def _manifest(schedule: Schedule, entries: list[dict[str, object]], helpers: lis
 
 def recipe() -> str:
     """The script that starts the communicators of a set, runs them and checks the result; it needs no blinksim."""
-    return resources.files(__package__).joinpath("recipe_script.py").read_text(encoding="utf-8")
+    return text_files.read_text(Path(__file__).with_name("recipe_script.py"))
 
 
 def _numbers(value: object) -> list[int]:
@@ -175,8 +175,8 @@ def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
     They are what its share needs of thread blocks; a chain over several lanes has to be as wide as they are.
     """
     narrow = min(schedule.topology.links[link].bandwidth for route in _routes(schedule, line) for link in route)
-    rate = schedule.bound.get("rate_exact")
-    carried = min(narrow, Fraction(rate) * 10**9 * line.share) if isinstance(rate, str) else narrow
+    rate = schedule.claim("rate_exact")
+    carried = narrow if rate is None else min(narrow, rate * 10**9 * line.share)
     width = max(1, min(16, -(-carried // BLOCK_RATE)))
     return width, carried / width
 

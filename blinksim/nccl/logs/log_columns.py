@@ -15,8 +15,8 @@ from blinksim.errors import FileError
 _CLOCKS = ("time", "cputime")
 _HEAD = ("size", "count", "type", "redop", "root")
 _HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
-_WHOLE = re.compile(r"\d{1,19}")
-_DECIMAL = re.compile(r"(\d{1,30})(?:\.(\d{0,20}))?(?:[eE]([+-]?\d{1,3}))?")
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_DECIMAL = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
 _GAP = re.compile(r"\S {20,}\S")
 _WORD = re.compile(r"[A-Za-z0-9_]{1,40}")
 
@@ -36,7 +36,8 @@ class Number:
             return None
         value = float(text)
         last = int(match.group(3) or 0) - len(match.group(2) or "")
-        return cls(value, 0.5 * 10.0**last) if math.isfinite(value) else None
+        half = float(f"5e{last - 1}")
+        return cls(value, half) if math.isfinite(value) and math.isfinite(half) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Columns:
         if self.stamped:
             # A date and a time of day.
             words, stamp = words[:-2], words[-2:]
-            if len(stamp) < 2 or not re.fullmatch(r"\d{4}-\d\d-\d\d", stamp[0]):
+            if len(stamp) < 2 or not re.fullmatch(r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]", stamp[0]):
                 text = f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}"
                 raise FileError(path, text, number)
         halves = self.halves
@@ -104,7 +105,7 @@ class Columns:
             if name in given and not _WORD.fullmatch(given[name]):
                 raise FileError(path, f"{name} must be a word, not {given[name][:40]!r}", number)
         root = given.get("root", "-1")
-        if not re.fullmatch(r"-1|\d{1,7}", root):
+        if not re.fullmatch(r"-1|[0-9]{1,7}", root):
             raise FileError(path, f"root must be a rank or -1, not {root[:40]!r}", number)
         return Head(
             int(given["size"]), int(given.get("count", 0)), given.get("type", ""), given.get("redop", "none"), int(root)

@@ -25,14 +25,14 @@ from blinksim.textio.strict_json import Entry
 LIMIT = 64 * text_files.MIB
 _WHAT = "nccl-tests log"
 # What mpirun --tag-output and the like put before every line.
-_TAG = re.compile(r"^\s*\[\d+,\d+\]<std(?:out|err)>:\s?")
+_TAG = re.compile(r"^\s*\[[0-9]+,[0-9]+\]<std(?:out|err)>:\s?")
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
 _RANK = re.compile(
-    r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+\[([^\]\s]{1,40})\]\s*(.*)"
+    r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?Pid\s+[0-9]+\s+on\s+(\S+)\s+device\s+([0-9]{1,5})\s+\[([^\]\s]{1,40})\]\s*(.*)"
 )
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
-_VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=(\d{4,6})\b)?")
-_NCCL = re.compile(r"\bNCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
+_VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
+_NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 _MOST_ROWS = 200_000
 
@@ -225,7 +225,7 @@ def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
     size, count = at("size").whole(0, 2**62), at("count").whole(0, 2**62)
     dtype, op = (at(key).text(40).strip() for key in ("type", "redop"))
     root_text = str(at("root").a((str, int), "a number")).strip()
-    if not re.fullmatch(r"-?\d{1,7}", root_text):
+    if not re.fullmatch(r"-?[0-9]{1,7}", root_text):
         raise at("root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
     halves = 0
     for key, in_place in (("out_of_place", False), ("in_place", True)):

@@ -7,6 +7,7 @@ CPU last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -227,7 +228,7 @@ class _Builder:
         sm = device.attributes.get("sm")
         if sm is None:
             self.assume(f"GPUs without sm have compute capability {DEFAULT_SM / 10:g}")
-        elif not str(sm).isdigit() or not 10 <= int(sm) <= 999:
+        elif not re.fullmatch(r"[1-9][0-9]{1,2}", str(sm)):
             raise InfeasibleError(
                 f"{device.name} has sm={sm!r}; NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
             )

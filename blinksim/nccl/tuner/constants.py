@@ -83,11 +83,10 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
     """The figures of NCCL `version`; raises `InputError` with the known ones for others."""
     if version not in versions():
         raise unknown("version of NCCL", version, versions())
-    import yaml
+    from blinksim.textio import yaml_nodes
 
-    text = (data_files.folder("models") / f"{_PREFIX}{version}.yaml").read_text(encoding="utf-8")
-    # The C parser is five times as fast; not every build of PyYAML has it.
-    table: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    path = data_files.folder("models") / f"{_PREFIX}{version}.yaml"
+    table: dict[str, Any] = yaml_nodes.plain(path, "table of NCCL's figures")
 
     def lists(rows: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
         return {name: tuple(map(float, row)) for name, row in rows.items()}
