@@ -12,6 +12,8 @@ from blinksim._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from blinksim import plots as plot
+    from blinksim.algorithms.building.plan import Plan as Plan
+    from blinksim.algorithms.registry import register_algorithm as register_algorithm
     from blinksim.answers.advise import Advice as Advice
     from blinksim.answers.advise import advise as advise
     from blinksim.answers.bound import bound as bound
@@ -45,11 +47,13 @@ if TYPE_CHECKING:
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
     from blinksim.collective import Collective as Collective
+    from blinksim.cost.terms import Term as Term
     from blinksim.errors import BlinksimError as BlinksimError
     from blinksim.errors import FileError as FileError
     from blinksim.errors import InfeasibleError as InfeasibleError
     from blinksim.errors import InputError as InputError
     from blinksim.errors import MissingError as MissingError
+    from blinksim.errors import PluginError as PluginError
     from blinksim.execution.execution_result import Execution as Execution
     from blinksim.execution.run import execute as execute
     from blinksim.exports import export as export
@@ -66,7 +70,11 @@ if TYPE_CHECKING:
     from blinksim.simulation.simulator import simulate as simulate
     from blinksim.simulation.timeline import Timeline as Timeline
     from blinksim.textio.exported import Exported as Exported
+    from blinksim.timing.model_registry import register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
+    from blinksim.timing.timing_model import Breakdown as Breakdown
+    from blinksim.timing.timing_model import ScheduleModel as ScheduleModel
+    from blinksim.topology.exchange.convert import from_networkx as from_networkx
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
@@ -77,6 +85,7 @@ else:
         "BlinksimError": "blinksim.errors",
         "Bound": "blinksim.bounds.bound_result",
         "BoundResult": "blinksim.bounds.bound_result",
+        "Breakdown": "blinksim.timing.timing_model",
         "Calibration": "blinksim.answers.logs.calibrate",
         "Change": "blinksim.bounds.sensitivity",
         "Collective": "blinksim.collective",
@@ -95,13 +104,17 @@ else:
         "MissingError": "blinksim.errors",
         "Models": "blinksim.answers.models",
         "Placements": "blinksim.answers.place",
+        "Plan": "blinksim.algorithms.building.plan",
+        "PluginError": "blinksim.errors",
         "Projection": "blinksim.timing.projection_result",
         "Question": "blinksim.question",
         "Ranking": "blinksim.answers.ranking",
         "Schedule": "blinksim.schedule.model",
+        "ScheduleModel": "blinksim.timing.timing_model",
         "Series": "blinksim.answers.logs.series",
         "Sweep": "blinksim.answers.sweeps.sweep",
         "Synthesis": "blinksim.answers.synthesize",
+        "Term": "blinksim.cost.terms",
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
         "Verdict": "blinksim.schedule.verify",
@@ -116,6 +129,7 @@ else:
         "diagnose": "blinksim.answers.logs.diagnose",
         "execute": "blinksim.execution.run",
         "export": "blinksim.exports",
+        "from_networkx": "blinksim.topology.exchange.convert",
         "gains": "blinksim.answers.bound",
         "load": "blinksim.machines",
         "losses": "blinksim.answers.bound",
@@ -124,6 +138,8 @@ else:
         "rank": "blinksim.answers.ranking",
         "read_schedule": "blinksim.formats.schedule_json",
         "read_series": "blinksim.answers.logs.series",
+        "register_algorithm": "blinksim.algorithms.registry",
+        "register_model": "blinksim.timing.model_registry",
         "simulate": "blinksim.simulation.simulator",
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
@@ -155,6 +171,7 @@ __all__ = [
     "BlinksimError",
     "Bound",
     "BoundResult",
+    "Breakdown",
     "Calibration",
     "Change",
     "Collective",
@@ -173,13 +190,17 @@ __all__ = [
     "MissingError",
     "Models",
     "Placements",
+    "Plan",
+    "PluginError",
     "Projection",
     "Question",
     "Ranking",
     "Schedule",
+    "ScheduleModel",
     "Series",
     "Sweep",
     "Synthesis",
+    "Term",
     "Timeline",
     "Topology",
     "Verdict",
@@ -194,6 +215,7 @@ __all__ = [
     "diagnose",
     "execute",
     "export",
+    "from_networkx",
     "gains",
     "load",
     "losses",
@@ -203,6 +225,8 @@ __all__ = [
     "rank",
     "read_schedule",
     "read_series",
+    "register_algorithm",
+    "register_model",
     "simulate",
     "sweep",
     "synthesize",

@@ -82,6 +82,25 @@ class FileError(InputError):
         super().__init__(f"{place}: {message}")
 
 
+class PluginError(InputError):
+    """Code from outside the package failed, or gave what cannot be used; the message names it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> @bs.register_algorithm(["broadcast"])
+    ... def nothing(plan):
+    ...     plan.add_chunk(1)
+    >>> try:
+    ...     bs.synthesize("ring:4", "broadcast", "nothing")
+    ... except bs.PluginError as error:
+    ...     print(str(error).partition(": ")[2])
+    chunk 0 never reaches gpu1 (rank 1), gpu2 (rank 2), gpu3 (rank 3)
+    """
+
+    exit_code = 2
+
+
 class InfeasibleError(BlinksimError):
     """The question is well put, and there is no answer to it on this machine.
 

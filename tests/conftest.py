@@ -1,6 +1,13 @@
 """Every property test runs on the same examples each time, and is never failed by a slow machine."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.cost import presets
+from blinksim.timing.model_registry import MODELS
 
 settings.register_profile(
     "steady",
@@ -11,3 +18,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def _registries_stay_as_they_are() -> Iterator[None]:
+    """What a test, or an example in a docstring, registers is forgotten after it."""
+    tables: tuple[dict, ...] = (REGISTRY, MODELS, presets._read)  # type: ignore[type-arg]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)

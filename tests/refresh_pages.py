@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from test_readme import BLOCK, DATA_FOLDERS, ELLIPSES, PAGES, ROOT, STATUS, run_cli, same  # noqa: E402
+from test_readme import BLOCK, ELLIPSES, PAGES, ROOT, STATUS, furnish, run_cli, same  # noqa: E402
 
 
 def renewed(expected: list[str], printed: list[str]) -> list[str]:
@@ -54,8 +54,7 @@ def refresh(page: Path) -> None:
 def main() -> None:
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
-            for name in DATA_FOLDERS:
-                (Path(folder) / name).symlink_to(ROOT / name)
+            furnish(Path(folder), page.read_text(encoding="utf-8"))
             os.chdir(folder)
             refresh(page)
             os.chdir(ROOT)

@@ -3,7 +3,8 @@
 A block holds `$ blinksim …` lines, each followed by exactly what the command prints (stderr before stdout, empty lines
 too); a line of only `…` or `...` stands for any lines left out. A command that does not end with status 0 says so in a
 comment: `$ blinksim verify broken.json  # exit 1`. The commands of one page run in order, in one temporary folder in
-which the checkout's data folders can be reached by their names. `pycon` blocks are doctests; `python` blocks must run.
+which the checkout's data folders can be reached by their names, and where a block with `title="FILE"` is a file.
+`pycon` blocks are doctests; `python` blocks must run.
 `python tests/refresh_pages.py` writes the current output into the pages.
 """
 
@@ -30,6 +31,7 @@ DATA_FOLDERS = ("topologies", "models", "schedules", "validate", "tests")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r'^```\w+ title="([\w.-]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 STATUS = re.compile(r"#\s*exit (\d)\s*$")
 ELLIPSES = ("…", "...")
@@ -37,6 +39,14 @@ ELLIPSES = ("…", "...")
 
 def page_id(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+def furnish(folder: Path, text: str) -> None:
+    """Puts into a folder what the commands of a page reach: the data folders and the files that the page shows."""
+    for name in DATA_FOLDERS:
+        (folder / name).symlink_to(ROOT / name)
+    for name, contents in FILE.findall(text):
+        (folder / name).write_text(contents)
 
 
 class Example(NamedTuple):
@@ -90,8 +100,7 @@ def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int,
 
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page.read_text())], ids=page_id)
 def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in DATA_FOLDERS:
-        (tmp_path / folder).symlink_to(ROOT / folder)
+    furnish(tmp_path, page.read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     for line, command, expected, status in examples(page.read_text()):

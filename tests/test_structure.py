@@ -23,6 +23,7 @@ from source_tree import ROOT, excused, imports, modules, part_of, repository_fil
 ROWS = (
     ("units", "errors", "collective", "data_files", "_version", "results"),
     ("textio",),
+    ("plugins",),
     ("topology",),
     ("graphs",),
     ("schedule",),

@@ -1,13 +1,18 @@
-"""All algorithms by name. Modules are imported when an algorithm is used, so that a listing stays cheap."""
+"""All algorithms by name. Modules are imported when an algorithm is used, so that a listing stays cheap.
+
+`register_algorithm` adds one from outside the package, which a file with Python code may do as well: ``pairs.py`` is
+the name of the algorithm that the file registers, ``pairs.py:swap`` that of one among several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from blinksim import plugins
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 
@@ -27,6 +32,7 @@ AlgorithmName = Literal[
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
 Sends = Callable[[int, str], int]
+Fill = TypeVar("Fill", bound=Callable[..., None])
 
 
 def _per_pair(ranks: int, collective: str) -> int:
@@ -41,6 +47,10 @@ def _per_channel(ranks: int, collective: str) -> int:
     return 64 * ranks
 
 
+def _untold(ranks: int, collective: str) -> int:
+    return 0
+
+
 def _straight(ranks: int, collective: str) -> int:
     return (_per_rank if collective in ROOTED else _per_pair)(ranks, collective)
 
@@ -51,7 +61,8 @@ class Algorithm:
 
     solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
-    too long. source: the publication that describes it. every_pair: every rank sends to every other.
+    too long. source: the publication that describes it. every_pair: every rank sends to every other. fill: what fills
+    the plan of an algorithm from outside the package, and the form of its schedules. home: the file that registered it.
     """
 
     name: str
@@ -62,12 +73,22 @@ class Algorithm:
     most_ranks: int | None = None
     source: str = ""
     every_pair: bool = False
+    fill: Callable[..., None] | None = None
+    form: str = "steps"
+    home: str = ""
+
+    @property
+    def asked_as(self) -> str:
+        """The name by which any process finds the entry: with the file that registers it, if one does."""
+        return f"{self.home}:{self.name}" if self.home else self.name
 
     def supports(self, collective: str) -> bool:
         return collective in self.collectives
 
     def options(self) -> tuple[str, ...]:
         """Names of the options that `build` takes beyond the topology and the collective."""
+        if self.fill is not None:
+            return tuple(signature(self.fill).parameters)[1:]
         module = import_module(f"blinksim.algorithms.{self.name}")
         return tuple(signature(module.build).parameters)[2:]
 
@@ -102,8 +123,14 @@ class Algorithm:
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
             raise InfeasibleError(f"there is no {self.name} {collective.name}; algorithms that have it: {others}")
         self.check_size(topology.ranks, collective.name)
-        module = import_module(f"blinksim.algorithms.{self.name}")
-        schedule: Schedule = module.build(topology, collective, **options)
+        schedule: Schedule
+        if self.fill is not None:
+            from blinksim.algorithms.building.filling import filled
+
+            schedule = filled(self.name, self.fill, self.form, topology, collective, **options)
+        else:
+            module = import_module(f"blinksim.algorithms.{self.name}")
+            schedule = module.build(topology, collective, **options)
         return Parallel(schedule) if self.solver else Parallel.of(schedule)
 
 
@@ -266,16 +293,91 @@ NCCL_NAMES = {
 
 
 def algorithm(name: str) -> Algorithm:
-    """The entry called `name` (``-`` and ``_`` alike); raises `InputError` with the nearest names."""
-    key = name.lower().replace("-", "_")
-    meant = NCCL_NAMES.get(key.replace("_", ""))
-    if meant:
-        raise InputError(f"unknown algorithm {name!r}: {meant}")
+    """The entry called `name` (``-`` and ``_`` alike), or the one that a Python file registers.
+
+    Raises `InputError` with the nearest names for others, `FileError` for a file that registers none, and `PluginError`
+    for one that fails.
+    """
+    in_file = plugins.split(name)
+    if in_file is not None:
+        path, inside = in_file
+        plugins.run(path)
+        name = plugins.named(_homes(), inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")
+    key = name if name in REGISTRY else name.lower().replace("-", "_")
     if key not in REGISTRY:
-        raise unknown("algorithm", name, REGISTRY)
+        meant = NCCL_NAMES.get(key.replace("_", ""))
+        if meant:
+            raise InputError(f"unknown algorithm {name!r}: {meant}")
+        raise unknown("algorithm", name, REGISTRY, hint=plugins.advice(name))
     return REGISTRY[key]
 
 
 def candidates(collective: str) -> list[Algorithm]:
     """The algorithms that have the collective and need no solver."""
     return [entry for entry in REGISTRY.values() if entry.supports(collective) and not entry.solver]
+
+
+def register_algorithm(
+    collectives: Sequence[str], *, name: str = "", form: Literal["steps", "forest"] = "steps", only_named: bool = False
+) -> Callable[[Fill], Fill]:
+    """A decorator that makes an algorithm of a function.
+
+    The function fills the `Plan` that it is given and returns nothing. Its further parameters are options, which
+    `synthesize` takes by name. Whatever it builds is verified before it is timed.
+
+    Parameters
+    ----------
+    collectives : sequence of str
+        Those that the function has, such as ``["allreduce"]``; ``plan.collective`` says which one is wanted.
+    name : str, optional
+        Default: the name of the function. One that was registered before is replaced.
+    form : {"steps", "forest"}
+        Steps that run one after another, or a tree for each chunk, whose sends may follow each other in pieces.
+    only_named : bool
+        It takes long, or is an experiment: ``best`` and ``all`` leave it out.
+
+    Returns
+    -------
+    callable
+        The decorator, which returns the function as it is.
+
+    Raises
+    ------
+    InputError
+        For a name that an algorithm of the package has, and for unknown collectives and forms.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> @bs.register_algorithm(["broadcast"])
+    ... def one_by_one(plan):
+    ...     everything = plan.add_chunk(1)
+    ...     for rank in range(1, plan.n):
+    ...         plan.send(0, rank, chunk=everything, op="copy", step=rank - 1)
+    >>> bs.project("ring:4@25GB/s", "broadcast", "1GiB", algorithm="one_by_one").algorithm
+    'one_by_one'
+    """
+    if callable(collectives):
+        raise InputError("register_algorithm needs the collectives: @bs.register_algorithm(['allreduce'])")
+    given = (collectives,) if isinstance(collectives, str) else tuple(collectives)
+    wanted = tuple(Collective.of(each).name for each in given)
+    if form not in ("steps", "forest"):
+        raise InputError(f"form={form!r}: an algorithm's form is steps or forest")
+
+    def register(fill: Fill) -> Fill:
+        if not callable(fill) or not signature(fill).parameters:
+            raise InputError(f"{fill!r:.60} cannot be an algorithm; register a function that takes a plan")
+        own = (entry.name for entry in REGISTRY.values() if entry.fill is None)
+        taken = (*own, "best", "all", "nccl")
+        key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
+        summary = (fill.__doc__ or "").strip().partition("\n")[0]
+        home = plugins.running()
+        REGISTRY[key] = Algorithm(key, wanted, summary, only_named, _untold, fill=fill, form=form, home=home)
+        return fill
+
+    return register
+
+
+def _homes() -> dict[str, str]:
+    """The algorithms from outside the package, and the file that registered each."""
+    return {entry.name: entry.home for entry in REGISTRY.values() if entry.fill is not None}

@@ -61,7 +61,8 @@ Examples:
 @sizes_option("1KiB:1GiB")
 @click.option(
     "--algorithms",
-    help="Names, separated by commas; nccl is what NCCL would choose.  [default: all that are found quickly]",
+    help="Names and Python files, separated by commas; nccl is what NCCL would choose.  "
+    "[default: all that are found quickly]",
 )
 @click.option(
     "--model",

@@ -18,7 +18,7 @@ from blinksim.cli.options import (
     question_of,
     root_option,
 )
-from blinksim.cli.output import csv_text, print_json, table
+from blinksim.cli.output import csv_text, print_json, table, typed
 from blinksim.cli.progress import Working
 from blinksim.cli.spelling import as_typed
 from blinksim.errors import InputError
@@ -60,14 +60,15 @@ Examples:
     "--algorithm",
     default="best",
     show_default=True,
-    help="A name, best (of those that are found quickly), all to rank them, or nccl for what NCCL would choose.",
+    help="A name, a Python file of your own, best (of those that are found quickly), all to rank them, or nccl for "
+    "what NCCL would choose.",
 )
 @click.option(
     "--model",
     default="alpha-beta",
     show_default=True,
-    help="alpha-beta, simulate, nccl-tuner, projection (scale-up + scale-out), or a preset such as aurora-projection, "
-    "which pins its rates.",
+    help="alpha-beta, simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, "
+    "which pins its rates, or a file of your own.",
 )
 @click.option(
     "--reduction-rate",
@@ -171,13 +172,15 @@ def _next(found: Ranking, question: Question, options: Options) -> None:
         return
     again = command_line(question, best.collective.name, options["root"])
     size = format_size(best.size).replace(" ", "")
+    # As it was typed: a model in a file has another name in the answer.
+    timed_by = best.model if models.chooser(options["algorithm"]) else typed(options["model"])
     if best.bound is None and not options["what_if"] and models.model(best.model).pins_rates:
-        click.echo(f"next: blinksim project {again} {size} --model {best.model} --what-if")
+        click.echo(f"next: blinksim project {again} {size} --model {timed_by} --what-if")
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
         click.echo(f"next: blinksim synth {again} -o schedule.json")
     elif best.bound is None:
         # A preset times itself only: other sizes of the same question, by the same model.
-        click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {best.model} --plot sizes.png")
+        click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png")
     else:
-        model = "" if best.model == models.DEFAULT else f" --model {best.model}"
+        model = "" if best.model == models.DEFAULT else f" --model {timed_by}"
         click.echo(f"next: blinksim compare {again}{model} --plot {best.collective.name}-by-size.png")

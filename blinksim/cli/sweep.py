@@ -80,11 +80,14 @@ Examples:
     "--algorithms",
     default="best",
     show_default=True,
-    help="Names, separated by commas; best of those that are found quickly, all that need no solver, or nccl: what "
-    "NCCL would choose.",
+    help="Names and Python files, separated by commas; best of those that are found quickly, all that need no solver, "
+    "or nccl: what NCCL would choose.",
 )
 @click.option(
-    "--model", default="alpha-beta", show_default=True, help="alpha-beta, simulate, or a preset such as projection."
+    "--model",
+    default="alpha-beta",
+    show_default=True,
+    help="alpha-beta, simulate, a preset such as projection, or a file of your own.",
 )
 @click.option("--bounds", is_flag=True, help="Also the best rate that is possible at every point.")
 @click.option("--workers", type=Whole(1), default=1, show_default=True, help="Processes on this machine.")

@@ -54,7 +54,9 @@ Examples:
 @click.argument("collective", required=False)
 @machine_options
 @root_option
-@click.option("--algorithm", default="packed", show_default=True, help="What to build; packed attains the bound.")
+@click.option(
+    "--algorithm", default="packed", show_default=True, help="A name, or a Python file; packed attains the bound."
+)
 @click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds for a solver.")
 @click.option(
     "--polish",
@@ -171,7 +173,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
         again = command_line(question, schedule.collective.name, options["root"])
-        chosen = "" if schedule.algorithm == "packed" else f" --algorithm {schedule.algorithm}"
+        chosen = "" if schedule.algorithm == "packed" else f" --algorithm {typed(options['algorithm'])}"
         for key in ("trees", "channels", "polish", "time_limit", "seed"):
             value = options[key]
             if value is not None:

@@ -55,9 +55,33 @@ class Preset:
     source: str = ""
 
 
+# The presets of other files that have been read.
+_read: dict[str, Preset] = {}
+
+
 def preset_names() -> tuple[str, ...]:
     """The names that `load_preset` knows."""
-    return tuple(_presets())
+    return (*_presets(), *_read)
+
+
+def read_file(path: Path, name: str = "") -> str:
+    """The name by which `load_preset` knows a preset of a file from anywhere; name: which, if there are several.
+
+    Raises `FileError` if there is no such preset in the file.
+    """
+    found = {preset.name: preset for preset in read_presets(path)}
+    if not found:
+        raise FileError(path, "holds no preset")
+    if name and name not in found:
+        raise FileError(path, str(unknown("preset", name, found)))
+    if not name and len(found) > 1:
+        raise FileError(path, f"holds the presets {', '.join(found)}; say which, as in {path}:{next(iter(found))}")
+    wanted = name or next(iter(found))
+    if wanted in _presets() and _presets()[wanted] != found[wanted]:
+        raise FileError(path, f"{wanted!r} is a preset of models/ already; give it another name")
+    if wanted not in _presets():
+        _read[wanted] = found[wanted]
+    return wanted
 
 
 def short_name(name: str) -> str:
@@ -70,7 +94,7 @@ def load_preset(name: str) -> Preset:
 
     Raises `InputError` for an unknown name and `FileError` for a model file that cannot be used.
     """
-    known = _presets()
+    known = _presets() | _read
     short = short_name(name)
     if short not in known:
         raise unknown("projection", short, known)
@@ -163,8 +187,10 @@ def _constant(constants: _Section, name: str) -> Fraction:
     if name not in {field.name for field in fields(Constants)}:
         raise FileError(constants.path, str(unknown("constant", name, [field.name for field in fields(Constants)])))
     rate = name in BANDWIDTHS
-    keys = {"bandwidth", "class", "source"} if rate else {"value", "source"}
+    keys = {"bandwidth", "class", "source", "assumed"} if rate else {"value", "source", "assumed"}
     entry = constants.section(name, keys)
+    # `assumed: true` marks what no document prints; the source then says why it is taken to be so.
+    entry.flag("assumed", False)
     entry.text("source")
     return _value(constants.path, name, entry.body.get("bandwidth" if rate else "value"))
 

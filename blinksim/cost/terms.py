@@ -9,9 +9,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One addend of a time: what takes it, and how long, in seconds.
+    """One addend of a time.
 
-    `limit` names the link class or constant that sets it.
+    Parameters
+    ----------
+    name : str
+        What takes it.
+    time_s : float
+        How long, in seconds.
+    limit : str
+        The link class or constant that sets it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> [term.name for term in bs.project("dgx1-v100", "allreduce", "1GiB").terms]
+    ['latency of 14 steps', 'bandwidth of nvlink']
     """
 
     name: str

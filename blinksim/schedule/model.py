@@ -240,9 +240,18 @@ class Builder:
         self._columns: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(7)]
         self._routes: dict[tuple[int, ...], int] = {}
 
-    def add_chunk(self, share: Fraction, origin: int = -1, target: int = -1) -> int:
-        """A chunk with a share of the size; returns its number."""
-        self._shares.append(share)
+    def add_chunk(self, share: Fraction | int | str, origin: int = -1, target: int = -1) -> int:
+        """A chunk with a share of the size, exact: ``Fraction(1, 8)``, ``1`` or ``"1/8"``; returns its number.
+
+        origin, target: the rank that it starts from or must end at, where the collective gives every rank a part of its
+        own (`blinksim.collective.Collective.labels` says where); -1 where it does not.
+        """
+        if isinstance(share, float):
+            raise InputError(f"a share of {share} is not exact; give Fraction(1, 3), or text such as '1/3'")
+        try:
+            self._shares.append(Fraction(share))
+        except (TypeError, ValueError, ZeroDivisionError):
+            raise InputError(f"{share!r:.60} is not a share; give Fraction(1, 3), or text such as '1/3'") from None
         self._origin.append(origin)
         self._target.append(target)
         return len(self._shares) - 1

@@ -18,9 +18,15 @@ class AlphaBeta(ScheduleModel):
     name = "alpha-beta"
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
-        return self.breakdown_of(Parallel(schedule), size, gamma)
+        return _broken_down(Parallel(schedule), size, gamma)
 
     def breakdown_of(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
-        found = cost(entrant.compact, size, gamma, entrant.spread)
-        details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
-        return Breakdown(found.terms, found.bottleneck, details)
+        if type(self).breakdown is not AlphaBeta.breakdown:  # a subclass has its own, which takes schedules
+            return super().breakdown_of(entrant, size, gamma)
+        return _broken_down(entrant, size, gamma)
+
+
+def _broken_down(entrant: Parallel, size: int, gamma: float) -> Breakdown:
+    found = cost(entrant.compact, size, gamma, entrant.spread)
+    details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
+    return Breakdown(found.terms, found.bottleneck, details)

@@ -16,7 +16,7 @@ from blinksim.algorithms.registry import REGISTRY, Algorithm, candidates
 from blinksim.bounds.assumptions import NOTHING, assumed_by, granting, with_reduction
 from blinksim.bounds.quick import quick_bound
 from blinksim.cost.alpha_beta import cost
-from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.timing.projection_result import Ceiling, left_out_words
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class _Choice:
         try:
             entrant = build()
             self.check(entrant)
+        except PluginError:
+            raise  # code of the user's own: not a property of the machine
         except BlinksimError as error:
             self.field.refused[entry.name] = str(error)
         else:

@@ -1,7 +1,8 @@
 """All timing models by name. A model's module is imported when the model is used, so that a listing stays cheap.
 
 To add a model, write a module with a subclass of `TimingModel` (or of `ScheduleModel`, if it times schedules) and give
-it a line in `MODELS`.
+it a line in `MODELS`. From outside the package, `register_model` adds a class, and a file stands for what is in it:
+``mine.py`` for the model that it registers, ``mine.yaml`` for its preset, ``mine.py:NAME`` for one among several.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from blinksim import data_files, plugins
 from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -27,17 +29,23 @@ ScheduleModelName = Literal["alpha-beta", "simulate"]
 
 DEFAULT: Literal["alpha-beta"] = "alpha-beta"
 _PRESET_HOME = "blinksim.timing.preset_model:PresetModel"
+YAML = (".yaml", ".yml")
+Model = TypeVar("Model", bound="type[TimingModel]")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model. home: module and class. schedules: it times schedules. chooses: the name of a choice of its own."""
+    """A model. home: module and class. schedules: it times schedules. chooses: the name of a choice of its own.
+
+    From outside the package, home is the class, and file the one that registered it.
+    """
 
     name: str
-    home: str
+    home: str | type[TimingModel]
     summary: str
     schedules: bool = False
     chooses: str = ""
+    file: str = ""
 
 
 MODELS = {
@@ -67,13 +75,32 @@ def names() -> tuple[str, ...]:
     return (*MODELS, *preset_names())
 
 
+def known_as(name: str) -> str:
+    """The name by which `names` knows a model, after reading the file that is named, if one is.
+
+    Raises `FileError` if the file holds no such model, and `PluginError` if it fails.
+    """
+    in_file = plugins.split(name, (*plugins.PYTHON, *YAML))
+    if in_file is None:
+        return name
+    path, inside = in_file
+    if path.suffix in YAML:
+        from blinksim.cost import presets
+
+        return presets.read_file(path, inside)
+    plugins.run(path)
+    return plugins.named(_files(), inside, path, "timing model", "@bs.register_model")
+
+
 def times_schedules(name: str) -> bool:
     """True if the model of this name times schedules."""
+    name = known_as(name)
     return name in MODELS and MODELS[name].schedules
 
 
 def is_preset(name: str) -> bool:
-    """True if `name` is a preset in models/, also written ``projection:name``."""
+    """True if `name` is a preset in models/ or in a file, also written ``projection:name``."""
+    name = known_as(name)
     return name not in MODELS and _short(name) in preset_names()
 
 
@@ -90,23 +117,33 @@ def chooser(algorithm: str) -> str | None:
 
 def check(name: str, known: Iterable[str] | None = None) -> str:
     """`name`, if it is one of `known` (default: all models) or a preset among them; raises `InputError` otherwise."""
+    asked, name = name, known_as(name)
     if known is None and name in MODELS:
-        return name  # without reading the presets
+        return asked  # without reading the presets
     known = names() if known is None else tuple(known)
     if name not in known and _short(name) not in set(known) - set(MODELS):
-        raise unknown("model", name, known)
-    return name
+        raise unknown("model", asked, known, hint=_advice(asked))
+    return asked
+
+
+def _advice(name: str) -> str:
+    """What to say after an unknown name: which file is near."""
+    if (data_files.folder("models") / f"{name}.yaml").is_file():
+        return f"(models/{name}.yaml is not searched for presets: end its name in projection.yaml)"
+    return plugins.advice(name, (*plugins.PYTHON, *YAML))
 
 
 def _class(name: str) -> type[TimingModel]:
     home = MODELS[name].home if name in MODELS else _PRESET_HOME
+    if not isinstance(home, str):
+        return home
     module, _, class_name = home.partition(":")
     return cast("type[TimingModel]", getattr(import_module(module), class_name))
 
 
 def settings(name: str) -> frozenset[str]:
     """The settings that `model` takes for this name, such as gamma for models of schedules."""
-    return frozenset(signature(_class(check(name))).parameters) - {"preset"}
+    return frozenset(signature(_class(known_as(check(name)))).parameters) - {"preset"}
 
 
 def model(name: str, **given: Any) -> TimingModel:
@@ -115,6 +152,7 @@ def model(name: str, **given: Any) -> TimingModel:
     given: some of its `settings`. Raises `InputError` for unknown names and for settings that the model does not have.
     """
     odd = sorted(given.keys() - settings(name))
+    name = known_as(name)
     if odd:
         raise InputError(f"model={name} takes no {', '.join(odd)}")
     preset = {} if name in MODELS else {"preset": _short(name)}
@@ -126,3 +164,53 @@ def schedule_model(name: str, **given: Any) -> ScheduleModel:
     if not times_schedules(name):
         raise unknown("model of schedules", name, schedule_models())
     return cast("ScheduleModel", model(name, **given))
+
+
+def register_model(model: Model) -> Model:
+    """A decorator that makes a class a timing model, under the name that its attribute ``name`` says.
+
+    Parameters
+    ----------
+    model : type
+        A subclass of `ScheduleModel` with a ``breakdown``, or of `TimingModel`. The first line of its docstring says
+        what it is. One that was registered before is replaced.
+
+    Returns
+    -------
+    type
+        The class as it is.
+
+    Raises
+    ------
+    InputError
+        For anything but such a class, and for a name that a model of the package has.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> @bs.register_model
+    ... class Sends(bs.ScheduleModel):
+    ...     name = "sends"
+    ...
+    ...     def breakdown(self, schedule, size, gamma):
+    ...         return bs.Breakdown((bs.Term("sends", 1e-6 * schedule.sends),), "one sender")
+    >>> round(bs.project("ring:4@25GB/s", "allreduce", "1GiB", algorithm="chain", model="sends").time_s * 1e6)
+    6
+    """
+    from blinksim.timing.timing_model import ScheduleModel, TimingModel
+
+    if not isinstance(model, type) or not issubclass(model, TimingModel):
+        raise InputError(f"{model!r:.60} cannot be a timing model; register a subclass of ScheduleModel")
+    missing = ", ".join(sorted(getattr(model, "__abstractmethods__", ())))
+    if missing:
+        raise InputError(f"timing model {model.__name__} has no {missing}")
+    taken = (*(entry.name for entry in MODELS.values() if isinstance(entry.home, str)), *preset_names())
+    name = plugins.new_name(getattr(model, "name", None), "a timing model", taken, _files())
+    summary = (model.__doc__ or "").strip().partition("\n")[0]
+    MODELS[name] = Entry(name, model, summary, issubclass(model, ScheduleModel), file=plugins.running())
+    return model
+
+
+def _files() -> dict[str, str]:
+    """The models from outside the package, and the file that registered each."""
+    return {entry.name: entry.file for entry in MODELS.values() if not isinstance(entry.home, str)}

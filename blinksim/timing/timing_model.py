@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from blinksim import plugins
 from blinksim.algorithms.registry import algorithm, candidates
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
@@ -76,7 +78,23 @@ class TimingModel(ABC):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """What a model says of one schedule at one size: terms in seconds that add up, what sets them, further details."""
+    """What a model says of one schedule at one size.
+
+    Parameters
+    ----------
+    terms : tuple of Term
+        They add up to the time.
+    bottleneck : str
+        What sets it.
+    details : mapping
+        Further figures, by name.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.Breakdown((bs.Term("launch", 5e-6), bs.Term("links", 20e-6)), "nvlink").bottleneck
+    'nvlink'
+    """
 
     terms: tuple[Term, ...]
     bottleneck: str
@@ -84,10 +102,25 @@ class Breakdown:
 
 
 class ScheduleModel(TimingModel):
-    """A model that times schedules, whatever algorithm built them.
+    """A model that times schedules, whatever algorithm built them; a subclass has a ``name`` and a ``breakdown``.
 
-    gamma: seconds per byte that a rank reduces. crossover_precision: crossovers are searched to one part in this many;
-    None means to the byte.
+    ``crossover_precision``: crossovers are searched to one part in this many; None means to the byte.
+
+    Parameters
+    ----------
+    gamma : float
+        Seconds per byte that a rank reduces.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> class Steps(bs.ScheduleModel):
+    ...     name = "steps"
+    ...
+    ...     def breakdown(self, schedule, size, gamma):
+    ...         return bs.Breakdown((bs.Term("steps", 1e-3 * schedule.steps),), "the clock")
+    >>> bs.compare("ring:4", "allreduce", ["1KiB"], ["ring"], model=Steps()).projections[0][0].time_s
+    0.006
     """
 
     crossover_precision: ClassVar[int | None] = None
@@ -150,7 +183,7 @@ class ScheduleModel(TimingModel):
         """
         found = []
         for name, entrant in entrants.items():
-            cost = self.breakdown_of(entrant, size, self.gamma + gamma)
+            cost = self._checked(entrant, size, self.gamma + gamma)
             found.append(
                 Projection(
                     machine=part.name,
@@ -169,6 +202,24 @@ class ScheduleModel(TimingModel):
                 )
             )
         return sorted(found, key=lambda projection: projection.time_s)
+
+    def _checked(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+        """What the model says; a model from outside the package may say what is no time."""
+        own = type(self)
+        if not plugins.is_outside(own):
+            return self.breakdown_of(entrant, size, gamma)
+        what = f"timing model {self.name!r}"
+        file, line = plugins.source_of(own.breakdown)
+        with plugins.blamed(what, file, line):
+            found = self.breakdown_of(entrant, size, gamma)
+            if not isinstance(found, Breakdown):
+                raise InputError(f"returned a {type(found).__name__}; return a Breakdown of terms")
+            for term in found.terms:
+                if not (isinstance(term, Term) and isfinite(term.time_s) and term.time_s >= 0):
+                    raise InputError(f"{term!r:.80} is not a term of at least 0 seconds")
+            if not sum(term.time_s for term in found.terms) > 0:
+                raise InputError("the terms add up to 0 seconds; a collective takes time")
+        return found
 
     def times(
         self,

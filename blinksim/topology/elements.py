@@ -6,15 +6,29 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import isfinite
+from numbers import Rational
 from typing import Any
 
 from blinksim.errors import InputError, unknown
+from blinksim.units import parse_rate
 
 DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
 ABILITIES = ("hold", "forward", "multicast", "reduce")
 # '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
 _NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
 _KIND = re.compile(r"[A-Za-z0-9_.:/+-]{1,80}")
+
+
+def _rate(value: object, what: str) -> Fraction:
+    """A bandwidth as an exact fraction; raises `InputError` that begins with `what`."""
+    if isinstance(value, str):
+        value = parse_rate(value)
+    if not isinstance(value, (Rational, float)) or (isinstance(value, float) and not isfinite(value)):
+        raise InputError(f"{what} of {value!r:.40} is no number of bytes/s")
+    if value <= 0:
+        raise InputError(f"{what} must be positive")
+    return value if isinstance(value, Fraction) else Fraction(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +44,7 @@ class Device:
     node : int
         Index of the host that it sits in; -1 for fabric switches, which belong to no host.
     capacity : Fraction, optional
-        Bytes/s that may enter it, and as many that may leave it. Default: no limit.
+        Bytes/s that may enter it, and as many that may leave it; as for a link. Default: no limit.
     can : frozenset of str
         A subset of `ABILITIES`. Default: GPUs and tiles can do everything, all others only forward.
     attributes : mapping
@@ -62,8 +76,8 @@ class Device:
             raise InputError(f"{self.name!r} cannot name a device: use letters, digits and _ . : / only")
         if self.kind not in DEVICE_KINDS:
             raise unknown("device kind", self.kind, DEVICE_KINDS)
-        if self.capacity is not None and self.capacity <= 0:
-            raise InputError(f"device {self.name}: its capacity must be positive")
+        if self.capacity is not None:
+            object.__setattr__(self, "capacity", _rate(self.capacity, f"device {self.name}: its capacity"))
         if not self.can:
             everything = self.kind in ("gpu", "tile")
             object.__setattr__(self, "can", frozenset(ABILITIES if everything else ("forward",)))
@@ -88,7 +102,7 @@ class Link:
     kind : str
         The link class.
     lane_bandwidth : Fraction
-        Bytes/s of a lane.
+        Bytes/s of a lane. A whole number, or text such as ``25GB/s``, becomes a fraction.
     lanes : int
         Parallel lanes.
     latency : float
@@ -127,8 +141,7 @@ class Link:
             raise InputError(f"link {self.name}: joins a device with itself")
         if self.lanes < 1:
             raise InputError(f"link {self.name}: has {self.lanes} lanes; leave the link out if it has none")
-        if self.lane_bandwidth <= 0:
-            raise InputError(f"link {self.name}: its bandwidth must be positive")
+        object.__setattr__(self, "lane_bandwidth", _rate(self.lane_bandwidth, f"link {self.name}: its bandwidth"))
         if not (0 <= self.latency <= 3600 and 0 <= self.overhead <= 3600):
             raise InputError(f"link {self.name}: latency and overhead must lie between 0 and 3600 s")
 

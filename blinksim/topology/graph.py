@@ -393,8 +393,8 @@ class Topology(Tabular):
 
         return routes.pair_rates(self)
 
-    def graph(self) -> nx.MultiDiGraph[str]:
-        """The NetworkX view: devices as nodes, links as edges, with their fields as attributes."""
+    def to_networkx(self) -> nx.MultiDiGraph[str]:
+        """A graph for NetworkX: devices as nodes, links as edges, with their fields as attributes."""
         from blinksim.topology.exchange import networkx_view
 
         return networkx_view.to_networkx(self)

@@ -42,10 +42,10 @@ def test_round_trip_keeps_everything() -> None:
         symmetries=((0, 1, 2),),
         source="a page",
     )
-    back = from_networkx(machine.graph())
+    back = from_networkx(machine.to_networkx())
     assert back == machine
     assert back.devices[0].attributes == {"bus id": "0000:01", "sm": 90}  # not part of the hash, so named here
-    assert from_networkx(machine.graph(), "new").name == "new"
+    assert from_networkx(machine.to_networkx(), "new").name == "new"
 
 
 @pytest.mark.parametrize("text", ["torus:3x2", "rails:2x2", "fattree:4x1"])
@@ -55,7 +55,7 @@ def test_round_trip_of_generated_machines(text: str) -> None:
 
 
 def test_the_graph_answers_peoples_questions() -> None:
-    graph = with_pcie(dgx1("DGX-1V")).graph()
+    graph = with_pcie(dgx1("DGX-1V")).to_networkx()
     assert graph["gpu0"]["gpu3"]["nvlink"]["bandwidth_GBps"] == 40.0
     assert graph["gpu0"]["gpu3"]["nvlink"]["lanes"] == 2
     assert graph.nodes["plx0"]["kind"] == "pcie"
@@ -83,7 +83,7 @@ def test_a_graph_drawn_by_hand_needs_little() -> None:
 
 
 def changed(where: str, **values: object) -> nx.MultiDiGraph[str]:
-    graph = dgx1("DGX-1P").graph()
+    graph = dgx1("DGX-1P").to_networkx()
     if where == "graph":
         graph.graph.update(values)
     elif where == "node":
@@ -98,7 +98,7 @@ def changed(where: str, **values: object) -> nx.MultiDiGraph[str]:
     [
         (nx.Graph([("a", "b")]), "one directed edge per link"),
         (nx.DiGraph([("a", "b")]), "one directed edge per link"),
-        (nx.MultiDiGraph([("a", "b")]), "link a->b (0): has no bandwidth"),
+        (nx.MultiDiGraph([("a", "b")]), "link a->b (link): has no bandwidth"),
         (changed("graph", membres=()), "unknown attribute of the graph: 'membres': did you mean 'members'"),
         (changed("node", knd="gpu"), "unknown attribute of node gpu0: 'knd': did you mean 'kind'"),
         (changed("node", kind="gpo"), "unknown device kind 'gpo'"),

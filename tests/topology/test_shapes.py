@@ -99,7 +99,7 @@ def test_symmetries_reach_all_that_is_alike(text: str, device_orbits: int, link_
 )
 def test_orbits_are_those_of_the_whole_automorphism_group(text: str) -> None:
     machine = made(text)
-    graph = machine.graph()
+    graph = machine.to_networkx()
     matcher = nx.isomorphism.MultiDiGraphMatcher(
         graph,
         graph,

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.schedule.model import Builder
+from blinksim.schedule.model import COPY, REDUCE, Builder
 from blinksim.topology.graph import Topology
+
+_OPS = {"copy": COPY, "reduce": REDUCE}
 
 
 class Plan(Builder):
-    """A `Builder` that takes ranks instead of devices and finds the routes itself."""
+    """A schedule in the making: chunks of the data, and sends of chunks from rank to rank over routes that it finds.
+
+    Attributes
+    ----------
+    n : int
+        How many ranks there are; they are numbered from 0.
+    topology : Topology
+        The part of the machine that takes part; ``plan.topology.members`` are its GPUs in rank order.
+    collective : Collective
+        What is wanted: its ``name``, its ``root``, and whether it ``reduces``.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> plan = bs.Plan(bs.load("ring:4@25GB/s").select(), bs.Collective("broadcast"), "line", "steps")
+    >>> everything = plan.add_chunk(1)
+    >>> plan.send([0, 1, 2], [1, 2, 3], chunk=everything, op="copy", step=[0, 1, 2])
+    >>> bs.verify(plan.finish())
+    <Verdict: ok; 25 GB/s by its loads>
+    """
 
     def __init__(self, topology: Topology, collective: Collective, algorithm: str, form: str) -> None:
         super().__init__(topology, collective, algorithm, form)
@@ -27,15 +50,32 @@ class Plan(Builder):
         dst: npt.ArrayLike,
         *,
         chunk: npt.ArrayLike,
-        op: int,
+        op: int | Literal["copy", "reduce"],
         step: npt.ArrayLike,
         channel: npt.ArrayLike = 0,
     ) -> None:
-        """Sends from ranks `src` to ranks `dst`; the arguments broadcast against each other."""
-        a, b, chunks, steps, channels = (
-            array.ravel()
-            for array in np.broadcast_arrays(*(np.asarray(x, dtype=np.int32) for x in (src, dst, chunk, step, channel)))
-        )
+        """Sends chunks from ranks to ranks: numbers, or arrays that broadcast against each other.
+
+        src, dst: ranks. chunk: what `add_chunk` returned. op: ``copy``, or ``reduce`` to add to what the receiver has.
+        step: sends of a step read what was there when it began. channel: sends of one channel between two ranks keep
+        their order. Raises `InputError` for ranks and chunks that do not exist.
+        """
+        if isinstance(op, str):
+            if op not in _OPS:
+                raise InputError(f"op={op!r}: a send is a copy or a reduce")
+            op = _OPS[op]
+        given = {"src": src, "dst": dst, "chunk": chunk, "step": step, "channel": channel}
+        try:
+            arrays = np.broadcast_arrays(*(_whole(what, values) for what, values in given.items()))
+        except ValueError:
+            shapes = ", ".join(f"{what} {np.shape(values)}" for what, values in given.items())
+            raise InputError(f"these do not fit each other: {shapes}") from None
+        a, b, chunks, steps, channels = (array.ravel() for array in arrays)
+        _inside("rank", self.n, a, b)
+        _inside("chunk", len(self._shares), chunks)
+        itself = np.flatnonzero(a == b)
+        if len(itself):
+            raise InputError(f"rank {a[itself[0]]} sends to itself")
         keys = a.astype(np.int64) * self.n + b
         pairs, where = _distinct(keys, self.n * self.n)
         routes = [
@@ -51,6 +91,21 @@ class Plan(Builder):
             route=np.array(routes, dtype=np.int32)[where],
             channel=channels,
         )
+
+
+def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """The values as an array; raises `InputError` for anything but whole numbers."""
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{what} must be a whole number or an array of them, not {values!r:.60}")
+    return array.astype(np.int32)
+
+
+def _inside(what: str, count: int, *arrays: npt.NDArray[np.int32]) -> None:
+    for values in arrays:
+        outside = values[(values < 0) | (values >= count)]
+        if len(outside):
+            raise InputError(f"there is no {what} {outside[0]}: there are {count}, from 0 on")
 
 
 def _distinct(keys: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

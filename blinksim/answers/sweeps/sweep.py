@@ -15,13 +15,14 @@ from hashlib import sha256
 from html import escape
 from typing import Any, Literal
 
-from blinksim import machines
+from blinksim import machines, plugins
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, candidates
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
+from blinksim.answers.sweeps.outside import digests
 from blinksim.bounds.assumptions import TWO_PHASES, granting, with_reduction
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError
@@ -202,6 +203,7 @@ def sweep(
         models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
     names = _algorithms(algorithms, wanted, timing)
+    outside = digests(names, model, alone=workers == 1 and cluster is None and journal is None)
     start = base or Question()
     if timing.pins_rates and timing.rates is not None:
         start = replace(start, rates=timing.rates)
@@ -221,7 +223,7 @@ def sweep(
         limits += [(_REDUCING_WORK, table) for name, table in at.items() if models.chooser(name)] if bounds else []
         for name, table in (*at.items(), *limits):
             node, print_ = nodes[table]
-            key = _key(print_, case, wanted, lengths, name, model)
+            key = _key(print_, case, wanted, lengths, name, model, outside)
             tasks.append(Task(key, node, case, wanted, lengths, name, model))
     kept = Journal(journal)
     answers = {task.key: kept.found[task.key] for task in tasks if task.key in kept.found}
@@ -253,7 +255,9 @@ def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel
         if name == "all":
             found += [entry.name for entry in candidates(collective.name)]
         else:
-            found.append(name if name == "best" or models.chooser(name) else registered(name).name)
+            plain = name == "best" or models.chooser(name)
+            entry = None if plain else registered(name)
+            found.append(name if entry is None or plugins.split(name) else entry.asked_as)
     if not found:
         raise InputError("no algorithms to sweep over")
     return list(dict.fromkeys(found))
@@ -293,9 +297,9 @@ def _fingerprint(node: Topology) -> str:
     ).hexdigest()
 
 
-def _key(node: str, case: Case, collective: Collective, sizes: tuple[int, ...], name: str, model: str) -> str:
-    what = [__version__, node, case.question.settings(), collective.name, collective.root, sizes, name, model]
-    return sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
+    asked = [__version__, node, case.question.settings(), collective.name, collective.root, *what]
+    return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 # --- one piece of work, on whatever machine ---------------------------------------------------------------------------
