@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import yaml
@@ -145,36 +145,69 @@ def mutations(draw: st.DrawFn, text: str) -> str:
     return text
 
 
-@st.composite
-def clusters_with_nics(draw: st.DrawFn) -> Topology:
+@dataclass(frozen=True)
+class NicCluster:
+    """Nodes whose GPUs reach each other over a switch, and other nodes over NICs of their own. Rates in GB/s.
+
+    behind_pcie: a PCIe switch stands between a GPU and its NICs. planes: every NIC of a node is on a switch of its own.
+    """
+
+    nodes: int
+    gpus: int
+    nics: int
+    wide: int
+    narrow: int
+    behind_pcie: bool
+    planes: bool
+
+    def topology(self, *, bundled: bool = False) -> Topology:
+        """The machine; with `bundled` a GPU has one NIC, with links of as many lanes as it has NICs otherwise."""
+        nics, lanes = (1, self.nics) if bundled else (self.nics, 1)
+        names = [f"gpu{i}" for i in range(self.gpus)]
+        devices = [*(Device(name, "gpu") for name in names), Device("sw", "switch")]
+        links: list[Link] = []
+
+        def join(a: str, b: str, kind: str, rate: int, lanes: int = 1) -> None:
+            for src, dst in ((a, b), (b, a)):
+                overhead = 1e-6 if kind == "nvlink" else 0.0
+                links.append(Link(src, dst, kind, Fraction(rate * GB), lanes, 1e-6, overhead))
+
+        ports = []
+        for i, name in enumerate(names):
+            join(name, "sw", "nvlink", self.wide)
+            near = name
+            if self.behind_pcie:
+                near = f"pcie{i}"
+                devices.append(Device(near, "pcie"))
+                join(name, near, "pcie", 8)
+            for j in range(nics):
+                devices.append(Device(f"nic{i}.{j}", "nic"))
+                join(near, f"nic{i}.{j}", "pcie", 8, lanes)
+                ports.append(f"nic{i}.{j}")
+        node = Topology("node", tuple(devices), tuple(links), members=tuple(names), collective_links=("nvlink",))
+        planes = len(ports) if self.planes else 1
+        rate = Fraction(self.narrow * GB)
+        fabric = Fabric("switch", tuple(ports), "fabric", rate, lanes, latency=1e-6, planes=planes)
+        return replicate(replace(node, inter_node_links=("pcie",)), self.nodes, fabric).select()
+
+
+def nic_clusters(*, most_gpus: int = 3) -> st.SearchStrategy[NicCluster]:
     """Two or three nodes of one to three GPUs, each with one to four NICs of its own, on one switch or on planes."""
-    gpus, nics, nodes = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(2, 3))
-    behind_pcie = draw(st.booleans())
-    names = [f"gpu{i}" for i in range(gpus)]
-    devices = [*(Device(name, "gpu") for name in names), Device("sw", "switch")]
-    links: list[Link] = []
+    return st.builds(
+        NicCluster,
+        nodes=st.integers(2, 3),
+        gpus=st.integers(1, most_gpus),
+        nics=st.integers(1, 4),
+        wide=st.integers(10, 40),
+        narrow=st.integers(1, 5),
+        behind_pcie=st.booleans(),
+        planes=st.booleans(),
+    )
 
-    def join(a: str, b: str, kind: str, rate: int) -> None:
-        for src, dst in ((a, b), (b, a)):
-            links.append(Link(src, dst, kind, Fraction(rate * GB), 1, 1e-6, 1e-6 if kind == "nvlink" else 0.0))
 
-    wide, narrow = draw(st.integers(10, 40)), draw(st.integers(1, 5))
-    ports = []
-    for i, name in enumerate(names):
-        join(name, "sw", "nvlink", wide)
-        near = name
-        if behind_pcie:
-            near = f"pcie{i}"
-            devices.append(Device(near, "pcie"))
-            join(name, near, "pcie", 8)
-        for j in range(nics):
-            devices.append(Device(f"nic{i}.{j}", "nic"))
-            join(near, f"nic{i}.{j}", "pcie", 8)
-            ports.append(f"nic{i}.{j}")
-    node = Topology("node", tuple(devices), tuple(links), members=tuple(names), collective_links=("nvlink",))
-    planes = draw(st.sampled_from([1, len(ports)]))
-    fabric = Fabric("switch", tuple(ports), "fabric", Fraction(narrow * GB), latency=1e-6, planes=planes)
-    return replicate(replace(node, inter_node_links=("pcie",)), nodes, fabric).select()
+def clusters_with_nics() -> st.SearchStrategy[Topology]:
+    """The machines of `nic_clusters`."""
+    return nic_clusters().map(NicCluster.topology)
 
 
 def split_lanes(topology: Topology) -> Topology:

@@ -61,8 +61,9 @@ class Algorithm:
 
     solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
-    too long. source: the publication that describes it. every_pair: every rank sends to every other. fill: what fills
-    the plan of an algorithm from outside the package, and the form of its schedules. home: the file that registered it.
+    too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
+    chooses the route of every send, which then is not divided among equal ways. fill: what fills the plan of an
+    algorithm from outside the package, and the form of its schedules. home: the file that registered it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Algorithm:
     most_ranks: int | None = None
     source: str = ""
     every_pair: bool = False
+    routes: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
@@ -115,7 +117,7 @@ class Algorithm:
     def parallel(self, topology: Topology, collective: Collective, **options: Any) -> Parallel:
         """The schedule as `build` gives it, with the parallel routes that its sends are divided among not written out.
 
-        Algorithms with a solver choose the routes themselves.
+        Those that choose the route of every send keep it.
         """
         from blinksim.schedule.ways import Parallel
 
@@ -131,7 +133,7 @@ class Algorithm:
         else:
             module = import_module(f"blinksim.algorithms.{self.name}")
             schedule = module.build(topology, collective, **options)
-        return Parallel(schedule) if self.solver else Parallel.of(schedule)
+        return Parallel(schedule) if self.routes else Parallel.of(schedule)
 
 
 _REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
@@ -225,6 +227,7 @@ REGISTRY = {
             COLLECTIVES,
             "trees or paths packed up to the exact bound",
             solver=True,
+            routes=True,
             source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
         ),
         Algorithm(

@@ -62,21 +62,15 @@ class Spread:
 
 
 def equal_ways(schedule: Schedule) -> Spread | None:
-    """The ways of every route that the router chose, None if no route has more than one."""
+    """The ways of every route, None if no route has more than one."""
     router = schedule.topology.router
     start, links = schedule.route_start.tolist(), schedule.route_links.tolist()
     routes = [tuple(links[first:end]) for first, end in pairwise(start)]
-    tail, head = _ends(schedule)
-    ways: list[Ways] = []
-    parts = False
-    for route, src, dst in zip(routes, tail, head, strict=True):
+    ways = []
+    for route, src, dst in zip(routes, *_ends(schedule), strict=True):
         alternatives = router.ways(src, dst)
-        if len(alternatives) > 1 and route in alternatives:
-            parts = True
-            ways.append(alternatives)
-        else:
-            ways.append((route,))
-    return Spread.of(ways) if parts else None
+        ways.append(alternatives if route in alternatives else router.along(route))
+    return Spread.of(ways) if any(len(alternatives) > 1 for alternatives in ways) else None
 
 
 def _ends(schedule: Schedule) -> tuple[list[int], list[int]]:
@@ -198,6 +192,13 @@ class Parallel:
             ]
             spread = spread if busiest[0] <= busiest[1] else None
         return cls(schedule, spread)
+
+    @property
+    def rate(self) -> Fraction | None:
+        """algbw in bytes/s that the loads allow; None if nothing is sent."""
+        shared = resources(self.compact.topology)
+        shares = loads(self.compact, self.spread or one_way(self.compact), shared)
+        return min((rate / load for rate, load in zip(shared.rate, shares, strict=True) if load), default=None)
 
     @property
     def sends(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import gcd, lcm, prod
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,8 @@ class Router:
         self._holds = [device.holds or device.name in topology.relays for device in topology.devices]
         self._bundles = self._bundled()
         self._out = [[(end, *found) for end, found in ends.items()] for ends in self._bundles]
-        self._parallel = any(len(bundle) > 1 for ends in self._out for _, bundle, _ in ends)
+        # With a link between any two devices at most, and data on all that have links, a pair has a single way.
+        self._single = all(len(bundle) == 1 and self._holds[end] for ends in self._out for end, bundle, _ in ends)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[tuple[int, bool], _Arrivals] = {}
@@ -96,8 +98,8 @@ class Router:
     def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
-        The routes part where parallel links do and, unless they pass devices that hold data, where several devices are
-        as near. Every branch is taken equally often, or as its bandwidth demands; if that needs more than `MOST_WAYS`
+        The routes part where parallel links do, and where several devices are as near; all pass the same devices that
+        hold data. Every branch is taken equally often, or as its bandwidth demands; if that needs more than `MOST_WAYS`
         ways, as equally as those allow. `route` is one of them.
         """
         found = self._ways.get((src, dst))
@@ -109,15 +111,14 @@ class Router:
         if dst in self._bundles[src]:
             return tuple((i,) for i in self._bundles[src][dst][0])
         route = self.route(src, dst)
-        if not self._parallel and dst not in self._arrivals[src, False]:
-            return (route,)
-        through = dst not in self._arrivals[src, False]
-        found = self._along(src, route) if through else self._in_turn(src, dst)
+        if dst not in self._arrivals[src, False]:
+            return (route,) if self._single else self.along(route)
+        found = self._in_turn(src, dst)
         if len(found) == 1:
             return tuple(found)
-        if len(found) > MOST_WAYS or not self._even(src, through, found):
+        if len(found) > MOST_WAYS or not self._even(src, found):
             # The branches of one place go with those of another: take every combination.
-            choices = self._chosen(src, dst, through)
+            choices = self._chosen(src, dst)
             lengths = [len(bundle) for bundle in choices.values()]
             product = prod(lengths)
             if product <= MOST_WAYS:
@@ -128,12 +129,21 @@ class Router:
         common = gcd(*times.values())
         return tuple(way for way, number in times.items() for _ in range(number // common))
 
-    def _along(self, src: int, route: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
-        """The route past members, with all parallel links."""
-        bundles = [self._bundle(src, self._head[link], through=True) for link in route]
-        count = min(lcm(*map(len, bundles)), MOST_WAYS + 1)
-        first = self._turn[src]
-        return [tuple(bundle[(first + turn) % len(bundle)] for bundle in bundles) for turn in range(count)]
+    def along(self, route: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """The ways of any route: between two devices that hold data, those of the pair if the route's is one of them.
+
+        The ways of one part go with those of the next in turn.
+        """
+        stops = [place for place, link in enumerate(route, 1) if self._holds[self._head[link]] or place == len(route)]
+        parts = []
+        for first, end in pairwise((0, *stops)):
+            part = route[first:end]
+            ways = self.ways(self._tail[part[0]], self._head[part[-1]])
+            parts.append(ways if part in ways else (part,))
+        turns = lcm(*map(len, parts))
+        if turns > MOST_WAYS:
+            turns = max(map(len, parts))
+        return tuple(tuple(link for ways in parts for link in ways[turn % len(ways)]) for turn in range(turns))
 
     def _in_turn(self, src: int, place: int) -> Sequence[tuple[int, ...]]:
         """The routes to a place that turn after turn selects: as many as the least common multiple of the branches.
@@ -143,7 +153,7 @@ class Router:
         known = self._turns.setdefault(src, {src: ((),)})
         found = known.get(place)
         if found is None:
-            bundle = self._bundle(src, place, through=False)
+            bundle = self._bundle(src, place)
             before = [self._in_turn(src, self._tail[link]) for link in bundle]
             count = min(lcm(len(bundle), *map(len, before)), MOST_WAYS + 1)
             first = self._turn[src]
@@ -152,27 +162,26 @@ class Router:
             known[place] = found
         return found
 
-    def _bundle(self, src: int, place: int, through: bool) -> _Bundle:
+    def _bundle(self, src: int, place: int) -> _Bundle:
         """The links to take in turn into a place, on routes from `src`."""
-        bundles = self._arrivals[src, through][place]
-        return _level([bundles[self._turn[src] % len(bundles)]] if through else bundles)
+        return _level(self._arrivals[src, False][place])
 
-    def _even(self, src: int, through: bool, ways: Sequence[tuple[int, ...]]) -> bool:
+    def _even(self, src: int, ways: Sequence[tuple[int, ...]]) -> bool:
         """True if the ways take the branches of every place as often as they stand there."""
         load = Counter(link for way in ways for link in way)
         for place in {self._head[link] for link in load}:
-            bundle = self._bundle(src, place, through)
+            bundle = self._bundle(src, place)
             if len(bundle) > 1 and len({Fraction(load[link], times) for link, times in Counter(bundle).items()}) > 1:
                 return False
         return True
 
-    def _chosen(self, src: int, dst: int, through: bool) -> dict[int, _Bundle]:
+    def _chosen(self, src: int, dst: int) -> dict[int, _Bundle]:
         """The links to take in turn into every place that a route from `src` to `dst` may pass."""
         choices: dict[int, _Bundle] = {}
         stack = [dst]
         while stack:
             place = stack.pop()
-            choices[place] = self._bundle(src, place, through)
+            choices[place] = self._bundle(src, place)
             for before in dict.fromkeys(self._tail[number] for number in choices[place]):
                 if before != src and before not in choices:
                     choices[before] = ()
@@ -197,24 +206,44 @@ class Router:
         return (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
 
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
+        turn = self._turn[src]
         for through_members in (False, True):
             arrivals = self._from(src, through_members)
             if dst in arrivals:
-                turn = self._turn[src]
+                origins: dict[int, frozenset[int]] = {}
                 path: list[int] = []
                 place = dst
                 while place != src:
                     bundles = arrivals[place]
-                    if len(bundles) == 1 or through_members:
-                        bundle = bundles[turn % len(bundles)]
-                    else:
-                        bundle = _level(bundles)
+                    if len(bundles) > 1 and through_members:
+                        bundles = self._by_origin(src, bundles, origins)
+                    bundle = _level(bundles)
                     path.append(bundle[turn % len(bundle)])
                     place = self._tail[path[-1]]
                 return tuple(reversed(path))
         a, b = (self.topology.devices[i].name for i in (src, dst))
         classes = ", ".join(self.topology.link_classes)
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
+
+    def _by_origin(self, src: int, bundles: list[_Bundle], known: dict[int, frozenset[int]]) -> list[_Bundle]:
+        """Of the bundles that end routes past members, those that come from the same ones before; the turn says which.
+
+        So a neighbour counts once, however many devices without data lead here from it. known: the members before each
+        device, as far as they are known.
+        """
+        arrivals = self._from(src, True)
+
+        def before(place: int) -> frozenset[int]:
+            if place == src or self._holds[place]:
+                return frozenset((place,))
+            if place not in known:
+                known[place] = frozenset().union(*(before(self._tail[b[0]]) for b in arrivals[place]))
+            return known[place]
+
+        groups: dict[frozenset[int], list[_Bundle]] = {}
+        for bundle in bundles:
+            groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
+        return list(groups.values())[self._turn[src] % len(groups)]
 
     def _from(self, src: int, through_members: bool) -> _Arrivals:
         """Breadth-first search from one device, with or without passing through devices that hold data."""

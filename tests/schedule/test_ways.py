@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import clusters_with_nics, split_lanes, topologies
+from strategies import NicCluster, clusters_with_nics, nic_clusters, split_lanes, topologies
 
-from blinksim.algorithms.registry import candidates
+from blinksim.algorithms.registry import REGISTRY, candidates
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
@@ -20,23 +21,39 @@ from blinksim.question import Question
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.schedule.ways import Parallel, loads, one_way
+from blinksim.simulation import simulate
 from blinksim.topology.graph import Device, Link, Topology
 
 MACHINES = Path(__file__).parents[1] / "data" / "machines"
 ALLREDUCE = Collective("allreduce")
-NAMES = [entry.name for entry in candidates("allreduce")]
+# Those that choose whole hops, with a solver.
+SEARCHED = [entry.name for entry in REGISTRY.values() if entry.solver and not entry.routes]
 GIB = 2**30
 
 
-def built(topology: Topology, collective: Collective = ALLREDUCE) -> dict[str, Parallel]:
-    """What every algorithm without a solver builds, as far as it runs here."""
+def built(
+    topology: Topology, collective: Collective = ALLREDUCE, names: Iterable[str] | None = None
+) -> dict[str, Parallel]:
+    """What these algorithms (default: every one without a solver) build, as far as they run here."""
+    entries = candidates(collective.name) if names is None else [REGISTRY[name] for name in names]
     found = {}
-    for entry in candidates(collective.name):
+    for entry in entries:
         try:
             found[entry.name] = entry.parallel(topology, collective)
         except BlinksimError:
             continue
     return found
+
+
+def times(entrants: Mapping[str, Parallel], size: int = GIB) -> dict[str, float]:
+    return {name: cost(entrant.compact, size, spread=entrant.spread).time_s for name, entrant in entrants.items()}
+
+
+def alike(one: Mapping[str, float], other: Mapping[str, float], *, within: float = 0.02) -> bool:
+    assert one.keys() == other.keys()
+    return {name: one[name] / time for name, time in other.items()} == {
+        name: pytest.approx(1, abs=within) for name in other
+    }
 
 
 @given(clusters_with_nics(), st.sampled_from(["allreduce", "allgather", "reducescatter", "broadcast", "alltoall"]))
@@ -69,12 +86,19 @@ def test_dividing_never_lowers_the_rate(topology: Topology) -> None:
 
 @given(topologies(max_devices=6, unequal=False))
 def test_lanes_or_links_make_no_difference(topology: Topology) -> None:
-    whole, split = built(topology), built(split_lanes(topology))
-    assert whole.keys() == split.keys()
-    for name, entrant in whole.items():
-        other = split[name]
-        times = [cost(one.compact, GIB, spread=one.spread).time_s for one in (entrant, other)]
-        assert times[1] == pytest.approx(times[0], rel=1e-9), name
+    assert alike(times(built(topology)), times(built(split_lanes(topology))), within=1e-9)
+
+
+@given(nic_clusters())
+def test_nics_or_lanes_of_one_nic_make_no_difference(cluster: NicCluster) -> None:
+    assert alike(times(built(cluster.topology())), times(built(cluster.topology(bundled=True))))
+
+
+@given(nic_clusters(most_gpus=2), st.sampled_from(SEARCHED))
+@settings(max_examples=40)
+def test_nor_does_it_for_what_a_solver_finds(cluster: NicCluster, name: str) -> None:
+    both = [built(machine, names=[name]) for machine in (cluster.topology(), cluster.topology(bundled=True))]
+    assert alike(times(both[0]), times(both[1]))
 
 
 def test_two_nics_carry_half_each() -> None:
@@ -96,13 +120,34 @@ def _at_equal_latency(topology: Topology) -> Topology:
     return replace(topology, links=tuple(replace(link, latency=0.0, overhead=0.0) for link in topology.links))
 
 
+def _p5(name: str, nodes: int) -> Topology:
+    return _at_equal_latency(Question(str(MACHINES / name), nodes=nodes).part())
+
+
 @pytest.mark.parametrize("nodes", [2, 4, 8])
 def test_four_nics_or_one_of_four_lanes(nodes: int) -> None:
-    times = []
-    for name in ("p5.yaml", "p5b.yaml"):
-        part = _at_equal_latency(Question(str(MACHINES / name), nodes=nodes).part())
-        times.append({name: cost(e.compact, 2 * GIB, spread=e.spread).time_s for name, e in built(part).items()})
-    assert times[0].keys() == times[1].keys()
-    assert {name: times[0][name] / time for name, time in times[1].items()} == {
-        name: pytest.approx(1, abs=0.02) for name in times[1]
-    }
+    assert alike(times(built(_p5("p5.yaml", nodes))), times(built(_p5("p5b.yaml", nodes))))
+
+
+@pytest.mark.parametrize("name", [*SEARCHED, "packed"])
+def test_what_a_solver_finds_takes_all_nics(name: str) -> None:
+    both = [built(_p5(machine, 2), names=[name]) for machine in ("p5.yaml", "p5b.yaml")]
+    assert alike(times(both[0]), times(both[1]))
+    for entrants in both:
+        schedule = entrants[name].schedule
+        assert verify(schedule).ok
+        achieved = rate(schedule)
+        assert achieved is not None
+        assert achieved == entrants[name].rate
+        assert schedule.bound["gap_exact"] == str(1 - achieved / bound(schedule.topology, ALLREDUCE).rate)
+        # In few pieces, since pieces without latency would be cut without end; nothing may wait much longer than that.
+        simulated = simulate(schedule, GIB, pieces=16).time_s
+        assert GIB / float(achieved) <= simulated * (1 + 1e-9)
+        assert simulated <= 1.5 * GIB / float(achieved)
+
+
+@pytest.mark.parametrize("nodes", [4, *(pytest.param(more, marks=pytest.mark.slow) for more in (8, 16))])
+@pytest.mark.parametrize("name", ["chains", "rings", "blink_hierarchical"])
+def test_more_nodes_take_all_nics_as_well(name: str, nodes: int) -> None:
+    one, other = (times(built(_p5(machine, nodes), names=[name])) for machine in ("p5.yaml", "p5b.yaml"))
+    assert alike(one, other)

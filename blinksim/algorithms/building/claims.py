@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from blinksim.bounds.bound_result import BoundResult
-from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.ways import Parallel
 
 
-def with_gap(schedule: Schedule, bound: BoundResult) -> Schedule:
-    """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound."""
-    achieved = rate(schedule)
+def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) -> Schedule:
+    """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound.
+
+    divided: the rate is that of the sends once they are divided among all equal ways, as the registry gives them.
+    """
+    achieved = (Parallel.of(schedule) if divided else Parallel(schedule)).rate
     if achieved is None:
         return schedule
     headline = bound.headline.to_dict(schedule.topology, schedule.collective)

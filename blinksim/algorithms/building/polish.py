@@ -133,7 +133,8 @@ class _Question:
 
     def __init__(self, topology: Topology, collective: Collective, bound: BoundResult) -> None:
         self.topology, self.collective, self.bound = topology, collective, bound
-        hops = find_hops(topology)
+        # Every edge of a tree has one route, as those of the given trees.
+        hops = find_hops(topology, divided=False)
         self.hops = turned(hops) if collective.collects else hops
         self.members = hops.vertices[: hops.members]
         # Every root of an allgather needs its own rate, which makes it a group; in an allreduce the roots are free.
@@ -311,7 +312,7 @@ class _Question:
     def _finished(self, chosen: Sequence[tuple[Tree, Fraction]], height: int, least: int, of_all: bool) -> Point:
         plan = ForestPlan(self.topology, self.collective, "packed")
         plan.add_trees(replace(tree, share=share) for tree, share in chosen)
-        schedule = with_gap(plan.finish(), self.bound)
+        schedule = with_gap(plan.finish(), self.bound, divided=False)
         rate = load_rate(schedule)
         assert rate is not None
         own = max(tree.height for tree, _ in chosen)

@@ -1,7 +1,8 @@
 """What trees, chains and rings are made of: hops between vertices, with what each loads, in whole numbers.
 
-A hop joins two vertices by one route that passes no third one. Its load counts how often it uses each shared resource
-(a link, a bus, a device with a capacity), so machines with and without switches are one case.
+A hop joins two vertices by a route that passes no third one, and divides what it carries among all equal ways
+(`blinksim.schedule.ways`). Its load counts how often it uses each shared resource (a link, a bus, a device with a
+capacity), so machines with and without switches, with wide links and with several narrow ones, are one case.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
+from math import lcm
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.network import whole
@@ -27,7 +30,8 @@ class Hops:
 
     vertices: device indices, the members first, in rank order. members: how many of them hold ranks. routes and loads,
     by (device, device): link indices, and (resource, times) pairs. capacity: per resource, in whole `unit`s; unit:
-    bytes/s. lane: the thinnest lane of any hop, bytes/s.
+    bytes/s. Where hops leave a resource a part only of what they carry, times and capacity are both multiplied until
+    the times are whole. lane: the thinnest lane of any hop, bytes/s.
     """
 
     vertices: tuple[int, ...]
@@ -61,17 +65,20 @@ class Hops:
         return {arc: sum(price[r] * times for r, times in load) for arc, load in self.loads.items()}
 
 
-def find_hops(topology: Topology, helpers: Sequence[str] = ()) -> Hops:
+def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True) -> Hops:
     """The hops between the members and `helpers` (further devices that trees may branch at).
 
-    Raises `InfeasibleError` if no two vertices are joined.
+    divided: what a hop carries is divided among all ways that are as good as its route. Raises `InfeasibleError` if no
+    two vertices are joined.
     """
-    index = topology.index
+    index, links = topology.index, topology.links
     vertices = tuple(index[name] for name in (*topology.members, *helpers))
     inside = set(vertices)
     shared = resources(topology)
+    passed = [shared.members[a:b].tolist() for a, b in pairwise(shared.starts.tolist())]
     routes: dict[Arc, tuple[int, ...]] = {}
-    loads: dict[Arc, Load] = {}
+    parts: dict[Arc, dict[int, Fraction]] = {}
+    thinnest: set[Fraction] = set()
     for a in vertices:
         for b in vertices:
             if a == b:
@@ -80,12 +87,20 @@ def find_hops(topology: Topology, helpers: Sequence[str] = ()) -> Hops:
                 route = topology.router.route(a, b)
             except InfeasibleError:
                 continue
-            if any(index[topology.links[i].dst] in inside for i in route[:-1]):
+            if any(index[links[i].dst] in inside for i in route[:-1]):
                 continue
-            used = Counter(int(r) for i in route for r in shared.members[shared.starts[i] : shared.starts[i + 1]])
-            routes[a, b], loads[a, b] = route, tuple(sorted(used.items()))
+            ways = topology.router.ways(a, b) if divided else (route,)
+            used = Counter(resource for way in ways for i in way for resource in passed[i])
+            routes[a, b], parts[a, b] = route, {r: Fraction(times, len(ways)) for r, times in used.items()}
+            thinnest.add(min(links[i].lane_bandwidth for way in ways for i in way))
     if not routes:
         raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
-    capacity, unit = whole([(rate, 1) for rate in shared.rate])
-    lane = min(topology.links[i].lane_bandwidth for route in routes.values() for i in route)
-    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, lane)
+    whole_of = [1] * len(shared.rate)
+    for load in parts.values():
+        for resource, part in load.items():
+            whole_of[resource] = lcm(whole_of[resource], part.denominator)
+    loads = {
+        arc: tuple(sorted((r, int(part * whole_of[r])) for r, part in load.items())) for arc, load in parts.items()
+    }
+    capacity, unit = whole(list(zip(shared.rate, whole_of, strict=True)))
+    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, min(thinnest))
