@@ -1,6 +1,7 @@
 """The one family of errors. Each carries the exit status that the command line ends with.
 
 0 ok · 1 the answer is "no" · 2 usage or bad input · 3 not expressible or infeasible · 4 missing extra or hardware.
+What is none of them is a bug, and ends with 70.
 """
 
 from __future__ import annotations

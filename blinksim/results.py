@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 
 
+def paragraph(text: str) -> str:
+    """`text` as HTML; names in it come from files of others."""
+    return f"<p>{escape(text)}</p>"
+
+
 class Tabular:
     """An object with `rows`, which become a table for pandas (`to_frame`) and for notebooks.
 

@@ -85,17 +85,13 @@ def same(expected: list[str], actual: list[str]) -> bool:
 
 def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     """Exit status and output of one command, run in this process as the installed script would."""
-    from blinksim.cli.main import main
+    from blinksim.cli.main import run
 
     monkeypatch.setattr(sys, "argv", ["blinksim", *arguments])
     out, err = io.StringIO(), io.StringIO()
-    status: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code
-    return int(str(status or 0)), err.getvalue() + out.getvalue()
+        status = run()
+    return status, err.getvalue() + out.getvalue()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page.read_text())], ids=page_id)

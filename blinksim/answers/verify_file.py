@@ -199,6 +199,21 @@ def _bounds(file: str, document: Any, question: Question) -> FileVerdict:
     )
 
 
+def _named(file: str, asked: Question) -> Topology:
+    """The machine that a file names. It is a stranger's: no pipe is opened, and no error quotes what it points to."""
+    places = [place for place in (str(asked.machine), asked.table) if os.path.lexists(place)]
+    for place in places:
+        if not os.path.isfile(place):
+            raise FileError(file, f"names {place!r}, which is no ordinary file; say which machine with machine=")
+    try:
+        return asked.whole()
+    except InputError:
+        if not places:
+            raise
+        why = f"names {' and '.join(map(repr, places))}, which cannot be used"
+        raise FileError(file, f"{why}; say which machine with machine=") from None
+
+
 def _machine_of(file: str, document: Any, question: Question) -> Topology:
     """The part of the machine that the bound is about, loaded anew: nothing in the file is trusted."""
 
@@ -217,6 +232,7 @@ def _machine_of(file: str, document: Any, question: Question) -> Topology:
     if not isinstance(source, str):
         raise FileError(file, "names no machine; give one with machine=")
     rates = question.table if question.machine else str(document.get("rates_source", "nominal"))
-    whole = Question(source, nodes=nodes, rates=rates, edits=(*texts("edits"), *question.edits)).whole()
+    asked = Question(source, nodes=nodes, rates=rates, edits=(*texts("edits"), *question.edits))
+    whole = asked.whole() if question.machine else _named(file, asked)
     reduce = document.get("relays_reduce") is True
     return whole.select(texts("members"), texts("relays"), texts("links") or None, relays_reduce=reduce)

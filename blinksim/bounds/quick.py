@@ -168,7 +168,8 @@ def _grown(topology: Topology) -> Iterator[list[list[str]]]:
 
     scale = lcm(*{link.bandwidth.denominator for link in topology.links})
     place = {name: number for number, name in enumerate(topology.members)}
-    between = np.zeros((len(place), len(place)), dtype=object if scale > 1 else np.int64)
+    large = scale * sum(link.bandwidth for link in topology.links) >= 2**62
+    between = np.zeros((len(place), len(place)), dtype=object if scale > 1 or large else np.int64)
     for link in topology.links:
         a, b = place[link.src], place[link.dst]
         between[a, b] += int(link.bandwidth * scale)

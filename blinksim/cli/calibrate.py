@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -11,7 +10,7 @@ import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
 from blinksim.cli.options import MachineOptions, TextOptions, command_line, machine_options, output_options, question_of
-from blinksim.cli.output import attempt, names, print_json, table
+from blinksim.cli.output import attempt, names, print_json, table, typed
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -114,6 +113,6 @@ def _show(found: Calibration, target: str | None, question: Question) -> None:
         name = found.series[0].collective.name
         ring = " --algorithm ring" if name in ("allreduce", "allgather", "reducescatter") else ""
         again = command_line(replace(question, rates=None))
-        click.echo(f"next: blinksim project {again} {name} 1GiB{ring} --rates {shlex.quote(target)}")
+        click.echo(f"next: blinksim project {again} {name} 1GiB{ring} --rates {typed(target)}")
     else:
         click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -17,7 +16,7 @@ from blinksim.cli.options import (
     output_options,
     question_of,
 )
-from blinksim.cli.output import csv_text, names, note, print_json, table
+from blinksim.cli.output import csv_text, names, note, print_json, table, typed
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:
@@ -129,12 +128,12 @@ def _show(found: Diagnosis, question: Question, log: str) -> None:
         click.echo(f"  {key:<11} {words}")
     machine = command_line(question)
     if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
-        click.echo(f"next: blinksim diagnose {shlex.quote(log)} --machine {machine} --no-nvls")
+        click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
     elif found.first_behind is None and not found.impossible and found.largest.expected.choice.startswith("nvls"):
         # calibrate fits rings, and these were none.
         click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
     elif found.first_behind is None and not found.impossible:
-        click.echo(f"next: blinksim calibrate {shlex.quote(log)} --machine {machine} -o rates.yaml")
+        click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
     else:
         click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -12,6 +13,7 @@ import click
 
 from blinksim._version import __version__
 from blinksim.cli.completion import attach
+from blinksim.cli.output import doors
 from blinksim.cli.spelling import as_typed
 from blinksim.errors import BlinksimError
 
@@ -39,7 +41,11 @@ _EPILOG = """\b
 A first answer:
   blinksim project dgx1-v100 allreduce 256MiB
 Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
-4 a missing extra or missing hardware. The answer goes to stdout, progress to stderr."""
+4 a missing extra or missing hardware, 70 a bug in blinksim. The answer goes to stdout, progress
+to stderr."""
+BUG = 70
+"""The exit status of a bug: EX_SOFTWARE of sysexits.h."""
+_DEBUG = "--debug"
 
 # Options of nccl-tests, mpirun and the like, and what they are called here.
 _ELSEWHERE = {
@@ -86,6 +92,7 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="blinksim", message="%(prog)s %(version)s")
+@click.option(_DEBUG, is_flag=True, expose_value=False, help="Show the traceback of a bug; goes with every command.")
 def cli() -> None:
     """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?"""
 
@@ -104,6 +111,26 @@ def run(arguments: list[str] | None = None) -> int:
     """Runs one command line and returns its exit status; messages about errors go to stderr."""
     if sys.stdout is None or sys.stderr is None:
         return 2  # Started without stdout or stderr.
+    given = sys.argv[1:] if arguments is None else arguments
+    with doors():
+        try:
+            return _run([word for word in given if word != _DEBUG])
+        except Exception as error:  # The last catch: whatever comes here was foreseen by nobody.
+            if _DEBUG in given:
+                traceback.print_exc()
+            print(f"blinksim: {_bug(error)}", file=sys.stderr)
+            return BUG
+
+
+def _bug(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    what = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {what if len(what) <= 200 else f'{what[:200]}…'}".rstrip(": ")
+    advice = f"please report it where you got blinksim, with this command and what it prints with {_DEBUG}"
+    return f"this is a bug in blinksim ({what}, {os.path.basename(where.filename)}:{where.lineno}); {advice}"
+
+
+def _run(arguments: list[str]) -> int:
     try:
         status = cli.main(args=arguments, prog_name="blinksim", standalone_mode=False)
         sys.stdout.flush()
@@ -136,8 +163,3 @@ def run(arguments: list[str] | None = None) -> int:
         print(f"blinksim: cannot write the answer: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 2
-
-
-def main() -> None:
-    """The console script."""
-    sys.exit(run())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 import click
 
 from blinksim.cli.numbers import Integer, Whole
+from blinksim.cli.output import typed
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def question_of(machine: str, options: MachineOptions) -> Question:
 
 def command_line(question: Question, collective: str = "", root: int | None = None) -> str:
     """The machine, a collective and the options as they are typed."""
-    words = [shlex.quote(str(question.machine)), *([collective] if collective else [])]
+    words = [typed(str(question.machine)), *([collective] if collective else [])]
     words += [] if root is None else ["--root", str(root)]
     for key, default in (
         ("nodes", 1),

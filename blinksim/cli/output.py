@@ -7,17 +7,55 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 import click
 
 from blinksim.errors import InputError
+from blinksim.textio.printable import printable
 from blinksim.textio.text_table import count as count
 from blinksim.textio.text_table import names as names
 from blinksim.textio.text_table import table as table
 
 # Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
 SCHEMA_VERSION = 1
+
+
+class Door:
+    """A stream that everything printed passes: no text of a file or of a user controls the terminal.
+
+    What the terminal's encoding lacks is escaped instead of refused.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.rich_proxied_file = stream  # rich draws its bars here, with the control characters that it needs.
+
+    @property
+    def encoding(self) -> str:
+        """One that click finds able; it would go around this door if it did not."""
+        return "utf-8"
+
+    def write(self, text: str) -> int:
+        """Prints `text`, escaped."""
+        self._stream.write(printable(text, getattr(self._stream, "encoding", None) or "utf-8"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def doors() -> Iterator[None]:
+    """Everything printed within goes through a `Door`."""
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Door(out), Door(err)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = out, err
 
 
 def print_json(value: Mapping[str, object]) -> None:

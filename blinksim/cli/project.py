@@ -127,8 +127,10 @@ def _model(options: Options) -> TimingModel:
     settings: dict[str, object] = {**nccl.settings(options, takes, "say --algorithm nccl")}
     if settings and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
-    if options["what_if"] and not models.is_preset(name):
-        raise InputError("--what-if goes with a preset, such as --model aurora-projection; use --edit for your own")
+    if options["what_if"] and not models.has_equations(name):
+        raise InputError(
+            "--what-if goes with a preset that has equations, as --model aurora-projection; use --edit for your own"
+        )
     if options["reduction_rate"]:
         if "gamma" not in takes:
             raise InputError(f"--model {name} takes no --reduction-rate")

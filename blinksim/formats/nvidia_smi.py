@@ -19,6 +19,7 @@ from blinksim.formats.smi_table import SmiTable, gpu_number
 from blinksim.textio import link_rates
 from blinksim.textio.text_files import MIB
 from blinksim.textio.text_files import read_text as text_of
+from blinksim.topology.elements import machine_name
 from blinksim.topology.graph import Device, Link, Topology
 
 looks_like = smi_table.looks_like
@@ -68,7 +69,7 @@ class _Builder:
         self._nvlinks()
         self._pcie()
         machine = Topology(
-            name=Path(self.path).stem,
+            name=machine_name(Path(self.path).stem),
             devices=tuple(self.devices),
             links=tuple(self.links),
             members=tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:]))),

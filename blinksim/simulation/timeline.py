@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import busbw_factor
-from blinksim.results import Rates, Result
+from blinksim.results import Rates, Result, paragraph
 from blinksim.schedule.model import Schedule
 from blinksim.simulation import critical
 from blinksim.simulation.critical import Leg
@@ -349,8 +350,8 @@ class Timeline(Rates, Result):
         )
 
     def _repr_html_(self) -> str:
-        path = "".join(f"<li>{leg.words()}</li>" for leg in self.critical_path[:12])
-        return f"<p>{self.sentence()}; {self.discipline}</p><ol>{path}</ol>"
+        path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])
+        return f"{paragraph(f'{self.sentence()}; {self.discipline}')}<ol>{path}</ol>"
 
 
 def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:

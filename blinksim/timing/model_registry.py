@@ -104,6 +104,15 @@ def is_preset(name: str) -> bool:
     return name not in MODELS and _short(name) in preset_names()
 
 
+def has_equations(name: str) -> bool:
+    """True if `name` is a preset whose equations can be asked what a change would do."""
+    if not is_preset(name):
+        return False
+    from blinksim.cost.presets import load_preset
+
+    return load_preset(_short(name)).constants is not None
+
+
 def _short(name: str) -> str:
     from blinksim.cost import presets
 

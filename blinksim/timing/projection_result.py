@@ -9,7 +9,7 @@ from typing import Any
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.terms import Term
-from blinksim.results import Rates, Result
+from blinksim.results import Rates, Result, paragraph
 from blinksim.textio.text_table import count, names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
@@ -200,7 +200,8 @@ class Projection(Rates, Result):
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{self.sentence()}; bottleneck: {self.bottleneck}</p>{self.to_frame().to_html(index=False)}"
+        words = f"{self.sentence()}; bottleneck: {self.bottleneck}"
+        return f"{paragraph(words)}{self.to_frame().to_html(index=False)}"
 
 
 def rates_words(projections: Iterable[Projection]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from blinksim.errors import InputError, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.cluster import Fabric
-from blinksim.topology.elements import Link
+from blinksim.topology.elements import LINK_PROPERTIES, Link
 from blinksim.units import format_rate, parse_rate, parse_time
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _changed(link: LinkLike, changes: dict[str, Any]) -> LinkLike:
             case "latency" | "overhead":
                 values[key] = parse_time(value) if isinstance(value, str) else float(value)
             case _:
-                raise unknown("property of a link", key, ("lanes", "bandwidth", "latency", "overhead"))
+                raise unknown("property of a link", key, LINK_PROPERTIES)
     return replace(link, **values)
 
 
@@ -232,7 +232,13 @@ def apply(topology: Topology, text: str) -> Topology:
     verb, *words = text.split() or [""]
     if verb not in VERBS:
         raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]})")
-    changes = dict(word.split("=", 1) for word in words if "=" in word)
+    given = [word.split("=", 1) for word in words if "=" in word]
+    changes = dict(given)
+    for key in changes:
+        if key not in LINK_PROPERTIES:
+            raise unknown("property of a link", key, LINK_PROPERTIES)
+    if len(changes) < len(given):
+        raise InputError(f"the edit {text!r} gives a property twice")
     targets = [word for word in words if "=" not in word]
     expected = {"add": 2}.get(verb, 1)
     if len(targets) != expected or (verb == "without" and changes):

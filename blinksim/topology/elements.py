@@ -13,6 +13,9 @@ from typing import Any
 from blinksim.errors import InputError, unknown
 from blinksim.units import parse_rate
 
+MOST_LANES = 10**6
+LONGEST_NAME = 80
+LINK_PROPERTIES = ("lanes", "bandwidth", "latency", "overhead")
 DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
 ABILITIES = ("hold", "forward", "multicast", "reduce")
 # '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
@@ -29,6 +32,18 @@ def _rate(value: object, what: str) -> Fraction:
     if value <= 0:
         raise InputError(f"{what} must be positive")
     return value if isinstance(value, Fraction) else Fraction(value)
+
+
+def check_machine_name(name: str) -> None:
+    """Raises `InputError` for a name that a machine file cannot hold, or that would not be seen as it is."""
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        why = "empty" if not name.strip() else "longer than 80 characters" if name.isprintable() else "not printable"
+        raise InputError(f"{name[:LONGEST_NAME]!r} cannot name a machine: it is {why}")
+
+
+def machine_name(text: str) -> str:
+    """A name for a machine from text of elsewhere, such as a file's name: printable, and not too long."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:LONGEST_NAME].strip() or "machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,8 @@ class Link:
         if self.lanes < 1:
             raise InputError(f"link {self.name}: has {self.lanes} lanes; leave the link out if it has none")
         object.__setattr__(self, "lane_bandwidth", _rate(self.lane_bandwidth, f"link {self.name}: its bandwidth"))
+        if self.lanes > MOST_LANES:
+            raise InputError(f"link {self.name}: has more than {MOST_LANES:,} lanes")
         if not (0 <= self.latency <= 3600 and 0 <= self.overhead <= 3600):
             raise InputError(f"link {self.name}: latency and overhead must lie between 0 and 3600 s")
 

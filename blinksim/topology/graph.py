@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.results import Tabular
-from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link
+from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_machine_name
 from blinksim.topology.selection import Names, class_names, listed, relay_names
 
 if TYPE_CHECKING:
@@ -103,12 +103,10 @@ class Topology(Tabular):
         self._check_roles()
 
     def _check_devices(self) -> None:
+        check_machine_name(self.name)
         if len(self.index) != len(self.devices):
-            seen: set[str] = set()
-            for device in self.devices:
-                if device.name in seen:
-                    raise InputError(f"{self.name}: two devices are called {device.name!r}; names must be unique")
-                seen.add(device.name)
+            twice = next(name for name, times in Counter(d.name for d in self.devices).items() if times > 1)
+            raise InputError(f"{self.name}: two devices are called {twice!r}; names must be unique")
 
     def _check_links(self) -> None:
         keys: set[tuple[str, str, str]] = set()

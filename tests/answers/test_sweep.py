@@ -64,6 +64,7 @@ def test_an_axis_is_read_with_units_in_its_column(text: str, column: str, number
         ("nods=1,2", "did you mean 'nodes'"),
         ("nodes=1,,2", "a value is missing"),
         ("nodes=0", "whole numbers of at least 1"),
+        ("nodes=" + 5000 * "1", "whole numbers of at least 1"),
         ("nodes=2,2", "twice"),
         ("xe bandwith=15GB/s", "did you mean 'bandwidth'"),
         ("xe bandwidth=15", "has no unit"),

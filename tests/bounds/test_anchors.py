@@ -10,6 +10,7 @@ from statistics import median_high
 import pytest
 from golden_machines import GB, GOLDEN, a100, aurora, dgx1p, dgx1v, pair, ring
 
+import blinksim as bs
 from blinksim.bounds import BoundResult, bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -243,3 +244,13 @@ def test_a_switch_with_more_ways_out_than_in() -> None:
         assert (result.scope, result.rate, result.headline.exact) == (scope, expected * GB, exact)
         # Towards the root nothing is in the way: the switch takes no part.
         assert checked(bound(machine, Collective("gather"))).headline.exact
+
+
+def test_links_of_the_widest_kind_do_not_overflow() -> None:
+    """A million lanes of 1e9 GB/s each: by hand, a ring of four carries 4/6 of a link's both directions."""
+    wide = bs.load("ring:4@1000000000GB/s", edits=["replace link lanes=1000000"])
+    narrow = bs.load("ring:4@1GB/s")
+    assert bs.bound(wide, "allreduce").rate == bs.bound(narrow, "allreduce").rate * 10**15
+    found = bs.project(wide, "allreduce", "1GiB").bound
+    assert found is not None
+    assert found.rate == bs.bound(wide, "allreduce").rate

@@ -246,7 +246,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     """`blinksim topo list | head -1`: the reader leaves early."""
     read, write = os.pipe()
     os.close(read)
-    code = "import sys; from blinksim.cli.main import main; sys.argv = ['blinksim', 'topo', 'list']; main()"
+    code = "import sys; from blinksim.__main__ import main; sys.argv = ['blinksim', 'topo', 'list']; main()"
     done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert done.stderr == ""

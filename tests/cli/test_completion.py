@@ -63,7 +63,7 @@ def test_what_is_offered_is_what_there_is() -> None:
 
 def test_completion_loads_nothing_that_is_slow() -> None:
     code = (
-        "import sys; from blinksim.cli.main import main\n"
+        "import sys; from blinksim.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         "assert not {'numpy', 'yaml', 'pandas', 'scipy', 'networkx'} & sys.modules.keys(), sys.modules.keys()"
     )

@@ -82,7 +82,7 @@ def test_an_answer_is_shown_where_its_file_cannot_be_written(
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", no_space)
+    monkeypatch.setattr(os, "fsync", no_space)
     assert run(shlex.split(line)) == 2
     captured = capsys.readouterr()
     assert shown in captured.out

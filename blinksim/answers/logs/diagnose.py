@@ -23,7 +23,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.log_records import Row, Run
-from blinksim.results import Result
+from blinksim.results import Result, paragraph
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class Diagnosis(Result):
         return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {len(self.lines)} sizes>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{self.sentence()}</p>{self.to_frame().to_html(index=False, float_format='{:.4g}'.format)}"
+        return f"{paragraph(self.sentence())}{self.to_frame().to_html(index=False, float_format='{:.4g}'.format)}"
 
 
 def diagnose(

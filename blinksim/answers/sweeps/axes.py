@@ -6,6 +6,7 @@ chapter 5. A case holds a question, which is text until it is asked, so that a c
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -92,8 +93,8 @@ class Axis:
         """What the column holds for a value: a number in the column's unit, or the text; raises `InputError`."""
         kind = self.name.split()[-1]
         if kind in _COUNTS:
-            if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= 10**6):
-                raise InputError(f"'{self.name}={value}': give whole numbers of at least 1")
+            if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= 10**6):
+                raise InputError(f"'{self.name}={value:.40}': give whole numbers of at least 1, at most 1,000,000")
             return int(value)
         if kind == "bandwidth":
             return float(parse_rate(value) / 10**9)

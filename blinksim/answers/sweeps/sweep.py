@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
-from html import escape
 from typing import Any, Literal
 
 from blinksim import machines, plugins
@@ -28,7 +27,7 @@ from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike
 from blinksim.question import Question
-from blinksim.results import Result
+from blinksim.results import Result, paragraph
 from blinksim.timing import model_registry as models
 from blinksim.timing.projection_result import Projection, reduces_in_switches
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
@@ -126,7 +125,7 @@ class Sweep(Result):
 
     def _repr_html_(self) -> str:
         table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)
-        return f"<p>{escape(f'{self.collective} on {self.machine}')}</p>{table}"
+        return f"{paragraph(f'{self.collective} on {self.machine}')}{table}"
 
 
 def sweep(

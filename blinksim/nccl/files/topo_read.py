@@ -19,6 +19,7 @@ from blinksim.errors import FileError
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.topology.cluster import Fabric
+from blinksim.topology.elements import machine_name
 from blinksim.topology.graph import Device, Link, Topology
 
 _MAX_ELEMENTS = 20_000
@@ -134,7 +135,7 @@ class _Builder:
         present = {link.kind for link in links}
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
         machine = Topology(
-            name=Path(self.path).stem,
+            name=machine_name(Path(self.path).stem),
             devices=tuple(self.devices),
             links=links,
             members=tuple(gpu.name for gpu in members),

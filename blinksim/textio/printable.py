@@ -1,0 +1,42 @@
+"""Text from elsewhere, made safe to print: a terminal obeys control characters, and bidirectional ones reorder a line.
+
+What must not reach a terminal: ISO/IEC 6429 (the escape sequences) and Boucher and Anderson, Trojan Source: Invisible
+Vulnerabilities, USENIX Security 2023 (the characters of Unicode that hide or reorder text).
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+
+
+def printable(text: str, encoding: str = "utf-8") -> str:
+    """`text` with control characters, but for tabs and ends of lines, and what `encoding` lacks, as ``\\u001b``.
+
+    JSON that is escaped like this holds the same values as before.
+    """
+    text = _UNSAFE.sub(_escaped, text)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = _NOT_ASCII.sub(lambda found: found[0] if _has(encoding, found[0]) else _escaped(found), text)
+    return text
+
+
+def _has(encoding: str, character: str) -> bool:
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """In the way of JSON: beyond 16 bits as two halves."""
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
