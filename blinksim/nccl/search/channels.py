@@ -261,9 +261,7 @@ class Attempt:
             visits, self.visits = self.visits, VISITS_LISTED_ORDER
             self._enter(port, 0, back, tuple(range(self.count)))
             self.visits = -1 if self.visits == -1 else visits
-        starts = self.reach.starts(port)
-        turn = laid % self.count
-        for gpu in [gpu for gpu in starts if gpu >= turn] + [gpu for gpu in starts if gpu < turn]:
+        for gpu in self.reach.starts(port):
             self._enter(port, gpu, back, None)
 
     def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blinksim.nccl.families import NVL, PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_SPLIT_TREE, PHB, PIX
+from blinksim.nccl.search.merged import CPU_KIND, GPU_KIND
 from blinksim.nccl.search.paths import Path, Paths
-from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
+from blinksim.nccl.search.system import GRAIN
 from blinksim.nccl.search.target import Target
 
 GB = 10**9 // GRAIN
@@ -171,13 +172,9 @@ class Reach:
         return self._preferred[gpu]
 
     def starts(self, port: int) -> list[int]:
-        """The GPUs that a port reaches with its largest bandwidth over the fewest links, if that is enough."""
+        """The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it."""
         if port not in self._starts:
-            near = [self.paths[self.ports[port], gpu] for gpu in self.gpus]
-            widest = max(path.bandwidth for path in near)
-            hops = min(path.hops for path in near if path.bandwidth == widest)
-            enough = widest >= self.target.bw_inter // GB * GB
-            self._starts[port] = [
-                gpu for gpu, path in enumerate(near) if enough and (path.bandwidth, path.hops) == (widest, hops)
-            ]
+            own = self.local[port]
+            near = [self.gpus.index(gpu) for gpu in self.paths.nearest(self.ports[port], self.gpus)]
+            self._starts[port] = list(dict.fromkeys([*([] if own is None else [own]), *near]))
         return self._starts[port]

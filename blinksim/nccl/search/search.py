@@ -212,7 +212,8 @@ class _Search:
         if not self.best.channels and best.pattern == PATTERN_NVLS:
             return None
         if not self.best.channels:
-            nets = ((ports[0], ports[0]),) if ports else ()
+            # NCCL then names port 0, whichever ports there are.
+            nets = ((0, 0),) if ports else ()
             far = PATH_TYPES[SYS]
             return Graph(
                 best.pattern, 1, NO_SOLUTION, NO_SOLUTION, far, far, best.same, channels=(tuple(gpus),), nets=nets

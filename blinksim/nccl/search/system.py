@@ -15,12 +15,12 @@ from typing import Any
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import C2C, NET, NVL, PIX, SYS
+from blinksim.nccl.search.merged import CPU_KIND, GPU_KIND, NIC_KIND, PCI_KIND, PORT_KIND, SWITCH_KIND, merged
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Device, Topology
 
 GRAIN = 1000
 """Bytes/s of the unit in which this package counts bandwidth."""
-GPU_KIND, PCI_KIND, SWITCH_KIND, CPU_KIND, NIC_KIND, PORT_KIND = "gpu", "pcie", "switch", "cpu", "nic", "port"
 
 DEFAULT_SM = 80
 DEFAULT_CPU = ("x86_64", "GenuineIntel")
@@ -160,9 +160,10 @@ class _Builder:
     def build(self) -> System:
         inside = [device for device in self.topology.devices if device.node == self.node and device.kind != "fabric"]
         ports = self.ports()
+        inside, links = merged(inside, self.topology.links, self.members)
         for device in inside:
             self.add(device, device.name in ports and self.is_port(device))
-        for link in self.topology.links:
+        for link in links:
             a, b = self.at.get(link.src), self.at.get(link.dst)
             if a is not None and b is not None and a != b:
                 self.join(a, b, self.kind(a, b, link.kind), link.bandwidth)
