@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+
 SLOW = ("cupy", "matplotlib", "networkx", "ortools", "pandas", "scipy")
 # What best may load where the elementary algorithms leave a gap: what packs trees quickly, but not CP-SAT.
 SOLVERS = (*(name for name in SLOW if name != "ortools"), "ortools.sat", "ortools.math_opt")
@@ -22,7 +24,7 @@ REPORT = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.__st
 
 def modules_after(source: str, folder: Path) -> set[str]:
     """The modules that are loaded in a fresh interpreter once `source` has run."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     code = f"import atexit\natexit.register(lambda: exec({REPORT!r}))\n{source}"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -32,7 +34,7 @@ def modules_after(source: str, folder: Path) -> set[str]:
 
 
 def command(*arguments: str) -> str:
-    return f"import sys; sys.argv = {['blinksim', *arguments]!r}\nfrom blinksim.cli.main import main\nmain()"
+    return f"import sys; sys.argv = {['blinksim', *arguments]!r}\nfrom blinksim.__main__ import main\nmain()"
 
 
 @pytest.mark.parametrize(
