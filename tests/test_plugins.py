@@ -335,8 +335,12 @@ CLUSTER = bs.load("hgx-h200", nodes=2)
     ("old", "new", "words"),
     [
         ("ours: {title", "projection: {title", "'projection' is a preset of models/ already"),
-        ("assumed: true", "assumed: perhaps", "assumed must be true or false"),
-        ("assumed: true, source: a guess", "assumed: true", "source must be text"),
+        ("assumed: true", "assumed: perhaps", "assumed of constant nic_efficiency must be true or false"),
+        (
+            "assumed: true, source: a guess",
+            "assumed: true",
+            r":5:19: constant nic_efficiency has no 'source'",
+        ),
         ("presets:\n", "presets:\n  theirs: {title: b, reading: derived}\n", r"holds the presets theirs, ours; say wh"),
     ],
 )

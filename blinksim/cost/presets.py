@@ -11,14 +11,19 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from blinksim import data_files
 from blinksim.cost.aurora import BANDWIDTHS, Constants
-from blinksim.errors import FileError, InputError, unknown
-from blinksim.units import parse_rate
+from blinksim.errors import FileError, unknown
+
+if TYPE_CHECKING:
+    from blinksim.textio.yaml_nodes import Entry
 
 READINGS = ("exact", "as-written", "chain", "derived")
+_CONSTANTS = tuple(field.name for field in fields(Constants))
+_CONSTANT = "{nic_efficiency: {value: 4/5, source: section 3}}"
+_VALUE = {True: "{bandwidth: 25GB/s, source: data sheet}", False: "{value: 4/5, source: section 3}"}
 FABRIC = "fabric"
 
 
@@ -113,113 +118,112 @@ def _presets() -> dict[str, Preset]:
 
 
 def read_presets(path: Path) -> list[Preset]:
-    """The presets of one model file; raises `FileError` that names the key which cannot be used."""
-    from blinksim.textio import yaml_nodes
+    """The presets of one model file; raises `FileError` with the line of the key which cannot be used."""
+    from blinksim.textio import text_files, yaml_nodes
 
-    document = yaml_nodes.plain(path, "model file")
-    body = _Section(path, "the file", document, {"title", "source", "constants", "presets", "what_if"})
-    constants = body.section("constants")
-    values = {name: _constant(constants, name) for name in constants.body}
-    classes = {name: str(entry["class"]) for name, entry in constants.body.items() if "class" in entry}
-    complete = {field.name for field in fields(Constants)} <= values.keys()
-    what_if = tuple(_what_if(path, entry, values) for entry in body.body.get("what_if", ()))
-    presets = body.section("presets")
-    result = []
-    for name in presets.body:
-        entry = presets.section(name, {"title", "reading", "pcie", "hide_mdfi", "rates", "uses"})
-        reading = entry.text("reading")
-        uses = tuple(entry.body.get("uses", ()))
-        if reading not in READINGS:
-            raise FileError(path, f"{entry.what}: {unknown('reading', reading, READINGS)}")
-        if reading != "derived" and not complete:
-            missing = sorted({field.name for field in fields(Constants)} - values.keys())
-            raise FileError(path, f"{entry.what}: the reading {reading!r} also needs constants: {', '.join(missing)}")
-        for role in uses:
-            if role not in values or role not in BANDWIDTHS:
-                raise FileError(path, f"{entry.what}: uses {role!r}, which is not a bandwidth under constants")
-        result.append(
-            Preset(
-                name=name,
-                title=entry.text("title"),
-                reading=reading,
-                rates=entry.body.get("rates"),
-                uses=uses,
-                classes=classes,
-                constants=_constants(values) if complete else None,
-                nic_efficiency=values.get("nic_efficiency", Fraction(1)),
-                what_if=what_if,
-                pcie=entry.flag("pcie", False),
-                hide_mdfi=entry.flag("hide_mdfi", True),
-                source=body.text("source"),
-            )
-        )
-    return result
+    root = yaml_nodes.load(path, text_files.read_text(path, what="model file"), "model file")
+    root.what = "the file"
+    parts = root.mapping(
+        ("title", "source", "constants", "presets", "what_if"),
+        ("source", "constants", "presets"),
+        example="{source: …, constants: {…}, presets: {…}}",
+    )
+    constants = parts["constants"].mapping(_CONSTANTS, example=_CONSTANT)
+    values: dict[str, Fraction] = {}
+    classes: dict[str, str] = {}
+    for name, entry in constants.items():
+        values[name], role = _constant(name, entry)
+        classes |= {name: role} if role else {}
+    what_if = [_what_if(entry, values) for entry in _items(parts, "what_if", "[{title: …, set: {nic: 25GB/s}}]")]
+    source = parts["source"].text()
+    return [
+        _preset(name, entry, values, classes, tuple(what_if), source)
+        for name, (_, entry) in parts["presets"].named(example="{mine: {title: …, reading: derived}}").items()
+    ]
 
 
-class _Section:
-    """A mapping of a model file that knows where it stands, for messages."""
-
-    def __init__(self, path: Path, what: str, body: Any, keys: set[str] | None = None) -> None:
-        if not isinstance(body, dict):
-            raise FileError(path, f"{what} must be a mapping")
-        for key in body:
-            if keys is not None and key not in keys:
-                raise FileError(path, f"{what}: {unknown('key', str(key), keys)}")
-        self.path, self.what, self.body = path, what, body
-
-    def section(self, key: str, keys: set[str] | None = None) -> _Section:
-        return _Section(self.path, key, self.body.get(key), keys)
-
-    def text(self, key: str) -> str:
-        value = self.body.get(key)
-        if not isinstance(value, str):
-            raise FileError(self.path, f"{self.what}: {key} must be text")
-        return value
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.body.get(key, default)
-        if not isinstance(value, bool):
-            raise FileError(self.path, f"{self.what}: {key} must be true or false")
-        return value
+def _items(parts: Mapping[str, Entry], key: str, example: str) -> list[Entry]:
+    return parts[key].items(example=example) if key in parts else []
 
 
-def _constant(constants: _Section, name: str) -> Fraction:
-    if name not in {field.name for field in fields(Constants)}:
-        raise FileError(constants.path, str(unknown("constant", name, [field.name for field in fields(Constants)])))
-    rate = name in BANDWIDTHS
-    keys = {"bandwidth", "class", "source", "assumed"} if rate else {"value", "source", "assumed"}
-    entry = constants.section(name, keys)
+def _flag(parts: Mapping[str, Entry], key: str, default: bool) -> bool:
+    if key not in parts:
+        return default
+    text = parts[key].text()
+    if text not in ("true", "false"):
+        raise parts[key].error(f"{parts[key].what} must be true or false, not {text!r:.40}")
+    return text == "true"
+
+
+def _constant(name: str, entry: Entry) -> tuple[Fraction, str]:
+    """The value, and the link class that stands for it, empty if there is none."""
+    entry.what, rate = f"constant {name}", name in BANDWIDTHS
+    given = "bandwidth" if rate else "value"
+    known = (given, "source", "assumed", *(("class",) if rate else ()))
+    parts = entry.mapping(known, (given, "source"), example=_VALUE[rate])
     # `assumed: true` marks what no document prints; the source then says why it is taken to be so.
-    entry.flag("assumed", False)
-    entry.text("source")
-    return _value(constants.path, name, entry.body.get("bandwidth" if rate else "value"))
+    _flag(parts, "assumed", False)
+    parts["source"].text()
+    return _value(name, parts[given]), parts["class"].text() if "class" in parts else ""
 
 
-def _value(path: Path, name: str, text: Any) -> Fraction:
-    try:
-        value = parse_rate(str(text)) if name in BANDWIDTHS else Fraction(str(text))
-    except (InputError, ValueError, ZeroDivisionError) as error:
-        raise FileError(path, f"{name}: {error}") from None
-    if value <= 0 or (name == "nic_efficiency" and value > 1):
-        raise FileError(path, f"{name}: {text} is out of range")
+def _value(name: str, entry: Entry) -> Fraction:
+    value = entry.rate() if name in BANDWIDTHS else entry.ratio("1 or 4/5")
+    if name == "nic_efficiency" and value > 1:
+        raise entry.error(f"{entry.what}: {value} is out of range: a share is at most 1")
     if name in ("nics_per_node", "parallel_links") and value.denominator != 1:
-        raise FileError(path, f"{name}: {text} is not a whole number")
+        raise entry.error(f"{entry.what}: {value} is not a whole number")
     return value
 
 
-def _constants(values: Mapping[str, Fraction]) -> Constants:
+def _preset(
+    name: str,
+    entry: Entry,
+    values: Mapping[str, Fraction],
+    classes: Mapping[str, str],
+    what_if: tuple[WhatIf, ...],
+    source: str,
+) -> Preset:
+    entry.what = f"preset {name}"
+    known = ("title", "reading", "pcie", "hide_mdfi", "rates", "uses")
+    parts = entry.mapping(known, ("title", "reading"), example="{title: …, reading: derived}")
+    reading = parts["reading"].choice(READINGS, "reading")
+    missing = sorted(set(_CONSTANTS) - values.keys())
+    if reading != "derived" and missing:
+        raise parts["reading"].error(f"the reading {reading!r} also needs constants: {', '.join(missing)}")
+    uses = _items(parts, "uses", "[xe, nic]")
+    for role in uses:
+        if role.text() not in values or role.text() not in BANDWIDTHS:
+            raise role.error(f"{entry.what} uses {role.text()!r}, which is not a bandwidth under constants")
+    return Preset(
+        name=name,
+        title=parts["title"].text(),
+        reading=reading,
+        rates=parts["rates"].text() if "rates" in parts else None,
+        uses=tuple(role.text() for role in uses),
+        classes=classes,
+        constants=None if missing else _all_constants(values),
+        nic_efficiency=values.get("nic_efficiency", Fraction(1)),
+        what_if=what_if,
+        pcie=_flag(parts, "pcie", False),
+        hide_mdfi=_flag(parts, "hide_mdfi", True),
+        source=source,
+    )
+
+
+def _all_constants(values: Mapping[str, Fraction]) -> Constants:
     counts = {name: int(values[name]) for name in ("nics_per_node", "parallel_links")}
     return Constants(**{**values, **counts})  # type: ignore[arg-type]  # the three kinds of value share one mapping
 
 
-def _what_if(path: Path, entry: Any, known: Mapping[str, Fraction]) -> WhatIf:
-    section = _Section(path, "an entry of what_if", entry, {"title", "set", "source"})
-    changes = section.section("set").body
-    for name in changes:
-        if name not in known or name not in (*BANDWIDTHS, "nic_efficiency"):
-            raise FileError(path, f"what_if {section.text('title')!r}: {unknown('constant', str(name), known)}")
-    values = {name: _value(path, name, text) for name, text in changes.items()}
-    return WhatIf(section.text("title"), values, section.text("source"))
+def _what_if(entry: Entry, known: Mapping[str, Fraction]) -> WhatIf:
+    parts = entry.mapping(
+        ("title", "set", "source"), ("title", "set", "source"), example="{title: …, set: {nic: 25GB/s}, source: …}"
+    )
+    can = [name for name in known if name in (*BANDWIDTHS, "nic_efficiency")]
+    changes = parts["set"].mapping(can, example="{nic: 25GB/s}")
+    values = {name: _value(name, value) for name, value in changes.items()}
+    return WhatIf(parts["title"].text(), values, parts["source"].text())
 
 
 def changed(constants: Constants, changes: Mapping[str, Fraction]) -> Constants:
