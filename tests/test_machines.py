@@ -19,22 +19,25 @@ from blinksim.topology.routes import path_rate
 
 HERE = Path(__file__).parent
 GB = 10**9
-CATALOGUE = [
+# These must be there; tests on all machines take those that have been added since as well.
+KEPT = {
     "aurora", "dgx-a100", "dgx1-p100", "dgx1-v100", "hgx-h100", "hgx-h200", "k2200-ethernet", "k2200-ntb", "mi250",
     "p3.16xlarge",
-]  # fmt: skip
+}  # fmt: skip
+CATALOGUE = machines.names()
 EVERY = [(name, rates) for name in CATALOGUE for rates in machines.rate_names(name)]
 
 
 def test_the_catalogue_and_its_titles() -> None:
-    assert machines.names() == CATALOGUE
+    assert set(CATALOGUE) >= KEPT
+    assert sorted(CATALOGUE) == CATALOGUE
     assert machines.describe("DGX1-V100") == "NVIDIA DGX-1, eight V100"
     assert len({machines.describe(name) for name in CATALOGUE}) == len(CATALOGUE)
 
 
 @pytest.mark.parametrize(("name", "rates"), EVERY)
 def test_every_machine_loads_is_sound_and_survives_writing(name: str, rates: str) -> None:
-    for nodes in (1, 2):
+    for nodes in (1, 2) if machines.load(name).fabric else (1,):
         machine = machines.load(name, nodes=nodes, rates=rates)
         assert machine.rates.split(" ")[0] == rates
         assert machine.source
@@ -47,7 +50,9 @@ def test_every_number_of_a_link_class_has_a_source(name: str) -> None:
     head = machine_yaml.outline(machines.catalogue_file(name))
     for link_class in head.link_classes.values():
         for number in (*link_class.bandwidth, "latency", "overhead"):
-            assert f"{number}: " in link_class.source, (link_class.name, number)
+            assert f"{number}: " in link_class.source, (
+                f"topologies/{name}.yaml: link class {link_class.name}: write source: {{{number}: where it is from, …}}"
+            )
 
 
 # --- golden links: every row of the source documents, under the rates `seed` ------------------------------------------
