@@ -62,7 +62,8 @@ def list_machines(as_json: bool) -> None:
         print_json({"command": "topo list", "rows": rows, "shapes": dict(shapes.FORMS)})
         return
     click.echo(table(("machine", "what it is"), titles.items(), left=(0, 1)))
-    click.echo("\n" + table(("shape", "for example"), shapes.FORMS.items(), left=(0, 1)))
+    described = [(name, example, shapes.MEANINGS[name]) for name, example in shapes.FORMS.items()]
+    click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
     click.echo("\nnext: blinksim topo show dgx1-v100")
 
 

@@ -72,6 +72,7 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
 
 def without(topology: Topology, *targets: str) -> Topology:
     """`topology` without the devices and links named; a removed member gives its rank up."""
+    before = topology
     for target in targets:
         gone, keys = set[str](), set[tuple[str, str, str]]()
         if target in topology.index:
@@ -91,7 +92,13 @@ def without(topology: Topology, *targets: str) -> Topology:
             fabric=_fabric_without(topology.fabric, gone),
             symmetries=(),
         )
-    return topology
+    return _noted(before, topology, "without", *targets)
+
+
+def _noted(before: Topology, after: Topology, *words: str, **changes: Any) -> Topology:
+    """`after`, which remembers the edit that made it of `before`."""
+    text = " ".join((*words, *(f"{name}={value}" for name, value in changes.items())))
+    return replace(after, edits=(*before.edits, text))
 
 
 def _fabric_without(fabric: Fabric | None, gone: set[str]) -> Fabric | None:
@@ -165,7 +172,8 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     if fabric is not None and target == fabric.kind:
         fabric, of_class = _changed(fabric, changes), True
         fabric.pair("port", "fabric")  # refuses what no link can have
-    return replace(topology, links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ())
+    edited = replace(topology, links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ())
+    return _noted(topology, edited, "replace", target, **changes)
 
 
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
@@ -192,7 +200,7 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
                 f"degrade {target} would raise {before.name} from {format_rate(before.bandwidth)} "
                 f"to {format_rate(after.bandwidth)}; use replace for that"
             )
-    return edited
+    return _noted(topology, edited, "degrade", target, **changes)
 
 
 def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
@@ -221,7 +229,8 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
             raise InputError(f"{link.name} exists; add only lanes to it, and use replace for its other properties")
         grown.append(replace(link, lanes=link.lanes + more.lanes) if more else link)
     _check_buses(topology.links, grown, target)
-    return replace(topology, links=(*grown, *new.values()), symmetries=())
+    grown_topology = replace(topology, links=(*grown, *new.values()), symmetries=())
+    return _noted(topology, grown_topology, "add", target, kind, **changes)
 
 
 def apply(topology: Topology, text: str) -> Topology:

@@ -59,6 +59,8 @@ class Topology(Tabular):
         Where the description comes from.
     loaded_from : tuple of str, optional
         What `blinksim.load` read, and the table of rates that it took; no part of what makes topologies equal.
+    edits : tuple of str
+        What was changed, as on the command line; no part of that either.
 
     Raises
     ------
@@ -94,6 +96,7 @@ class Topology(Tabular):
     symmetries: tuple[tuple[int, ...], ...] = ()
     source: str = ""
     loaded_from: tuple[str, str] | None = field(default=None, compare=False)
+    edits: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         self._check_devices()
@@ -195,16 +198,14 @@ class Topology(Tabular):
         ]
 
     def __repr__(self) -> str:
-        counts = [f"{sum(d.kind == kind for d in self.devices)} {kind}" for kind in DEVICE_KINDS]
-        present = ", ".join(text for text in counts if not text.startswith("0 "))
-        links = ", ".join(f"{sum(link.kind == kind for link in self.links)} {kind}" for kind in self.link_classes)
-        return (
-            f"<Topology {self.name}: {self.nodes} node{'s' * (self.nodes != 1)}, {self.ranks} members\n"
-            f"  devices: {present}\n"
-            f"  links (directed): {links or 'none'}; rates: {self.rates}>"
-        )
+        from blinksim.topology.exchange import short_view
 
-    # --- members and relays -------------------------------------------------------------------------------------
+        return short_view.headline(self)
+
+    def _repr_html_(self) -> str:
+        from blinksim.topology.exchange import short_view
+
+        return short_view.html(self)
 
     def default_links(self) -> tuple[str, ...]:
         """The classes that a collective uses by default."""
@@ -304,8 +305,6 @@ class Topology(Tabular):
         from blinksim.topology import connectivity
 
         return connectivity.components(self)
-
-    # --- edits and views; each lives in a module of its own -------------------------------------------------------
 
     def subset(self, members: Iterable[str]) -> Topology:
         """Without the GPUs and tiles that are not in `members`, which become the members in the order given.

@@ -36,9 +36,21 @@ FORMS = {
     "full": "full:4",
     "switch": "switch:16",
     "rails": "rails:4x8@300GB/s,50GB/s",
-    "fattree": "fattree:16x8",
+    "fattree": "fattree:16x8@300GB/s,50GB/s,2:1",
 }
-"""An example of every form that `from_text` reads; rails and fattree are nodes x GPUs, the second rate is the NICs'."""
+"""An example of every form that `from_text` reads; rails and fattree are nodes x GPUs, the second rate is the NICs',
+and the ratio is the oversubscription of the leaf switches."""
+MEANINGS = {
+    "ring": "GPUs in a circle",
+    "line": "GPUs in a row",
+    "mesh": "a grid in any number of dimensions",
+    "torus": "a grid whose rows are circles",
+    "hypercube": "2 to the power of so many GPUs, neighbours differ in one bit",
+    "full": "a link between every two GPUs",
+    "switch": "GPUs around one switch",
+    "rails": "nodes x GPUs, each with a NIC; NICs of equal number share a switch",
+    "fattree": "nodes x GPUs, each with a NIC; leaf switches under a spine",
+}
 
 
 def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
@@ -315,7 +327,7 @@ _ONE: dict[str, Callable[[int, Fraction], Topology]] = {
     "switch": one_switch,
 }
 _MANY: dict[str, Callable[[Sequence[int], Fraction], Topology]] = {"mesh": mesh, "torus": torus}
-_CLUSTER = {"rails": rail_cluster, "fattree": fat_tree}
+_CLUSTER: dict[str, Callable[..., Topology]] = {"rails": rail_cluster, "fattree": fat_tree}
 _TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
 
 
@@ -331,7 +343,9 @@ def from_text(text: str) -> Topology | None:
     if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){0,15}", match[2]):
         raise InputError(f"{text!r}: {match[2][:40]!r} is not a size; write it like {FORMS[name]}")
     sizes = [int(part) for part in match[2].split("x")]
-    rates = [parse_rate(part) for part in match[3].split(",")] if match[3] is not None else []
+    parts = match[3].split(",") if match[3] is not None else []
+    more = {"oversubscription": _ratio(text, parts.pop())} if name == "fattree" and parts and ":" in parts[-1] else {}
+    rates = [parse_rate(part) for part in parts]
     if len(rates) > (2 if name in _CLUSTER else 1):
         raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name]}")
     bandwidth = rates[0] if rates else BANDWIDTH
@@ -344,5 +358,13 @@ def from_text(text: str) -> Topology | None:
         made = _MANY[name](sizes, bandwidth)
     else:
         nic = rates[1] if len(rates) == 2 else None
-        made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic)
+        made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic, **more)
     return replace(made, name=text.strip())
+
+
+def _ratio(text: str, part: str) -> Fraction:
+    """An oversubscription such as ``2:1``."""
+    found = re.fullmatch(r"\s*([1-9][0-9]{0,3}):([1-9][0-9]{0,3})\s*", part)
+    if found is None or int(found[1]) < int(found[2]):
+        raise InputError(f"{text!r}: {part[:40]!r} is not an oversubscription of at least 1:1, such as 2:1")
+    return Fraction(int(found[1]), int(found[2]))

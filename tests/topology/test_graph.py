@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from machines_for_tests import GOLDEN, dgx1, with_pcie
 from strategies import topologies
 
+import blinksim as bs
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology import shapes
 from blinksim.topology.graph import ABILITIES, Device, Link, Topology
@@ -282,3 +283,21 @@ def test_select_refuses_what_is_no_gpu_in_a_line(members: Any) -> None:
     with pytest.raises(InputError) as refused:
         dgx1("DGX-1V").select(members)
     assert "\n" not in str(refused.value)
+
+
+def test_a_topology_shows_itself_briefly_and_its_edits() -> None:
+    machine = bs.load("dgx1-v100")
+    assert "edited" not in repr(machine)
+    shown = machine._repr_html_()
+    # One row for each kind of link: NVLinks of one lane and of two, PCIe and QPI.
+    assert shown.count("<tr>") <= 8
+    edits = ("without gpu7", "degrade gpu0-gpu3 lanes=1", "replace nvlink latency=1us", "add gpu0-gpu5 nvlink lanes=2")
+    changed = bs.load("dgx1-v100", nodes=2, edits=[*edits, "without n1.gpu6"])
+    assert changed.edits == (*edits, "without n1.gpu6")
+    assert changed.select(links="nvlink", members="0-3").edits == changed.edits
+    for edit in changed.edits:
+        assert f"edited: {edit}" in repr(changed)
+        assert f"edited: {edit}" in changed._repr_html_()
+    assert machine.degrade("gpu0-gpu3", lanes=1).edits == ("degrade gpu0-gpu3 lanes=1",)
+    # Two ways to one machine are one machine.
+    assert machine.without("gpu7", "gpu6") == machine.without("gpu7").without("gpu6")

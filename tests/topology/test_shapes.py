@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -239,3 +241,31 @@ def test_damaged_texts_end_in_one_clear_error(text: str) -> None:
     else:
         line = machine.name if machine else ""
     assert "\n" not in line.strip()
+
+
+@pytest.mark.parametrize(("text", "ratio"), [("", 1), (",1:1", 1), (",2:1", 2), (",3:2", Fraction(3, 2))])
+def test_the_uplinks_of_an_oversubscribed_tree_carry_less(text: str, ratio: Fraction) -> None:
+    made = gen.from_text(f"fattree:4x2@100GB/s,50GB/s{text}")
+    assert made is not None
+    up: defaultdict[str, Fraction] = defaultdict(Fraction)
+    into: defaultdict[str, Fraction] = defaultdict(Fraction)
+    for link in made.links:
+        if made.device(link.src).kind == made.device(link.dst).kind == "fabric":
+            up[link.src] += link.bandwidth
+        elif made.device(link.dst).kind == "fabric":
+            into[link.dst] += link.bandwidth
+    # Two nodes of two NICs share a leaf; a leaf's link to the spine carries what its NICs do, divided by the ratio.
+    assert sorted(into.values()) == [4 * 50 * G] * 2
+    assert {up[leaf] for leaf in into} == {4 * 50 * G / Fraction(ratio)}
+
+
+@pytest.mark.parametrize("text", ["fattree:4x2@1:2", "fattree:4x2@2:0", "fattree:4x2@2:1:1", "rails:4x2@1GB/s,2:1"])
+def test_what_is_no_oversubscription_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"oversubscription|is not a bandwidth"):
+        gen.from_text(text)
+
+
+def test_the_page_of_shapes_has_them_all() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
+    rows = re.findall(r"^\| `(\w+):", page, re.MULTILINE)
+    assert rows == list(gen.FORMS) == list(gen.MEANINGS)
