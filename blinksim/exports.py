@@ -17,6 +17,7 @@ from blinksim.errors import InputError, unknown
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
     from blinksim.schedule.model import Schedule
+    from blinksim.simulation.timeline import Timeline
     from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
 
@@ -69,13 +70,15 @@ def find(name: str) -> Format:
     return FORMATS[key]
 
 
-def write(thing: Schedule | Topology | RateTable | Exported, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Writes a schedule (.json, .json.gz), a machine or a table of rates (.yaml), or what `export` gives.
+def write(
+    thing: Schedule | Topology | RateTable | Timeline | Exported, path: str | os.PathLike[str], force: bool = False
+) -> None:
+    """Writes a schedule (.json, .json.gz), a machine or a table of rates (.yaml), a timeline, or what `export` gives.
 
     Parameters
     ----------
-    thing : Schedule, Topology, RateTable or Exported
-        What to write.
+    thing : Schedule, Topology, RateTable, Timeline or Exported
+        What to write; a timeline becomes a trace (.json) for ui.perfetto.dev, of very many transfers a sample.
     path : str or path
         Where; the ending must fit. An export of several files goes into a folder.
     force : bool
@@ -94,10 +97,13 @@ def write(thing: Schedule | Topology | RateTable | Exported, path: str | os.Path
     >>> bs.write(bs.load("dgx1-v100", edits="without gpu7"), "seven.yaml")
     >>> bs.load("seven.yaml").ranks
     7
+    >>> bs.write(bs.simulate(bs.synthesize("full:4", "allreduce", "ring").schedule, "1MiB"), "trace.json")
     """
     from blinksim.formats import machine_yaml, rate_tables
+    from blinksim.formats.chrome_trace import write_trace
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
+    from blinksim.simulation.timeline import Timeline
     from blinksim.textio.exported import Exported
     from blinksim.textio.whole_files import write_text
     from blinksim.topology.graph import Topology
@@ -115,10 +121,16 @@ def write(thing: Schedule | Topology | RateTable | Exported, path: str | os.Path
         if not name.endswith((".yaml", ".yml")):
             raise InputError(f"{name}: a rates file ends in .yaml")
         write_text(path, rate_tables.write(thing), force)
+    elif isinstance(thing, Timeline):
+        if not name.endswith(".json"):
+            raise InputError(f"{name}: a trace file ends in .json")
+        write_trace(thing, path, force)
     elif isinstance(thing, Exported):
         _write_files(thing, Path(path), force)
     else:
-        raise InputError(f"a {type(thing).__name__} has no file format; schedules, machines, rates and exports have")
+        raise InputError(
+            f"a {type(thing).__name__} has no file format; schedules, machines, rates, timelines and exports have"
+        )
 
 
 def _write_files(exported: Exported, path: Path, force: bool) -> None:

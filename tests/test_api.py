@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -150,7 +151,13 @@ def test_write_reads_back(tmp_path: Path) -> None:
     assert bs.verify(bs.read_schedule(tmp_path / "s.json.gz"))
     bs.write(topology, tmp_path / "m.yaml")
     assert bs.load(tmp_path / "m.yaml") == topology
-    for thing, name in ((schedule, "s.yaml"), (topology, "m.json"), (7, "x.json")):
+    timeline = bs.simulate(schedule, "1MiB")
+    bs.write(timeline, tmp_path / "trace.json")
+    bars = [event for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len(bars) >= schedule.sends
+    # After its last bar a byte travels for the latency of one NVLink, 0.6 us.
+    assert max(bar["ts"] + bar["dur"] for bar in bars) == pytest.approx(timeline.time_s * 1e6 - 0.6)
+    for thing, name in ((schedule, "s.yaml"), (topology, "m.json"), (timeline, "t.txt"), (7, "x.json")):
         with pytest.raises(bs.BlinksimError):
             bs.write(thing, tmp_path / name)  # type: ignore[arg-type]
     with pytest.raises(bs.BlinksimError, match="force=True"):
