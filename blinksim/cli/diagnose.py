@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -17,11 +18,13 @@ from blinksim.cli.options import (
     question_of,
 )
 from blinksim.cli.output import csv_text, names, note, print_json, table, typed
+from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.answers.logs.diagnose import Diagnosis
     from blinksim.question import Question
+    from blinksim.topology.graph import Topology
 
 
 class Options(MachineOptions, TableOptions):
@@ -39,9 +42,10 @@ class Options(MachineOptions, TableOptions):
 Examples:
   all_reduce_perf -b 1K -e 1G -f 2 -g 8 > log.txt
   blinksim diagnose log.txt --machine hgx-h200
-  blinksim diagnose log.txt --machine hgx-h200 --threshold 75 -q""",
+  blinksim diagnose log.txt --machine hgx-h200 --threshold 75 -q
+  blinksim diagnose monday.txt tuesday.txt --machine hgx-h200""",
 )
-@click.argument("log")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--machine", metavar="MACHINE", required=True, help="The machine that LOG was measured on.")
 @machine_options_at("nominal for the bound, nccl for NCCL's model")
 @collective_option
@@ -61,19 +65,51 @@ Examples:
 @click.option("--in-place", is_flag=True, help="Take the times in place.  [default: out of place, where there are any]")
 @click.option("--no-nvls", is_flag=True, help="NCCL ran with NCCL_NVLS_ENABLE=0.")
 @output_options(table=True)
-def command(log: str, machine: str, collective: str | None, **options: Unpack[Options]) -> None:
+def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
 
     LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size that falls
-    behind NCCL's own model, and the link class that it falls behind on.
+    behind NCCL's own model, and the link class that it falls behind on. Several logs stand side by side.
     """
+    question = question_of(machine, options)
+    whole = question.whole()
+    if options["as_json"] and len(logs) > 1:
+        raise InputError("--json takes one log; --csv has a column for the log")
+    found = {log: _diagnosed(log, collective, question, whole, options) for log in logs}
+    checks = {log: _reached(each, options) for log, each in found.items()}
+    if options["as_csv"]:
+        named = [{"log": log} | row for log, each in found.items() for row in each.rows()]
+        click.echo(csv_text(named if len(found) > 1 else next(iter(found.values())).rows()), nl=False)
+    elif options["as_json"]:
+        (log, each), (percent, enough) = next(iter(found.items())), next(iter(checks.values()))
+        checked = {"threshold_percent": options["threshold"], "against": options["against"], "percent": percent,
+                   "ok": enough and not each.wrong}  # fmt: skip
+        print_json({"command": "diagnose", "log": log, **question.described(each.part), **each.to_dict(), **checked})
+    elif len(found) > 1:
+        _show_beside(found, question, " --no-nvls" if options["no_nvls"] else "")
+    else:
+        _show(next(iter(found.values())), question, logs[0])
+    for log, each in found.items():
+        percent, enough = checks[log]
+        if not each.complete:
+            note(f"{log}: ends before nccl-tests' last lines; did the test stop early?", quiet=options["quiet"])
+        if not enough:
+            before = f"{log}: " if len(found) > 1 else ""
+            note(
+                f"{before}below the threshold: {percent:.3g} % of the {options['against']} at "
+                f"{format_size(each.largest.size)}, wanted {options['threshold']:g} %",
+                quiet=options["quiet"],
+            )
+    if any(each.wrong for each in found.values()) or not all(enough for _, enough in checks.values()):
+        click.get_current_context().exit(1)
+
+
+def _diagnosed(log: str, collective: str | None, question: Question, whole: Topology, options: Options) -> Diagnosis:
     from blinksim.answers.logs.diagnose import diagnose
 
-    question = question_of(machine, options)
     runs = runs_of(log, collective)
-    whole = question.whole()
     part = part_of(runs[0], question, whole)
-    found = diagnose(
+    return diagnose(
         runs,
         part,
         whole,
@@ -81,26 +117,30 @@ def command(log: str, machine: str, collective: str | None, **options: Unpack[Op
         multicast=not options["no_nvls"],
         rates=question.rates,
     )
-    reached = 100 * (found.of_bound(found.largest) if options["against"] == "bound" else found.largest.of_model)
-    enough = options["threshold"] is None or reached >= options["threshold"]
-    if options["as_csv"]:
-        click.echo(csv_text(found.rows()), nl=False)
-    elif options["as_json"]:
-        checked = {"threshold_percent": options["threshold"], "against": options["against"], "percent": reached,
-                   "ok": enough and not found.wrong}  # fmt: skip
-        print_json({"command": "diagnose", "log": log, **question.described(part), **found.to_dict(), **checked})
-    else:
-        _show(found, question, log)
-    if not found.complete:
-        note(f"{log}: ends before nccl-tests' last lines; did the test stop early?", quiet=options["quiet"])
-    if not enough:
-        note(
-            f"below the threshold: {reached:.3g} % of the {options['against']} at {format_size(found.largest.size)}, "
-            f"wanted {options['threshold']:g} %",
-            quiet=options["quiet"],
-        )
-    if not enough or found.wrong:
-        click.get_current_context().exit(1)
+
+
+def _reached(found: Diagnosis, options: Options) -> tuple[float, bool]:
+    """How many per cent of the bound or the model the largest size reaches, and if that is enough."""
+    percent = 100 * (found.of_bound(found.largest) if options["against"] == "bound" else found.largest.of_model)
+    return percent, options["threshold"] is None or percent >= options["threshold"]
+
+
+def _show_beside(found: Mapping[str, Diagnosis], question: Question, more: str) -> None:
+    """Several logs: algbw by size and log, and what each log says."""
+    for log, each in found.items():
+        click.echo(f"{log}: {each.sentence()}")
+    by_size = {log: {line.size: line for line in each.lines} for log, each in found.items()}
+    sizes = sorted({size for lines in by_size.values() for size in lines})
+    rows = []
+    for size in sizes:
+        lines = [by_size[log].get(size) for log in found]
+        rates = [f"{line.algbw_GBps:.4g}{'*' if line.behind and not line.latency_bound else ' '}" if line else "- "
+                 for line in lines]  # fmt: skip
+        rows.append((format_size(size), *rates))
+    click.echo("\n  algbw in GB/s by size and log; * behind NCCL's model\n")
+    click.echo(table(("size", *(f"{log} " for log in found)), rows, left=()))
+    worst = min(found, key=lambda log: found[log].largest.of_model)
+    click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
 def _show(found: Diagnosis, question: Question, log: str) -> None:

@@ -131,3 +131,30 @@ def test_no_solver_no_pictures_and_no_tables_are_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_logs_stand_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A second log with a third less bandwidth from 256 KiB on, made of the first by hand."""
+    lines = []
+    for line in Path(HEALTHY).read_text().splitlines():
+        words = line.split()
+        if words and words[0].isdigit() and int(words[0]) >= 2**18:
+            words[5:8] = [f"{float(words[5]) * 1.5}", *(f"{float(word) / 1.5}" for word in words[6:8])]
+            line = " ".join(words)
+        lines.append(line)
+    slower = tmp_path / "slower.txt"
+    slower.write_text("\n".join(lines) + "\n")
+    both = [HEALTHY, str(slower), "--machine", "hgx-h200", "--no-nvls"]
+    out, _ = ask(capsys, *both)
+    sentences = {log: ask(capsys, log, *both[2:])[0].splitlines()[0] for log in both[:2]}
+    assert [f"{log}: {sentence}" for log, sentence in sentences.items()] == out.splitlines()[:2]
+    row = next(line for line in out.splitlines() if line.startswith("    1 GiB"))
+    assert row.split()[2:] == ["205.4", "136.9*"]
+    assert out.splitlines()[-1] == f"next: blinksim diagnose {slower} --machine hgx-h200 --no-nvls"
+    rows = list(csv.DictReader(io.StringIO(ask(capsys, *both, "--csv")[0])))
+    assert [row["log"] for row in rows] == [HEALTHY] * (len(rows) // 2) + [str(slower)] * (len(rows) // 2)
+    # One log below the threshold is enough for the status.
+    _, err = ask(capsys, *both, "--threshold", "75", status=1)
+    assert err == f"{slower}: below the threshold: 53.3 % of the bound at 1 GiB, wanted 75 %\n"
+    ask(capsys, *both, "--threshold", "50")
+    assert "--json takes one log" in ask(capsys, *both, "--json", status=2)[1]
