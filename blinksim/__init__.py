@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from blinksim.answers.bound import bound as bound
     from blinksim.answers.bound import gains as gains
     from blinksim.answers.bound import losses as losses
+    from blinksim.answers.checks.file_verdict import FileVerdict as FileVerdict
+    from blinksim.answers.checks.read_schedule import read_schedule as read_schedule
+    from blinksim.answers.checks.verify_file import verify_file as verify_file
+    from blinksim.answers.checks.verify_schedule import verify as verify
     from blinksim.answers.compare import Comparison as Comparison
     from blinksim.answers.compare import compare as compare
-    from blinksim.answers.file_verdict import FileVerdict as FileVerdict
     from blinksim.answers.logs.calibrate import Calibration as Calibration
     from blinksim.answers.logs.calibrate import calibrate as calibrate
     from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
     from blinksim.answers.sweeps.sweep import sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis
     from blinksim.answers.synthesize import synthesize as synthesize
-    from blinksim.answers.verify_file import verify_file as verify_file
-    from blinksim.answers.verify_schedule import verify as verify
     from blinksim.bounds.bound_result import Bound as Bound
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from blinksim.execution.run import execute as execute
     from blinksim.exports import export as export
     from blinksim.exports import write as write
-    from blinksim.formats.schedule_json import read_schedule as read_schedule
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.machines import catalogue as catalogue
     from blinksim.machines import check as check
@@ -96,7 +96,7 @@ else:
         "Execution": "blinksim.execution.execution_result",
         "Exported": "blinksim.textio.exported",
         "FileError": "blinksim.errors",
-        "FileVerdict": "blinksim.answers.file_verdict",
+        "FileVerdict": "blinksim.answers.checks.file_verdict",
         "Finding": "blinksim.topology.rules",
         "InfeasibleError": "blinksim.errors",
         "InputError": "blinksim.errors",
@@ -136,7 +136,7 @@ else:
         "place": "blinksim.answers.place",
         "project": "blinksim.answers.project",
         "rank": "blinksim.answers.ranking",
-        "read_schedule": "blinksim.formats.schedule_json",
+        "read_schedule": "blinksim.answers.checks.read_schedule",
         "read_series": "blinksim.answers.logs.series",
         "register_algorithm": "blinksim.algorithms.registry",
         "register_model": "blinksim.timing.model_registry",
@@ -144,8 +144,8 @@ else:
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
         "this_machine": "blinksim.machines",
-        "verify": "blinksim.answers.verify_schedule",
-        "verify_file": "blinksim.answers.verify_file",
+        "verify": "blinksim.answers.checks.verify_schedule",
+        "verify_file": "blinksim.answers.checks.verify_file",
         "write": "blinksim.exports",
         "write_schedule": "blinksim.formats.schedule_json",
     }

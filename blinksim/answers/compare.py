@@ -13,6 +13,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import names, table
+from blinksim.timing.entrants import Entrant
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel
@@ -170,7 +171,7 @@ def compare(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
     sizes: Iterable[int | float | str] | None = None,
-    algorithms: Sequence[AlgorithmName | str] | None = None,
+    algorithms: Sequence[AlgorithmName | Entrant] | None = None,
     report: Callable[[str], None] | None = None,
     others: Mapping[str, Answer] | None = None,
     model: ScheduleModelName | str | ScheduleModel = DEFAULT,
@@ -185,8 +186,9 @@ def compare(
         Such as ``"allreduce"``.
     sizes : iterable of int or str, optional
         Bytes, or text such as ``"1MiB"``. Default: 1 KiB to 1 GiB, doubling (`SIZES`).
-    algorithms : sequence of str, optional
-        Default: all that are found quickly (`blinksim.timing.entrants`).
+    algorithms : sequence of str, path or Schedule, optional
+        Names; schedules, or files of schedules, own and of MSCCL, which must fit the machine. Default: all that are
+        found quickly (`blinksim.timing.entrants`).
     report : callable, optional
         Called with a progress message.
     others : mapping, optional
@@ -213,6 +215,9 @@ def compare(
     >>> found = bs.compare("dgx1-v100", "allreduce", ["1KiB", "256MiB"], ["ring", "recursive_doubling"])
     >>> [projection.algorithm for projection in found.best()]
     ['recursive_doubling', 'ring']
+    >>> own = bs.synthesize("dgx1-v100", "allreduce", "chains").schedule
+    >>> bs.compare("dgx1-v100", "allreduce", ["64MiB"], ["ring", own]).algorithms
+    ('ring', 'chains (given)')
     """
     ordered = tuple(sorted({size_of(size) for size in (SIZES if sizes is None else sizes)}))
     if not ordered:

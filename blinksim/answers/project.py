@@ -14,7 +14,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.question import preferring
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
-from blinksim.timing.entrants import Field
+from blinksim.timing.entrants import Entrant, Field
 from blinksim.timing.projection_result import Ceiling, Projection
 from blinksim.timing.timing_model import LARGE, ScheduleModel
 from blinksim.units import size_of
@@ -111,7 +111,7 @@ class Contest(Tabular):
 def contest(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    names: Iterable[AlgorithmName | str] | None = None,
+    names: Iterable[AlgorithmName | Entrant] | None = None,
     report: Callable[[str], None] | None = None,
     model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
     *,
@@ -125,8 +125,9 @@ def contest(
         As for `project`.
     collective : str or Collective
         Such as ``"allreduce"``.
-    names : iterable of str, optional
-        The algorithms. Default: all that have the collective and are quickly found (`blinksim.timing.entrants`).
+    names : iterable of str, path or Schedule, optional
+        Algorithms by name, schedules, and files of schedules, own and of MSCCL. Default: all that have the collective
+        and are quickly found (`blinksim.timing.entrants`).
     report : callable, optional
         Called with a progress message.
     model : str or ScheduleModel
@@ -180,8 +181,8 @@ def project(
     size : int or str
         Bytes, or text such as ``"256MiB"``.
     algorithm : str
-        A name of the registry, ``best`` for the quickest of those that are found quickly, or ``nccl`` for what NCCL
-        would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
+        A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found quickly, or
+        ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
     model : str
         A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``simulate``, ``nccl-tuner``, ``projection`` or
         another preset in models/, at the rates that it pins.

@@ -52,6 +52,7 @@ Examples:
   blinksim compare dgx1-v100 allreduce
   blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
   blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
+  blinksim compare dgx1-v100 allreduce --algorithms ring,mine.json,theirs.xml --plot mine.png
   blinksim compare dgx1-v100 allreduce --model alpha-beta,simulate,nccl-tuner --sizes 1MiB:1GiB:x8""",
 )
 @click.argument("machine")
@@ -61,8 +62,8 @@ Examples:
 @sizes_option("1KiB:1GiB")
 @click.option(
     "--algorithms",
-    help="Names and Python files, separated by commas; nccl is what NCCL would choose.  "
-    "[default: all that are found quickly]",
+    help="Names and Python files, separated by commas; nccl is what NCCL would choose. Files of schedules stand beside "
+    "them: blinksim's own (.json), MSCCL's (.xml) and MSCCL++'s (.json).  [default: all that are found quickly]",
 )
 @click.option(
     "--model",

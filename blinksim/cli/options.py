@@ -11,10 +11,11 @@ import click
 
 from blinksim.cli.numbers import Integer, Whole
 from blinksim.cli.output import typed
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from blinksim.question import Question
+    from blinksim.schedule.model import Schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,6 +127,66 @@ def output_options(*, table: bool = False) -> Callable[[Callable[P, R]], Callabl
         return click.option("--json", "as_json", is_flag=True, is_eager=True, help="Print one JSON object.")(command)
 
     return add
+
+
+class ScheduleMachineOptions(TypedDict):
+    """What `schedule_machine_options` adds to a command."""
+
+    machine: str | None
+    rates: str | None
+    edits: tuple[str, ...]
+    members: str | None
+    nodes: int
+    root: int
+
+
+def schedule_machine_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds the options that say on which machine a schedule runs."""
+    texts = {
+        "machine": "The machine, instead of the one in the file; files of MSCCL and MSCCL++ name none.",
+        "rates": "Rates for --machine.  [default: nominal]",
+        "edits": "A what-if, such as 'without gpu0-gpu3'; may be repeated.",
+        "members": "For files of MSCCL and MSCCL++: the GPUs of their ranks, in order.  [default: all]",
+        "nodes": "For files of MSCCL and MSCCL++: nodes of the machine.",
+        "root": "For files of MSCCL and MSCCL++, which do not name it: the root.",
+    }
+    for option in (
+        click.option("--root", type=Whole(0), default=0, show_default=True, help=texts["root"]),
+        click.option("--nodes", type=Whole(1), default=1, show_default=True, help=texts["nodes"]),
+        click.option("--members", metavar="LIST", help=texts["members"]),
+        click.option("--edit", "edits", multiple=True, metavar="EDIT", help=texts["edits"]),
+        click.option("--rates", metavar="NAME|FILE", help=texts["rates"]),
+        click.option("--machine", metavar="MACHINE", help=texts["machine"]),
+    ):
+        command = option(command)
+    return command
+
+
+def read_schedule(schedule: str, options: ScheduleMachineOptions) -> Schedule:
+    """The schedule of a file or a name, on the machine that the options name."""
+    from blinksim.answers.checks.read_schedule import moved_to
+    from blinksim.answers.checks.read_schedule import read_schedule as read
+    from blinksim.question import Question
+
+    question = Question(
+        options["machine"] or "",
+        nodes=options["nodes"],
+        members=options["members"],
+        rates=options["rates"],
+        edits=options["edits"],
+    )
+    if question.machine:
+        return read(schedule, question, root=options["root"])
+    for key, value in (("members", question.members), ("rates", question.rates)):
+        if value is not None:
+            raise InputError(f"--{key} says what --machine is; give --machine too")
+    found = read(schedule)
+    if not question.edits:
+        return found
+    moved = moved_to(found, question)
+    if isinstance(moved, tuple):
+        raise InfeasibleError(f"{schedule} does not run after this edit: {moved[0]}")
+    return moved
 
 
 class MachineOptions(TypedDict):

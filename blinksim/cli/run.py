@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast
 
 import click
 
 from blinksim.cli.numbers import Whole
+from blinksim.cli.options import ScheduleMachineOptions, read_schedule, schedule_machine_options
 from blinksim.cli.output import note, print_json, table
 from blinksim.errors import InputError
 from blinksim.units import format_rate, format_size, format_time
@@ -32,17 +33,23 @@ class RunFlags(TypedDict):
     lane_blocks: int | None
 
 
+class Options(RunFlags, ScheduleMachineOptions):
+    """All options but those of the command itself."""
+
+
 @click.command(
     "run",
     epilog="""\b
 Examples:
   blinksim run schedule.json 1000003 --executor numpy --op prod --dtype int32 --check
+  blinksim run msccl.xml 1MiB --machine dgx1-v100
   blinksim run schedule.json 1GiB --executor cupy
   blinksim run schedule.json 256MiB --executor cupy --lane-blocks 1
   blinksim run --pairs""",
 )
 @click.argument("schedule", required=False)
 @click.argument("size", required=False)
+@schedule_machine_options
 @click.option("--executor", type=click.Choice(["numpy", "cupy"]), default="numpy", show_default=True)
 @click.option("--op", default="sum", show_default=True, help="sum, prod, min or max.")
 @click.option("--dtype", default="float32", show_default=True, help="Such as float32, bfloat16, int32.")
@@ -65,7 +72,7 @@ Examples:
 )
 @click.option("--pairs", is_flag=True, help="Measure every pair of GPUs, way by way, instead of running a schedule.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, **options: Unpack[RunFlags]) -> None:
+def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, **options: Unpack[Options]) -> None:
     """Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
 
     NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
@@ -77,13 +84,13 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
     if schedule is None or size is None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
     from blinksim.execution import execute
-    from blinksim.formats.schedule_json import read_schedule
 
     if options["executor"] == "numpy":
         idle = [f"--{name}" for name in ("warmup", "iterations") if _given(name)]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    found = execute(read_schedule(schedule), size, **options)
+    flags = cast("RunFlags", {name: options[name] for name in RunFlags.__annotations__})  # type: ignore[literal-required]
+    found = execute(read_schedule(schedule, options), size, **flags)
     if as_json:
         print_json({"command": "run", "schedule": schedule, **found.to_dict()})
     else:
@@ -97,7 +104,7 @@ def _given(name: str) -> bool:
     return source is not click.core.ParameterSource.DEFAULT
 
 
-def _only_pairs(options: RunFlags) -> None:
+def _only_pairs(options: Options) -> None:
     """Raises `InputError` if options are given that ``--pairs`` would ignore."""
     given = [name for name in options if _given(name) and (name != "executor" or options["executor"] != "cupy")]
     if given:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 
 import click
 
 from blinksim.cli.numbers import Whole
+from blinksim.cli.options import ScheduleMachineOptions, read_schedule, schedule_machine_options
 from blinksim.cli.output import attempt, note, print_json, table
 from blinksim.cli.spelling import as_typed
 
@@ -23,7 +24,7 @@ R = TypeVar("R")
 _MOST_LEGS, _MOST_LINKS = 12, 8
 
 
-class Options(TypedDict):
+class Options(ScheduleMachineOptions):
     """The options of the command."""
 
     chunk: str | None
@@ -55,10 +56,12 @@ def _choice(
 Examples:
   blinksim simulate trees.json 256MiB
   blinksim simulate trees.json 256MiB --chunk 1MiB --trace run.json     (open it at ui.perfetto.dev)
-  blinksim simulate trees.json 256MiB --service equal --plot links.png""",
+  blinksim simulate trees.json 256MiB --service equal --plot links.png
+  blinksim simulate msccl.xml 256MiB --machine dgx1-v100""",
 )
 @click.argument("schedule")
 @click.argument("size")
+@schedule_machine_options
 @click.option("--chunk", metavar="SIZE", help="Bytes of a piece at most.  [default: what takes the least time]")
 @_choice(
     "--service",
@@ -92,10 +95,11 @@ Examples:
 def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
     """How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
 
+    SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan of MSCCL++.
+
     Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
     of.
     """
-    from blinksim.formats.schedule_json import read_schedule
     from blinksim.simulation import simulate
     from blinksim.simulation.contention import with_cap
     from blinksim.textio.whole_files import check_target
@@ -112,7 +116,7 @@ def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
         plots.check(options["plot"], force=options["force"])
     cap = None if options["channels_together"] is None else parse_rate(options["channels_together"])
     timeline = simulate(
-        with_cap(read_schedule(schedule), cap),
+        with_cap(read_schedule(schedule, options), cap),
         amount,
         chunk=options["chunk"],
         service=options["service"],

@@ -81,7 +81,7 @@ Examples:
     default="best",
     show_default=True,
     help="Names and Python files, separated by commas; best of those that are found quickly, all that need no solver, "
-    "or nccl: what NCCL would choose.",
+    "nccl: what NCCL would choose; files of schedules (.json, MSCCL's .xml).",
 )
 @click.option(
     "--model",

@@ -59,7 +59,7 @@ def command(
     file; no solver is asked. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it used,
     ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
     """
-    from blinksim.answers.verify_file import verify_file
+    from blinksim.answers.checks.verify_file import verify_file
     from blinksim.question import Question
 
     if setting["rates"] is not None and setting["machine"] is None:

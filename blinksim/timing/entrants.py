@@ -7,12 +7,13 @@ that chooses them takes a second to load, and packed trees reach every rate that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from blinksim.algorithms.registry import REGISTRY, Algorithm, candidates
+from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.assumptions import NOTHING, assumed_by, granting, with_reduction
 from blinksim.bounds.quick import quick_bound
 from blinksim.cost.alpha_beta import cost
@@ -21,9 +22,14 @@ from blinksim.timing.projection_result import Ceiling, left_out_words
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
+    from blinksim.schedule.model import Schedule
     from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
+Entrant: TypeAlias = "str | os.PathLike[str] | Schedule"
+"""An algorithm by its name, a schedule by its file or its name, or a schedule."""
+GIVEN = "(given)"
+"""How the label of a schedule that is no file ends."""
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
@@ -60,6 +66,38 @@ def reducing_ceiling_of(part: Topology, collective: Collective) -> Ceiling:
     """What no algorithm exceeds that also reduces and multicasts in the switches."""
     found = ceiling_of(with_reduction(part), collective)
     return replace(found, assumes=granting(found.assumes or NOTHING))
+
+
+def asked_as(name: str) -> str:
+    """How any process finds what a name stands for: an algorithm as it is registered, or the file of a schedule.
+
+    Raises `InputError` for text that is neither an algorithm nor a file by its ending.
+    """
+    from blinksim import plugins
+    from blinksim.formats.schedule_files import names_a_file
+
+    if names_a_file(name):
+        return name
+    entry = algorithm(name)
+    return name if plugins.split(name) else entry.asked_as
+
+
+def named(entrant: Entrant, part: Topology, collective: Collective) -> tuple[str, Callable[[], Parallel]]:
+    """What the answer calls an entrant, and how to build its schedule.
+
+    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. Raises `InputError`
+    for text that is neither an algorithm nor a file by its ending.
+    """
+    from blinksim.formats import schedule_files
+    from blinksim.schedule.model import Schedule
+
+    if isinstance(entrant, Schedule):
+        return f"{entrant.algorithm} {GIVEN}", partial(schedule_files.entrant, entrant, part, collective)
+    name = os.fspath(entrant).strip()
+    if schedule_files.names_a_file(name):
+        return name, partial(schedule_files.entrant, name, part, collective)
+    entry = algorithm(name)
+    return entry.name, partial(entry.parallel, part, collective)
 
 
 def best_of(

@@ -9,10 +9,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim import plugins
-from blinksim.algorithms.registry import algorithm, candidates
+from blinksim.algorithms.registry import candidates
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
-from blinksim.timing.entrants import Field, best_of, ceiling_of
+from blinksim.timing.entrants import GIVEN, Entrant, Field, best_of, ceiling_of, named
 from blinksim.timing.projection_result import Ceiling, Projection
 
 if TYPE_CHECKING:
@@ -151,14 +151,15 @@ class ScheduleModel(TimingModel):
         self,
         part: Topology,
         collective: Collective,
-        names: Iterable[str] | None = None,
+        names: Iterable[Entrant] | None = None,
         report: Report | None = None,
         sizes: Collection[int] = (LARGE,),
     ) -> Field:
         """The schedules of the named algorithms, or of all that `blinksim.timing.entrants.best_of` considers.
 
-        A named algorithm that cannot run raises; of the others the reason is kept. Raises `InfeasibleError` if none is
-        left. sizes: for how many bytes they are to be the best.
+        names: of algorithms and of files of schedules, or schedules. One that cannot run raises; of those that are not
+        named the reason is kept. Raises `InfeasibleError` if none is left. sizes: for how many bytes they are to be
+        the best.
         """
         collective.check_ranks(part.ranks)
         if part.ranks < 2:
@@ -168,10 +169,12 @@ class ScheduleModel(TimingModel):
             return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say)
         entrants: dict[str, Parallel] = {}
         for name in names:
-            entry = algorithm(name.strip())
-            say(f"building {entry.name}")
-            entrants[entry.name] = entry.parallel(part, collective)
-            self.check_schedule(entrants[entry.name])
+            label, build = named(name, part, collective)
+            if label in entrants and label.endswith(GIVEN):
+                label = f"{label} {sum(other.startswith(label) for other in entrants) + 1}"
+            say(f"building {label}")
+            entrants[label] = build()
+            self.check_schedule(entrants[label])
         return Field(entrants, ceiling_of(part, collective))
 
     def rank(

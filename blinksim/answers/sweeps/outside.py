@@ -1,13 +1,18 @@
-"""What of a sweep comes from outside the package: worker processes and later runs must find the same code."""
+"""What of a sweep is not part of the package, code and schedules: workers and later runs must find the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
 from blinksim import plugins
 from blinksim.algorithms.registry import algorithm
 from blinksim.errors import InputError
+from blinksim.formats.ready_schedules import located
+from blinksim.formats.schedule_files import names_a_file
+from blinksim.formats.schedule_json import MOST_BYTES
+from blinksim.textio.text_files import read_bytes
 from blinksim.timing import model_registry as models
 
 
@@ -18,6 +23,9 @@ def digests(names: Iterable[str], model: str, *, alone: bool) -> list[str]:
     """
     found = []
     for name in names:
+        if names_a_file(name):
+            found.append(sha256(read_bytes(located(name), MOST_BYTES, "schedule")).hexdigest())
+            continue
         entry = None if name == "best" or models.chooser(name) else algorithm(name)
         if entry is not None and entry.fill is not None:
             found.append(_digest(entry.home, f"algorithm {name!r}", alone))

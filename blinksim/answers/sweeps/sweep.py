@@ -14,10 +14,9 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any, Literal
 
-from blinksim import machines, plugins
+from blinksim import machines
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, candidates
-from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
@@ -29,6 +28,7 @@ from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result, paragraph
 from blinksim.timing import model_registry as models
+from blinksim.timing.entrants import asked_as
 from blinksim.timing.projection_result import Projection, reduces_in_switches
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
@@ -157,8 +157,9 @@ def sweep(
         Axes by name, such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"]}``, or as text
         (`blinksim.answers.sweeps.axes.Axis.parse`).
     algorithms : sequence of str
-        Names of the registry; ``best`` is the quickest of those that are found quickly, ``all`` every one that needs no
-        solver, ``nccl`` what NCCL would choose by its own model, at the rates ``nccl`` unless the base names others.
+        Names of the registry; files of schedules, own and of MSCCL; ``best`` is the quickest of those that are found
+        quickly, ``all`` every one that needs no solver, ``nccl`` what NCCL would choose by its own model, at the rates
+        ``nccl`` unless the base names others.
     model : str
         ``alpha-beta``, ``simulate`` or the name of a projection preset.
     bounds : bool
@@ -254,9 +255,7 @@ def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel
         if name == "all":
             found += [entry.name for entry in candidates(collective.name)]
         else:
-            plain = name == "best" or models.chooser(name)
-            entry = None if plain else registered(name)
-            found.append(name if entry is None or plugins.split(name) else entry.asked_as)
+            found.append(name if name == "best" or models.chooser(name) else asked_as(name))
     if not found:
         raise InputError("no algorithms to sweep over")
     return list(dict.fromkeys(found))

@@ -10,10 +10,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic
 
 from blinksim.collective import COLLECTIVES, OWN, Collective
 from blinksim.errors import FileError
-from blinksim.formats.msccl.thread_blocks import FILL, BlockId, Effort, Value, holds_input, interleave, listed, promised
+from blinksim.formats.msccl.thread_blocks import (
+    FILL,
+    BlockId,
+    Contents,
+    Contributions,
+    Effort,
+    V,
+    Value,
+    holds_input,
+    interleave,
+    listed,
+    promised,
+)
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
 
@@ -57,6 +70,7 @@ class Gpu:
 class Algorithm:
     """A file's content. units: ``nchunksperloop``."""
 
+    name: str
     collective: str
     units: int
     in_place: bool
@@ -121,6 +135,7 @@ def read_text(text: str, path: str | Path) -> Algorithm:
     read = tuple(_gpu(path, gpu, count, channels) for gpu in gpus)
     _check_connections(path, root, read, channels)
     return Algorithm(
+        word(path, root, "name"),
         collective,
         integer(path, root, "nchunksperloop", low=1, high=_MOST_UNITS),
         bool(integer(path, root, "inplace", low=0, high=1)),
@@ -220,53 +235,77 @@ def run(
 
     seed: decides which thread block goes first where several can. effort: what is left of it is used.
     """
-    machine = _Machine(algorithm, effort or Effort(), root, slots, in_place)
-    lengths = {
-        (rank, number): len(block.steps)
-        for rank, gpu in enumerate(algorithm.gpus)
-        for number, block in enumerate(gpu.blocks)
-    }
-    stopped = interleave(lengths, machine, seed, machine.effort)
-    if stopped is None:
-        return machine.unkept()
-    (rank, number), position, wrong = stopped
-    line = algorithm.gpus[rank].blocks[number].steps[position].line
-    return f"line {line}: {wrong or f'thread block {number} of GPU {rank} waits forever'}"
+    machine = Buffers(algorithm, Contributions(), effort or Effort(), root=root, slots=slots, in_place=in_place)
+    return machine.run(seed) or _unkept(machine)
 
 
-class _Machine:
+def _unkept(machine: Buffers[Value]) -> str:
+    """The first promise of the collective that is not kept, as a sentence."""
+    for rank, unit, expected in promised(machine.collective, len(machine.algorithm.gpus), machine.algorithm.units):
+        machine.effort.spend(len(expected))
+        found = machine.memory.get(machine.place(rank, "o", unit), Counter())
+        if found != expected:
+            missing, extra = listed(expected - found), listed(found - expected)
+            what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
+            return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
+    return ""
+
+
+class Buffers(Generic[V]):
     """The buffers of all GPUs and the connections between them.
 
-    slots: sends that a connection holds. In place, input and output share memory as NCCL's buffers do.
+    contents: what is known of each unit. effort: what is left of it is used. slots: sends that a connection holds. In
+    place, input and output share memory as NCCL's buffers do.
     """
 
-    def __init__(self, algorithm: Algorithm, effort: Effort, root: int, slots: int, in_place: bool) -> None:
-        self.algorithm, self.effort, self.slots, self.in_place = algorithm, effort, slots, in_place
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        contents: Contents[V],
+        effort: Effort,
+        *,
+        root: int = 0,
+        slots: int = 1,
+        in_place: bool = False,
+    ) -> None:
+        self.algorithm, self.contents, self.effort = algorithm, contents, effort
+        self.slots, self.in_place = slots, in_place
         self.collective = Collective(algorithm.collective, root)
         self.done: Counter[BlockId] = Counter()
-        self.queues: defaultdict[tuple[int, int, int], deque[list[Value]]] = defaultdict(deque)
-        self.memory: dict[tuple[int, str, int], Value] = {}
+        self.queues: defaultdict[tuple[int, int, int], deque[list[V]]] = defaultdict(deque)
+        self.memory: dict[tuple[int, str, int], V] = {}
         self.lengths = [self._lengths(gpu) for gpu in algorithm.gpus]
         for rank, lengths in enumerate(self.lengths):
             if holds_input(self.collective, rank):
                 effort.spend(FILL * lengths["i"])
                 for unit in range(lengths["i"]):
-                    self.memory[self.place(rank, "i", unit)] = Counter({(rank, unit): 1})
+                    self.memory[self.place(rank, "i", unit)] = contents.own(rank, unit)
+
+    def run(self, seed: int | None = None) -> str:
+        """Runs all blocks; returns what goes wrong, as a sentence. seed: as for `interleave`."""
+        gpus = self.algorithm.gpus
+        lengths = {(a, b): len(block.steps) for a, gpu in enumerate(gpus) for b, block in enumerate(gpu.blocks)}
+        stopped = interleave(lengths, self, seed, self.effort)
+        if stopped is None:
+            return ""
+        (rank, number), position, wrong = stopped
+        line = gpus[rank].blocks[number].steps[position].line
+        return f"line {line}: {wrong or f'thread block {number} of GPU {rank} waits forever'}"
 
     def _lengths(self, gpu: Gpu) -> dict[str, int]:
         """Units of a GPU's input and output; in place, a buffer that the file gives no chunks is part of the other."""
         usual = dict(zip("io", self.collective.buffers(self.algorithm.units, len(self.algorithm.gpus)), strict=True))
         return {buffer: gpu.sizes[buffer] or (usual[buffer] if self.in_place else 0) for buffer in "io"}
 
-    def _at(self, place: BlockId, position: int) -> tuple[Step, deque[list[Value]], deque[list[Value]]]:
-        """A step, with the connections that its block sends and receives on."""
+    def _at(self, place: BlockId, position: int) -> tuple[Step, Block, deque[list[V]], deque[list[V]]]:
+        """A step, its block, and the connections that the block sends and receives on."""
         rank, number = place
         block = self.algorithm.gpus[rank].blocks[number]
         out, into = (rank, block.send, block.channel), (block.receive, rank, block.channel)
-        return block.steps[position], self.queues[out], self.queues[into]
+        return block.steps[position], block, self.queues[out], self.queues[into]
 
     def ready(self, block: BlockId, position: int) -> bool:
-        step, out, into = self._at(block, position)
+        step, _, out, into = self._at(block, position)
         if step.wait is not None and self.done[block[0], step.wait[0]] <= step.wait[1]:
             return False
         return not ((step.kind in _SENDS and len(out) >= self.slots) or (step.kind in _RECEIVES and not into))
@@ -276,6 +315,7 @@ class _Machine:
         return self.step(block[0], *self._at(block, position))
 
     def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
+        """The key of a unit in `memory`; in place, two buffers share it."""
         if self.in_place and buffer != "s":
             sizes = self.lengths[rank]
             if self.collective.vectors(2) == 1 and OWN in (self.collective.starts, self.collective.ends):
@@ -288,7 +328,7 @@ class _Machine:
                 return rank, "io", unit
         return rank, buffer, unit
 
-    def step(self, rank: int, step: Step, out: deque[list[Value]], into: deque[list[Value]]) -> str:
+    def step(self, rank: int, step: Step, block: Block, out: deque[list[V]], into: deque[list[V]]) -> str:
         """Carries out one step; returns what is wrong with it."""
         if step.kind == "nop":
             return ""
@@ -296,33 +336,20 @@ class _Machine:
         if arrived and len(arrived) != step.count:
             return f"receives {step.count} chunks where {len(arrived)} were sent"
         values = arrived
+        added = self.contents.added
         if step.kind in ("s", "cpy", "re") or step.kind in _ADDS:
             own = [self.memory.get(self.place(rank, step.source[0], step.source[1] + k)) for k in range(step.count)]
             if any(value is None for value in own):
                 return f"reads {step.source[0]}[{step.source[1]}], where nothing is"
             present = [value for value in own if value is not None]
-            values = [a + b for a, b in zip(arrived, present, strict=True)] if step.kind in _ADDS else present
+            values = [added(a, b) for a, b in zip(arrived, present, strict=True)] if step.kind in _ADDS else present
         if step.kind == "re":
-            old = [
-                self.memory.get(self.place(rank, step.target[0], step.target[1] + k), Counter())
-                for k in range(step.count)
-            ]
-            values = [a + b for a, b in zip(old, values, strict=True)]
-        self.effort.spend(sum(map(len, values)))
+            old = [self.memory.get(self.place(rank, step.target[0], step.target[1] + k)) for k in range(step.count)]
+            values = [b if a is None else added(a, b) for a, b in zip(old, values, strict=True)]
+        self.effort.spend(self.contents.effort(values))
         if step.kind in _WRITES:
             for k, value in enumerate(values):
                 self.memory[self.place(rank, step.target[0], step.target[1] + k)] = value
         if step.kind in _SENDS:
-            out.append(values)
-        return ""
-
-    def unkept(self) -> str:
-        """The first promise of the collective that is not kept, as a sentence."""
-        for rank, unit, expected in promised(self.collective, len(self.algorithm.gpus), self.algorithm.units):
-            found = self.memory.get(self.place(rank, "o", unit), Counter())
-            self.effort.spend(len(expected))
-            if found != expected:
-                missing, extra = listed(expected - found), listed(found - expected)
-                what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
-                return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
+            out.append(self.contents.sent(rank, block.send, block.channel, values))
         return ""

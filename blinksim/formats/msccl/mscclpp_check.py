@@ -10,11 +10,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError
-from blinksim.formats.msccl.thread_blocks import FILL, BlockId, Effort, Value, holds_input, interleave, listed, promised
+from blinksim.formats.msccl.thread_blocks import (
+    FILL,
+    BlockId,
+    Contents,
+    Contributions,
+    Effort,
+    V,
+    holds_input,
+    interleave,
+    listed,
+    promised,
+)
 from blinksim.textio.strict_json import Entry, parse
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
@@ -49,11 +60,22 @@ class Operation:
 class Plan:
     """gpus: of every rank the sizes of its buffers and its blocks' operations. twin: of channel (rank, number)."""
 
+    name: str
     collective: str
     sizes: tuple[dict[str, int], ...]
     blocks: tuple[tuple[tuple[Operation, ...], ...], ...]
     twin: dict[tuple[int, int], tuple[int, int]]
     in_place: bool
+
+    @property
+    def units(self) -> int:
+        """Units of the vector."""
+        return max(self.sizes[0]["i"], self.sizes[0]["o"])
+
+    def nth(self, rank: int, channel: int) -> int:
+        """Which of the channels from a rank to the same peer a channel of the rank is, counted from 0."""
+        peer = self.twin[rank, channel][0] if channel >= 0 else -1
+        return sum(self.twin[rank, other][0] == peer for other in range(channel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +98,7 @@ def check(document: object, path: str | Path, *, root: int = 0) -> Counted:
     root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
     what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
     """
-    plan, effort = _plan(document, path), Effort(path)
+    plan, effort = read(document, path), Effort(path)
     for seed in range(_ORDERS):
         wrong = run(plan, effort, root=root, seed=seed)
         if wrong:
@@ -93,12 +115,13 @@ def check(document: object, path: str | Path, *, root: int = 0) -> Counted:
 
 def read_text(text: str, path: str | Path) -> Plan:
     """The plan in a file; raises `FileError` naming the key that is wrong."""
-    return _plan(parse(path, text.encode("utf-8"), "plan"), path)
+    return read(parse(path, text.encode("utf-8"), "plan"), path)
 
 
-def _plan(document: object, path: str | Path) -> Plan:
+def read(document: object, path: str | Path) -> Plan:
+    """The plan in a JSON document; raises as `read_text`."""
     fields = Entry(path, "", document).fields(("name", "collective", "protocol", "inplace", "gpus"), _OPTIONAL)
-    fields["name"].text()
+    name = fields["name"].text()
     collective = fields["collective"].text()
     if collective not in COLLECTIVES:
         raise fields["collective"].wrong(f"must be one of {', '.join(COLLECTIVES)}")
@@ -131,7 +154,7 @@ def _plan(document: object, path: str | Path) -> Plan:
         remotes = _remotes(part["remote_buffers"], len(gpus))
         given = enumerate(part["threadblocks"].items())
         blocks.append(tuple(_block(block, rank, number, sizes, remotes, len(peers[rank])) for number, block in given))
-    return Plan(collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))
+    return Plan(name, collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))
 
 
 def _peers(entry: Entry, count: int) -> list[int]:
@@ -218,16 +241,11 @@ def _operation(
 
 def run(plan: Plan, effort: Effort | None = None, *, root: int = 0, seed: int = 0) -> str:
     """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
-    collective = Collective(plan.collective, root)
-    machine = _Machine(plan, collective, effort or Effort())
-    lengths = {(rank, number): len(ops) for rank, blocks in enumerate(plan.blocks) for number, ops in enumerate(blocks)}
-    stopped = interleave(lengths, machine, seed, machine.effort)
-    if stopped is not None:
-        (rank, number), position, wrong = stopped
-        return f"{plan.blocks[rank][number][position].place}: {wrong or 'waits forever'}"
-    if any(machine.signals.values()):
-        return "a signal is left over, which the next run of the plan would take for its own"
-    for rank, unit, expected in promised(collective, len(plan.blocks), _units(plan)):
+    machine = Memory(plan, Contributions(), effort or Effort(), root=root)
+    wrong = machine.run(seed)
+    if wrong:
+        return wrong
+    for rank, unit, expected in promised(machine.collective, len(plan.blocks), plan.units):
         found = machine.memory.get((rank, "o", unit), Counter())
         machine.effort.spend(len(expected))
         if found != expected:
@@ -235,16 +253,20 @@ def run(plan: Plan, effort: Effort | None = None, *, root: int = 0, seed: int = 
     return ""
 
 
-class _Machine:
-    """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
+class Memory(Generic[V]):
+    """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier.
 
-    def __init__(self, plan: Plan, collective: Collective, effort: Effort) -> None:
-        self.plan, self.effort = plan, effort
+    contents: what is known of each unit. effort: what is left of it is used.
+    """
+
+    def __init__(self, plan: Plan, contents: Contents[V], effort: Effort, *, root: int = 0) -> None:
+        self.plan, self.contents, self.effort = plan, contents, effort
+        self.collective = Collective(plan.collective, root)
         effort.spend(FILL * sum(sizes["i"] for sizes in plan.sizes))
-        self.memory: dict[tuple[int, str, int], Value] = {
-            (rank, "i", unit): Counter({(rank, unit): 1})
+        self.memory: dict[tuple[int, str, int], V] = {
+            (rank, "i", unit): contents.own(rank, unit)
             for rank, sizes in enumerate(plan.sizes)
-            if holds_input(collective, rank)
+            if holds_input(self.collective, rank)
             for unit in range(sizes["i"])
         }
         self.signals: Counter[tuple[int, int]] = Counter()
@@ -252,6 +274,23 @@ class _Machine:
         self._before: dict[BlockId, str] = {}
         self._waiting: defaultdict[tuple[int, int], set[BlockId]] = defaultdict(set)
         self._released: set[BlockId] = set()
+
+    def run(self, seed: int | None = None) -> str:
+        """Runs all blocks; returns what goes wrong, as a sentence. seed: as for `interleave`."""
+        blocks = self.plan.blocks
+        lengths = {(rank, number): len(ops) for rank, own in enumerate(blocks) for number, ops in enumerate(own)}
+        stopped = interleave(lengths, self, seed, self.effort)
+        if stopped is not None:
+            (rank, number), position, wrong = stopped
+            return f"{blocks[rank][number][position].place}: {wrong or 'waits forever'}"
+        if any(self.signals.values()):
+            return "a signal is left over, which the next run of the plan would take for its own"
+        return ""
+
+    @staticmethod
+    def place(rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
+        """The key of a unit in `memory`."""
+        return rank, buffer, unit
 
     def _operation(self, block: BlockId, position: int) -> Operation:
         rank, number = block
@@ -273,7 +312,7 @@ class _Machine:
 
     def carry_out(self, block: BlockId, position: int) -> str:
         op = self._operation(block, position)
-        wrong = _apply(op, self._before.get(block, ""), self.memory, self.effort)
+        wrong = self._apply(op, self._before.get(block, ""), block[0])
         if op.kind == "signal":
             self.signals[self.plan.twin[block[0], op.channel]] += 1
         elif op.kind == "wait":
@@ -283,28 +322,25 @@ class _Machine:
         self._before[block] = "" if op.kind in ("nop", "barrier") else op.kind
         return wrong
 
-
-def _units(plan: Plan) -> int:
-    return max(plan.sizes[0]["i"], plan.sizes[0]["o"])
-
-
-def _apply(op: Operation, before: str, memory: dict[tuple[int, str, int], Value], effort: Effort) -> str:
-    """Carries out an operation on data; `before`: the kind of the one before it, empty after all threads met."""
-    if op.kind == "signal" and before in ("put", "copy", "re"):
-        return f"a signal right after {before}: other threads may still be writing; a nop belongs between"
-    if op.kind in ("put", "copy", "re") and before == "wait":
-        return f"{op.kind} right after wait: other threads have not waited; a nop belongs between"
-    if op.kind not in ("put", "copy", "re"):
+    def _apply(self, op: Operation, before: str, own: int) -> str:
+        """Carries out an operation on data; `before`: the kind of the one before it, empty after all threads met."""
+        if op.kind == "signal" and before in ("put", "copy", "re"):
+            return f"a signal right after {before}: other threads may still be writing; a nop belongs between"
+        if op.kind in ("put", "copy", "re") and before == "wait":
+            return f"{op.kind} right after wait: other threads have not waited; a nop belongs between"
+        if op.kind not in ("put", "copy", "re"):
+            return ""
+        values: list[V] = []
+        for rank, buffer, start, size in op.sources:
+            read = [self.memory.get((rank, buffer, start + k)) for k in range(size)]
+            if any(value is None for value in read):
+                return f"reads {buffer}[{start}] of rank {rank}, where nothing is"
+            present = [value for value in read if value is not None]
+            values = [self.contents.added(*pair) for pair in zip(values, present, strict=True)] if values else present
+            self.effort.spend(self.contents.effort(values))
+        (rank, buffer, start, _) = op.targets[0]
+        if rank != own:
+            values = self.contents.sent(own, rank, self.plan.nth(own, op.channel), values)
+        for k, value in enumerate(values):
+            self.memory[rank, buffer, start + k] = value
         return ""
-    values: list[Value] = []
-    for rank, buffer, start, size in op.sources:
-        read = [memory.get((rank, buffer, start + k)) for k in range(size)]
-        if any(value is None for value in read):
-            return f"reads {buffer}[{start}] of rank {rank}, where nothing is"
-        present = [value for value in read if value is not None]
-        values = [a + b for a, b in zip(values, present, strict=True)] if values else present
-        effort.spend(sum(map(len, values)))
-    (rank, buffer, start, _) = op.targets[0]
-    for k, value in enumerate(values):
-        memory[rank, buffer, start + k] = value
-    return ""

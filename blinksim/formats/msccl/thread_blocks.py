@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
@@ -41,6 +41,41 @@ class Effort:
             )
 
 
+V = TypeVar("V")
+
+
+class Contents(Protocol[V]):
+    """What is known of a unit of data while blocks run."""
+
+    def own(self, rank: int, unit: int) -> V:
+        """A unit of a rank's input."""
+
+    def added(self, first: V, second: V) -> V:
+        """The sum of two units."""
+
+    def sent(self, src: int, dst: int, channel: int, values: list[V]) -> list[V]:
+        """What arrives at rank `dst` when rank `src` sends these units."""
+
+    def effort(self, values: list[V]) -> int:
+        """What it costs to carry these units (`Effort`)."""
+
+
+class Contributions:
+    """Every unit is the set of contributions in it."""
+
+    def own(self, rank: int, unit: int) -> Value:
+        return Counter({(rank, unit): 1})
+
+    def added(self, first: Value, second: Value) -> Value:
+        return first + second
+
+    def sent(self, src: int, dst: int, channel: int, values: list[Value]) -> list[Value]:
+        return values
+
+    def effort(self, values: list[Value]) -> int:
+        return sum(map(len, values))
+
+
 class Machine(Protocol):
     """What the blocks run on: connections, signals, memory."""
 
@@ -52,19 +87,20 @@ class Machine(Protocol):
 
 
 def interleave(
-    lengths: Mapping[BlockId, int], machine: Machine, seed: int, effort: Effort
+    lengths: Mapping[BlockId, int], machine: Machine, seed: int | None, effort: Effort
 ) -> tuple[BlockId, int, str] | None:
     """Runs all blocks to their ends; None if that goes well, else the block, its step and what is wrong with it.
 
-    lengths: the steps of each block. seed: decides which block goes first where several can. A step that waits
-    forever comes without a reason. Raises `InfeasibleError` if `effort` is used up.
+    lengths: the steps of each block. seed: decides which block goes first where several can; None for their order in
+    the file. A step that waits forever comes without a reason. Raises `InfeasibleError` if `effort` is used up.
     """
     at = dict.fromkeys(lengths, 0)
     order, blocks = random.Random(seed), list(lengths)
     moving = True
     while moving:
         moving = False
-        order.shuffle(blocks)
+        if seed is not None:
+            order.shuffle(blocks)
         effort.spend(len(blocks))
         for block in blocks:
             while at[block] < lengths[block] and machine.ready(block, at[block]):

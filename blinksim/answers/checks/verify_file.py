@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
-from blinksim.answers import verify_runtime
-from blinksim.answers.file_verdict import FileVerdict
+from blinksim.answers.checks import verify_runtime
+from blinksim.answers.checks.file_verdict import FileVerdict
+from blinksim.answers.checks.read_schedule import moved_to
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
 from blinksim.question import Question
 from blinksim.schedule.model import Schedule
-from blinksim.textio.text_files import STDIN, standard_input
+from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
 
@@ -63,24 +63,24 @@ def verify_file(
     True
     """
     from blinksim.formats.ready_schedules import located
+    from blinksim.formats.schedule_files import is_plan, is_xml
 
     file, asked = os.fspath(located(path)), question or Question()
-    if file.lower().endswith(".xml") or (file == STDIN and standard_input(1) == b"<"):
-        # All links: a graph file may be for GPUs without NVLinks between them.
-        return verify_runtime.xml(file, replace(asked, links="all"), release, root)
-    if asked.members is not None or asked.nodes != 1:
-        raise InputError("members= and nodes= are for graph.xml files; a schedule names its own members")
+    if is_xml(file):
+        return verify_runtime.xml(file, asked, release, root)
     from blinksim.formats.schedule_json import FORMAT, MOST_BYTES
     from blinksim.textio.strict_json import parse, unpack
     from blinksim.textio.text_files import read_bytes
 
     document = parse(file, unpack(file, read_bytes(file, MOST_BYTES), MOST_BYTES))
+    if is_plan(document):
+        return verify_runtime.plan(file, document, asked, root)
+    if asked.members is not None or asked.nodes != 1:
+        raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
     if isinstance(document, dict) and document.get("format") == FORMAT:
         return _schedule(file, document, asked, in_place, slots)
     if isinstance(document, dict) and "bounds" in document and "collective" in document:
         return _bounds(file, document, asked)
-    if isinstance(document, dict) and {"gpus", "protocol", "collective"} <= document.keys():
-        return verify_runtime.plan(file, document, root)
     raise FileError(file, "is neither a schedule file nor a bound in JSON")
 
 
@@ -97,13 +97,12 @@ def _about(topology: Topology, collective: Collective) -> dict[str, Any]:
 
 def _schedule(file: str, document: Any, question: Question, in_place: bool, slots: int) -> FileVerdict:
     from blinksim.formats.schedule_json import from_document
-    from blinksim.schedule.rebase import rebase
     from blinksim.schedule.verify import verify
 
     schedule = from_document(file, document)
     about = _about(schedule.topology, schedule.collective)
     if question.machine or question.edits:
-        moved = rebase(schedule, _target(schedule.topology, question))
+        moved = moved_to(schedule, question)
         if isinstance(moved, tuple):
             return FileVerdict(False, "does not run on this machine", moved, (), about)
         schedule = moved
@@ -136,17 +135,6 @@ def _schedule(file: str, document: Any, question: Question, in_place: bool, slot
             "gap_exact": None if facts.gap is None else str(facts.gap),
         },
     )
-
-
-def _target(embedded: Topology, question: Question) -> Topology:
-    """The machine to check against: the one named, or the one in the file, after the edits."""
-    if question.machine:
-        target = replace(question, nodes=embedded.nodes, edits=()).whole()
-    else:
-        target = embedded
-    for edit in question.edits:
-        target = target.edit(edit)
-    return target
 
 
 def _claim(schedule: Schedule) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from blinksim.answers.file_verdict import FileVerdict
+from blinksim.answers.checks.file_verdict import FileVerdict
 from blinksim.errors import FileError, InputError
 from blinksim.textio.text_table import count
 
@@ -18,16 +19,15 @@ def xml(file: str, question: Question, release: str, root: int) -> FileVerdict:
     from blinksim.textio.safe_xml import file_text, outermost
 
     text = file_text(file)
-    tag = outermost(text)
-    if tag == "algo":
-        return _algorithm(file, text, root)
-    if tag == "system":
+    if outermost(text) == "algo":
+        return _algorithm(file, text, question, root)
+    if outermost(text) == "system":
         raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {shlex.quote(file)}`")
     return _graph(file, text, question, release)
 
 
-def plan(file: str, document: object, root: int) -> FileVerdict:
-    """The answer for an execution plan of MSCCL++, parsed."""
+def plan(file: str, document: object, question: Question, root: int) -> FileVerdict:
+    """The answer for an execution plan of MSCCL++, parsed; question: the machine to run on, if one is named."""
     from blinksim.formats.msccl.mscclpp_check import check
 
     try:
@@ -35,10 +35,24 @@ def plan(file: str, document: object, root: int) -> FileVerdict:
     except FileError as error:
         return _wrong("an MSCCL++ plan", error)
     facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.operations} operations each"]
+    facts += _on_machine(file, question, root)
     return FileVerdict(True, "right: an MSCCL++ plan, carried out in several orders", (), tuple(facts))
 
 
-def _algorithm(file: str, text: str, root: int) -> FileVerdict:
+def _on_machine(file: str, question: Question, root: int) -> list[str]:
+    """What its loads allow on the links of the machine, if one is named; raises if it cannot run there."""
+    if not question.machine:
+        return []
+    from blinksim.formats.schedule_files import read
+    from blinksim.schedule.loads import rate
+    from blinksim.units import format_rate
+
+    part = question.part()
+    allowed = rate(read(file, part, root).schedule)
+    return [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
+
+
+def _algorithm(file: str, text: str, question: Question, root: int) -> FileVerdict:
     from blinksim.formats.msccl.msccl_check import RCCL_STEPS, check_text
 
     try:
@@ -49,6 +63,7 @@ def _algorithm(file: str, text: str, root: int) -> FileVerdict:
     facts = [f"up to {blocks} a GPU, {count(counted.steps, 'step')} each, {channels}"]
     if counted.steps > RCCL_STEPS:
         facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
+    facts += _on_machine(file, question, root)
     summary = "right: an MSCCL algorithm, carried out in several orders"
     return FileVerdict(True, summary, (), tuple(facts))
 
@@ -66,7 +81,8 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
     if not question.machine:
         raise InputError(f"{file}: a graph file only makes sense for a machine; name it with machine=")
     rules = Release.parse(release)
-    topology = question.part()
+    # All links: a graph file may be for GPUs without NVLinks between them.
+    topology = replace(question, links="all").part()
     found = judge(text, communicator(topology), rules)
     facts = []
     for name, graph in found.graphs.items():

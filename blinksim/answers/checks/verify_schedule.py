@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from fractions import Fraction
 
+from blinksim.answers.checks.read_schedule import read_schedule
 from blinksim.errors import InputError
-from blinksim.formats.schedule_json import read_schedule
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule

@@ -1,0 +1,1 @@
+"""Is a schedule right, or a file?"""
