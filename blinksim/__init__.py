@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from blinksim.answers.logs.series import read_series as read_series
     from blinksim.answers.models import Models as Models
     from blinksim.answers.models import across_models as across_models
+    from blinksim.answers.pareto import Pareto as Pareto
+    from blinksim.answers.pareto import Tradeoff as Tradeoff
+    from blinksim.answers.pareto import pareto as pareto
     from blinksim.answers.place import Placements as Placements
     from blinksim.answers.place import place as place
     from blinksim.answers.project import Contest as Contest
@@ -103,6 +106,7 @@ else:
         "Link": "blinksim.topology.graph",
         "MissingError": "blinksim.errors",
         "Models": "blinksim.answers.models",
+        "Pareto": "blinksim.answers.pareto",
         "Placements": "blinksim.answers.place",
         "Plan": "blinksim.algorithms.building.plan",
         "PluginError": "blinksim.errors",
@@ -117,6 +121,7 @@ else:
         "Term": "blinksim.cost.terms",
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
+        "Tradeoff": "blinksim.answers.pareto",
         "Verdict": "blinksim.schedule.verify",
         "across_models": "blinksim.answers.models",
         "advise": "blinksim.answers.advise",
@@ -133,6 +138,7 @@ else:
         "gains": "blinksim.answers.bound",
         "load": "blinksim.machines",
         "losses": "blinksim.answers.bound",
+        "pareto": "blinksim.answers.pareto",
         "place": "blinksim.answers.place",
         "project": "blinksim.answers.project",
         "rank": "blinksim.answers.ranking",
@@ -189,6 +195,7 @@ __all__ = [
     "Link",
     "MissingError",
     "Models",
+    "Pareto",
     "Placements",
     "Plan",
     "PluginError",
@@ -203,6 +210,7 @@ __all__ = [
     "Term",
     "Timeline",
     "Topology",
+    "Tradeoff",
     "Verdict",
     "across_models",
     "advise",
@@ -219,6 +227,7 @@ __all__ = [
     "gains",
     "load",
     "losses",
+    "pareto",
     "place",
     "plot",
     "project",

@@ -71,10 +71,14 @@ def build(
 
     Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or the members are not connected.
     """
-    if trees is not None and (trees < 1 or collective.name not in _EQUAL_TREES):
+    if trees is not None and collective.name not in _EQUAL_TREES:
+        instead = ", or take algorithm=chains with channels=" if collective.name == "allreduce" else ""
         raise InputError(
-            f"{trees} trees for {collective.name}: give 1 or more, for allgather, reducescatter, broadcast or reduce"
+            f"trees={trees} is for {', '.join(_EQUAL_TREES)}: {collective.name} has as many trees as its best rate "
+            f"needs. Leave trees= out{instead}"
         )
+    if trees is not None and trees < 1:
+        raise InputError(f"{trees} trees per root; give 1 or more")
     found = bound or find_bound(topology, collective)
     schedule, gap = None, Fraction(1)
     if templates and trees is None:

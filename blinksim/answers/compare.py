@@ -223,8 +223,12 @@ def compare(
     if not ordered:
         raise InputError("no sizes to compare at")
     candidates = contest(machine, collective, algorithms, report, model, sizes=ordered)
-    part, chosen = candidates.topology, candidates.collective
     candidates.others |= others or {}
+    return compared(candidates, ordered, report)
+
+
+def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
+    """The candidates at many sizes (bytes, ascending), and where the lead changes."""
     timed = []
     for size in ordered:
         if report is not None:
@@ -236,7 +240,8 @@ def compare(
         for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)
         if before[0].algorithm != after[0].algorithm
     )
-    return Comparison(part, chosen, ordered, found, crossovers, candidates.refused, candidates.left_out)
+    part, collective = candidates.topology, candidates.collective
+    return Comparison(part, collective, ordered, found, crossovers, candidates.refused, candidates.left_out)
 
 
 def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:

@@ -23,6 +23,7 @@ OPTIONS = {
     "relays": "--relays",
     "root": "--root",
     "service": "--service",
+    "trees": "--trees",
 }
 # Options that take no value: they stand for True.
 FLAGS = {"alike": "--alike", "check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}

@@ -37,6 +37,10 @@ class Options(MachineOptions, TextOptions):
     trees: int | None
     channels: int | None
     alike: bool | None
+    chunks: int | None
+    steps: int | None
+    rounds: int | None
+    pareto: bool
     seed: int | None
     output: str | None
     plot: str | None
@@ -48,7 +52,9 @@ class Options(MachineOptions, TextOptions):
     epilog="""\b
 Examples:
   blinksim synth dgx1-v100 allreduce --members 0,1,2,3,4,7 -o trees.json
-  blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json""",
+  blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json
+  blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
+  blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front""",
 )
 @click.argument("machine", required=False)
 @click.argument("collective", required=False)
@@ -66,6 +72,25 @@ Examples:
 )
 @click.option("--trees", type=Whole(1), metavar="K", help="packed: exactly K trees per root, at a stated loss.")
 @click.option("--channels", type=Whole(1), metavar="K", help="chains, rings, blinkplus: at most K channels.")
+@click.option(
+    "--chunks-per-rank",
+    "chunks",
+    type=Whole(1),
+    metavar="C",
+    help="few_steps: chunks that each rank's data is cut into; of broadcast and reduce, the vector.  [default: 1]",
+)
+@click.option("--steps", type=Whole(1), metavar="S", help="few_steps: how many.  [default: the fewest possible]")
+@click.option(
+    "--rounds",
+    type=Whole(1),
+    metavar="R",
+    help="few_steps: of all steps together.  [default: the fewest that are found]",
+)
+@click.option(
+    "--pareto",
+    is_flag=True,
+    help="Instead of one schedule, all that no other betters in latency and bandwidth; -o names a folder for them.",
+)
 @click.option("--alike", is_flag=True, default=None, help="ring: pass every node the same way, as NCCL's files need.")
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=Integer(), help="Seed of a solver, for repeatable answers.")
@@ -83,20 +108,25 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.textio.whole_files import check_target
 
     question = question_of(machine, options)
     wanted = Collective.parse(collective, options["root"])
-    if options["output"] is not None:
-        # Before the work, not after it.
-        if not options["output"].endswith((".json", ".json.gz")):
-            raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
-        check_target(options["output"], options["force"])
-    if options["plot"]:
-        from blinksim import plots
+    if options["pareto"]:
+        from blinksim.cli import front
 
-        plots.check(options["plot"], force=options["force"])
-    given = {key: options[key] for key in ("time_limit", "seed", "trees", "channels", "alike")}
+        front.answer(question, wanted, options)
+        return
+    _check_files(options)
+    given = {
+        "time_limit": options["time_limit"],
+        "seed": options["seed"],
+        "trees": options["trees"],
+        "channels": options["channels"],
+        "alike": options["alike"],
+        "chunks": options["chunks"],
+        "steps": options["steps"],
+        "rounds": options["rounds"],
+    }
     extra = {key: value for key, value in given.items() if value is not None}
     _takes(options["algorithm"], extra)
     with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
@@ -112,12 +142,28 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if failure is not None:
         raise failure
     if options["plot"]:
+        from blinksim import plots
+
         path = plots.save(plots.trees(found.schedule), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
     if not found.verdict.ok:
         click.get_current_context().exit(1)
     if found.interrupted:
         click.get_current_context().exit(130)
+
+
+def _check_files(options: Options) -> None:
+    """Refuses files that cannot be written, before the work."""
+    from blinksim.textio.whole_files import check_target
+
+    if options["output"] is not None:
+        if not options["output"].endswith((".json", ".json.gz")):
+            raise InputError(f"-o {options['output']}: a schedule file ends in .json or .json.gz")
+        check_target(options["output"], options["force"])
+    if options["plot"]:
+        from blinksim import plots
+
+        plots.check(options["plot"], force=options["force"])
 
 
 def _takes(algorithm: str, extra: Iterable[str]) -> None:
@@ -127,7 +173,12 @@ def _takes(algorithm: str, extra: Iterable[str]) -> None:
     known = registered(algorithm).options()
     for key in extra:
         if key not in known:
-            raise InputError(f"{algorithm} takes no --{key.replace('_', '-')}")
+            raise InputError(f"{algorithm} takes no {_option(key)}")
+
+
+def _option(key: str) -> str:
+    """How an option of an algorithm is typed."""
+    return "--chunks-per-rank" if key == "chunks" else f"--{key.replace('_', '-')}"
 
 
 def _list() -> None:
@@ -158,7 +209,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
     )
     if found.front:
         cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
-        header = ("GB/s", "height", "trees", "fewest trees at this rate")
+        header = ("GB/s", "height", "trees", "fewest trees possible")
         click.echo(table(header, cells, left=(), indent="            "))
     verdict = "every rank ends with what it was promised" if found.verdict.ok else "NOT correct"
     click.echo(f"  verified  {verdict}")
@@ -174,9 +225,9 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
     else:
         again = command_line(question, schedule.collective.name, options["root"])
         chosen = "" if schedule.algorithm == "packed" else f" --algorithm {typed(options['algorithm'])}"
-        for key in ("trees", "channels", "polish", "time_limit", "seed"):
+        for key in ("trees", "channels", "chunks", "steps", "rounds", "polish", "time_limit", "seed"):
             value = options[key]
             if value is not None:
-                chosen += f" --{key.replace('_', '-')} {value:g}"
+                chosen += f" {_option(key)} {value:g}"
         chosen += " --alike" if options["alike"] else ""
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from blinksim.plots.compare_plot import compare
+from blinksim.plots.pareto_plot import pareto
 from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, panels, save, size_axis
 from blinksim.plots.sweep_plot import sweep
 from blinksim.plots.timeline_plot import gantt, utilisation
@@ -24,6 +25,7 @@ __all__ = [
     "figure",
     "gantt",
     "panels",
+    "pareto",
     "save",
     "size_axis",
     "sweep",

@@ -1,0 +1,79 @@
+"""Schedules between the least latency and the best bandwidth: low packings, and few steps with more and more chunks.
+
+The candidates of a Pareto front in the sense of SCCL (Cai et al., PPoPP 2021): steps cost latency, rounds for a number
+of chunks cost bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from blinksim.errors import BlinksimError
+
+if TYPE_CHECKING:
+    from blinksim.collective import Collective
+    from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
+
+MOST_RANKS = 16
+"""Ranks up to which these searches take seconds."""
+# Chunks per rank (of the whole vector, for broadcast and reduce), and steps more than the fewest, that are tried.
+_CHUNKS = (1, 2, 3, 4, 6, 8)
+_MORE_STEPS = 2
+# Seconds of one search, and of looking for fewer trees.
+_EACH = 3.0
+_POLISH = 0.5
+
+Found = tuple[str, "Schedule"]
+"""What the answer calls it, and the schedule."""
+Say = Callable[[str], None]
+
+
+def tradeoffs(topology: Topology, collective: Collective, seconds: float, seed: int, say: Say) -> Iterator[Found]:
+    """Candidates, as far as they are found in about `seconds`; none on more than `MOST_RANKS` ranks.
+
+    say: called with a progress message.
+    """
+    if topology.ranks <= MOST_RANKS:
+        end = monotonic() + seconds
+        yield from _low_packings(topology, collective, seed, say)
+        yield from _few_steps(topology, collective, end, seed, say)
+
+
+def _low_packings(topology: Topology, collective: Collective, seed: int, say: Say) -> Iterator[Found]:
+    """The best mixture of all trees of each height, up to the height that attains the bound."""
+    from blinksim.algorithms.building.polish import COLLECTIVES, polish
+
+    if collective.name not in COLLECTIVES:
+        return
+    say("packing low trees")
+    try:
+        points = polish(topology, collective, seconds=_POLISH, seed=seed).points
+    except BlinksimError:
+        return  # too many trees to compare
+    for point in points:
+        yield f"packed of height {point.height}", point.schedule
+
+
+def _few_steps(topology: Topology, collective: Collective, end: float, seed: int, say: Say) -> Iterator[Found]:
+    from blinksim.algorithms.few_steps import find
+
+    phases = 2 if collective.name == "allreduce" else 1
+    per_rank = topology.ranks if collective.name == "alltoall" else 1
+    for chunks in (per_rank * number for number in _CHUNKS):
+        steps: int | None = None
+        for _ in range(_MORE_STEPS + 1):
+            left = end - monotonic()
+            if left <= 0:
+                return
+            say(f"few steps with {chunks} chunks")
+            try:
+                found = find(topology, collective, chunks=chunks, steps=steps, time_limit=min(left, _EACH), seed=seed)
+            except BlinksimError:
+                break
+            yield f"few_steps of {chunks} chunks, {found.steps} steps, {found.rounds} rounds", found.schedule
+            if found.rate == found.bounds.rate:
+                break
+            steps = found.steps + phases

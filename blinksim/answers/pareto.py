@@ -1,0 +1,312 @@
+"""Latency against bandwidth: the schedules that are the quickest at some size, or better at one than all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blinksim.algorithms.building.tradeoffs import tradeoffs
+from blinksim.answers.compare import SIZES, Comparison, compared
+from blinksim.answers.project import Contest
+from blinksim.collective import Collective, CollectiveName
+from blinksim.cost.alpha_beta import cost
+from blinksim.errors import InputError
+from blinksim.machines import MachineLike, as_topology
+from blinksim.results import Result
+from blinksim.schedule.ways import Parallel
+from blinksim.textio.text_table import names, table
+from blinksim.timing.alpha_beta_model import AlphaBeta
+from blinksim.timing.entrants import Entrant, Field, named
+from blinksim.timing.projection_result import Ceiling, left_out_words
+from blinksim.units import format_rate, format_size_about, format_time, size_of
+
+if TYPE_CHECKING:
+    from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
+
+SECONDS = 20.0
+"""How long to search for schedules of few steps, about."""
+# Bytes for which time is nothing but latency, and nothing but bandwidth.
+_SMALL, _LARGE = 1, 2**40
+
+
+@dataclass(frozen=True, repr=False)
+class Tradeoff:
+    """One schedule of a front.
+
+    Attributes
+    ----------
+    name : str
+        The algorithm, with its parameters.
+    entrant : Parallel
+        The schedule, and the parallel routes that its sends are divided among.
+    latency_s : float
+        Seconds for a message of next to no bytes.
+    bandwidth : float
+        algbw in bytes/s for large messages.
+    quickest_from, quickest_to : int, optional
+        The bytes between which no other point is quicker; None if that is nowhere. The last one goes on for ever.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> point = bs.pareto("dgx1-v100", "broadcast", seconds=2).points[0]
+    >>> bs.verify(point.schedule).ok
+    True
+    """
+
+    name: str
+    entrant: Parallel
+    latency_s: float
+    bandwidth: float
+    quickest_from: int | None = None
+    quickest_to: int | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, to be verified, written, simulated and run."""
+        return self.entrant.schedule
+
+    def time_s(self, size: int | float | str) -> float:
+        """The alpha-beta time for a size."""
+        return cost(self.entrant.compact, size_of(size), spread=self.entrant.spread).time_s
+
+    def row(self) -> dict[str, Any]:
+        """The point as a row of the table."""
+        return {
+            "name": self.name,
+            "algorithm": self.entrant.compact.algorithm,
+            "steps": self.entrant.compact.steps,
+            "latency_s": self.latency_s,
+            "algbw_GBps": self.bandwidth / 1e9,
+            "us_per_MB": 1e12 / self.bandwidth,
+            "quickest_from_bytes": self.quickest_from,
+            "quickest_to_bytes": self.quickest_to,
+            "chunks": self.entrant.compact.chunks,
+            "sends": self.entrant.sends,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Tradeoff {self.name}: {format_time(self.latency_s)}, {format_rate(self.bandwidth)}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Pareto(Result):
+    """The schedules that no other one betters at every size, least latency first.
+
+    Attributes
+    ----------
+    topology : Topology
+        The part that takes part.
+    collective : Collective
+        What runs.
+    points : tuple of Tradeoff
+        Least latency first.
+    comparison : Comparison
+        The times of the points at all sizes: their lower envelope is `Comparison.best`.
+    dominated : tuple of str
+        The candidates that some point betters, or equals, at every size.
+    left_out : dict
+        The reason, by algorithm, for those that were not tried or cannot run.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> front = bs.pareto("dgx1-v100", "broadcast", seconds=2)
+    >>> front.points[0].latency_s < front.points[-1].latency_s
+    True
+    >>> front.points[0].bandwidth < front.points[-1].bandwidth
+    True
+    """
+
+    topology: Topology
+    collective: Collective
+    points: tuple[Tradeoff, ...]
+    comparison: Comparison
+    dominated: tuple[str, ...]
+    left_out: dict[str, str]
+
+    @property
+    def bound(self) -> Ceiling:
+        """What no algorithm exceeds here."""
+        found = self.comparison.projections[0][0].bound
+        assert found is not None
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per point, least latency first, with units in the keys."""
+        return [point.row() for point in self.points]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows, and what was considered besides."""
+        return {
+            "collective": self.collective.name,
+            "rows": self.rows(),
+            "dominated": list(self.dominated),
+            "left_out": self.left_out,
+        }
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        first, last = self.points[0], max(self.points, key=lambda point: point.bandwidth)
+        return (
+            f"{self.collective} on {self.topology.name}: {len(self.points)} schedules from "
+            f"{format_time(first.latency_s)} ({first.name}) to {format_rate(last.bandwidth)} ({last.name})"
+        )
+
+    def text(self) -> str:
+        """The sentence, and the points as a table."""
+        cells = [
+            [
+                str(number),
+                point.name,
+                format_time(point.latency_s),
+                f"{point.bandwidth / 1e9:.4g}",
+                f"{1e12 / point.bandwidth:.4g}",
+                str(point.entrant.compact.steps),
+                _span(point),
+            ]
+            for number, point in enumerate(self.points, start=1)
+        ]
+        header = ("", "schedule", "latency", "GB/s", "us/MB", "steps", "the quickest")
+        lines = [self.sentence(), "", table(header, cells, left=(1, 6)), ""]
+        if any(point.entrant.compact.form == "forest" for point in self.points):
+            lines.append("  packed trees and chains pass data on in pieces, and pay for latency again with every piece")
+        lines.append(f"  at most     {format_rate(self.bound.rate)} algbw: {self.bound.words}")
+        lines.append(f"  ranks       {self.topology.ranks}: {names(self.topology.members)}")
+        lines.append(f"  links       {', '.join(self.topology.link_classes)} at {self.topology.rates} rates")
+        count = len(self.dominated)
+        lines += [f"  bettered    {names(self.dominated)}"] if count else []
+        lines += [f"  left out    {words}" for words in left_out_words(self.left_out)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Pareto {self.sentence()}>"
+
+
+def _span(point: Tradeoff) -> str:
+    if point.quickest_from is None:
+        return "-"
+    start, end = point.quickest_from, point.quickest_to
+    if end is None:
+        return f"from {format_size_about(start)}" if start > _SMALL else "everywhere"
+    until = f"to {format_size_about(end)}"
+    return until if start <= _SMALL else f"{format_size_about(start)} {until}"
+
+
+def pareto(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    *,
+    seconds: float = SECONDS,
+    seed: int = 0,
+    sizes: Iterable[int | float | str] | None = None,
+    more: Sequence[Entrant] = (),
+    report: Callable[[str], None] | None = None,
+) -> Pareto:
+    """The front of latency and bandwidth among schedules of one collective.
+
+    Candidates are the algorithms that are found quickly, the best packings of trees of each height, and schedules of
+    few steps with several numbers of chunks and steps. A candidate is left out where another one is as quick at every
+    size, by alpha and beta.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    seconds : float
+        How long to search for schedules of few steps, about.
+    seed : int
+        Of the searches.
+    sizes : iterable of int or str, optional
+        Bytes at which candidates are compared. Default: 1 KiB to 1 GiB, doubling.
+    more : sequence of str, path or Schedule
+        Further candidates: names, schedules and files of schedules.
+    report : callable, optional
+        Called with a progress message.
+
+    Returns
+    -------
+    Pareto
+        The points, least latency first, and the sizes at which each is the quickest.
+
+    Raises
+    ------
+    InputError
+        For unknown names, sizes that are no whole number of bytes, and less than two members.
+    InfeasibleError
+        If a further candidate cannot run here.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> front = bs.pareto("dgx1-v100", "broadcast", seconds=2)
+    >>> front.points[-1].quickest_to is None
+    True
+    """
+    if not seconds > 0:
+        raise InputError(f"{seconds} seconds of search; give more than 0")
+    part, wanted = as_topology(machine).selected(), Collective.of(collective)
+    ordered = tuple(sorted({size_of(size) for size in (SIZES if sizes is None else sizes)}))
+    if not ordered:
+        raise InputError("no sizes to compare at")
+    model, say = AlphaBeta(), report or _silent
+    field = model.field(part, wanted, None, say, ordered)
+    candidates = dict(field.entrants)
+    candidates |= {name: Parallel(found) for name, found in tradeoffs(part, wanted, seconds, seed, say)}
+    for entrant in more:
+        name, build = named(entrant, part, wanted)
+        candidates[name] = build()
+    say("comparing")
+    kept, dominated = _front(candidates, ordered)
+    entrants = {name: candidates[name] for name in kept}
+    contest = Contest(part, wanted, model, Field(entrants, field.ceiling))
+    comparison = compared(contest, ordered)
+    spans = _spans(comparison)
+    points = [Tradeoff(name, entrants[name], *_terms(entrants[name]), *spans.get(name, (None, None))) for name in kept]
+    points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
+    built = {entrant.compact.algorithm for entrant in candidates.values()}
+    missing = {name: why for name, why in {**field.refused, **field.left_out}.items() if name not in built}
+    return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing)
+
+
+def _terms(entrant: Parallel) -> tuple[float, float]:
+    """Seconds of latency alone, and bytes/s where bandwidth alone counts."""
+    small = cost(entrant.compact, _SMALL, spread=entrant.spread)
+    large = cost(entrant.compact, _LARGE, spread=entrant.spread)
+    latency = sum(term.time_s for term in small.terms if term.limit == "alpha")
+    return latency, _LARGE / sum(term.time_s for term in large.terms if term.name.startswith("bandwidth"))
+
+
+def _front(candidates: dict[str, Parallel], sizes: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Those that no other candidate equals or betters everywhere, and the others; of equals the first stays."""
+    times: dict[str, list[float]] = {}
+    for name, entrant in candidates.items():
+        latency, bandwidth = _terms(entrant)
+        timed = [cost(entrant.compact, size, spread=entrant.spread).time_s for size in sizes]
+        times[name] = [latency, 1 / bandwidth, *timed]
+    kept: list[str] = []
+    dominated: list[str] = []
+    for name in sorted(times, key=times.__getitem__):
+        # What betters it comes before it.
+        worse = any(all(a <= b * (1 + 1e-9) for a, b in zip(times[k], times[name], strict=True)) for k in kept)
+        (dominated if worse else kept).append(name)
+    return kept, dominated
+
+
+def _spans(comparison: Comparison) -> dict[str, tuple[int, int | None]]:
+    """For each schedule that is the quickest somewhere, from and to which size, the first time."""
+    spans: dict[str, tuple[int, int | None]] = {}
+    leader, start = comparison.best()[0].algorithm, _SMALL
+    for change in comparison.crossovers:
+        spans.setdefault(leader, (start, change.size))
+        leader, start = change.faster, change.size
+    spans[leader] = (spans.get(leader, (start, None))[0], None)
+    return spans
+
+
+def _silent(message: str) -> None:
+    pass

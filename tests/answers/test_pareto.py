@@ -1,0 +1,142 @@
+"""The front of latency and bandwidth: no point is bettered, each is right, together they are the quickest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers import pareto as study
+from blinksim.cli.main import run
+from blinksim.cost.alpha_beta import cost
+from blinksim.schedule.ways import Parallel
+
+SIZES = [2**power for power in range(10, 31, 2)]
+
+
+@pytest.fixture(params=[("dgx1-v100", "allreduce"), ("dgx1-v100", "broadcast"), ("ring:4@25GB/s", "alltoall")],
+                scope="module")  # fmt: skip
+def question(request: pytest.FixtureRequest) -> tuple[str, str]:
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def front(question: tuple[str, str]) -> bs.Pareto:
+    return bs.pareto(*question, seconds=1, sizes=SIZES)
+
+
+def test_every_point_is_right_and_takes_the_time_that_it_says(front: bs.Pareto) -> None:
+    for point in front.points:
+        assert bs.verify(point.schedule).ok
+        for size in SIZES:
+            time = cost(point.schedule, size).time_s
+            assert time == pytest.approx(point.time_s(size))
+            line = point.latency_s + size / point.bandwidth
+            if point.schedule.form == "steps":
+                assert time == pytest.approx(line)
+            else:
+                # Pieces cost more than the line, which both ends reach.
+                assert time >= line * (1 - 1e-9)
+        assert point.time_s(2**44) == pytest.approx(2**44 / point.bandwidth, rel=1e-2)
+
+
+def test_no_point_is_bettered_by_another(front: bs.Pareto) -> None:
+    def measures(point: bs.Tradeoff) -> list[float]:
+        return [point.latency_s, 1 / point.bandwidth, *(point.time_s(size) for size in SIZES)]
+
+    for point in front.points:
+        for other in front.points:
+            if other is not point:
+                assert any(a < b for a, b in zip(measures(point), measures(other), strict=True))
+    assert [point.latency_s for point in front.points] == sorted(point.latency_s for point in front.points)
+
+
+def test_the_envelope_is_the_quickest_of_all_candidates(
+    question: tuple[str, str], front: bs.Pareto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates: dict[str, Parallel] = {}
+    front_of = study._front
+
+    def keeping(given: dict[str, Parallel], sizes: list[int]) -> tuple[list[str], list[str]]:
+        candidates.update(given)
+        return front_of(given, sizes)
+
+    monkeypatch.setattr(study, "_front", keeping)
+    again = bs.pareto(*question, seconds=1, sizes=SIZES)
+    assert len(candidates) == len(again.points) + len(again.dominated)
+    for size in SIZES:
+        least = min(cost(one.compact, size, spread=one.spread).time_s for one in candidates.values())
+        assert min(point.time_s(size) for point in again.points) == pytest.approx(least)
+        leader = min(again.points, key=lambda point: point.time_s(size))
+        assert leader.quickest_from is not None
+    ends = [point for point in again.points if point.quickest_from is not None and point.quickest_to is None]
+    assert len(ends) == 1
+
+
+def test_sccl_s_points_of_a_dgx1_are_among_the_candidates() -> None:
+    # Cai et al., PPoPP 2021, table 4: allgather with (chunks, steps, rounds) (1, 2, 2), (2, 2, 3), (6, 3, 7) …
+    found = bs.pareto("dgx1-v100", "allgather", seconds=20)
+    known = {*found.dominated, *(point.name for point in found.points)}
+    assert {"few_steps of 1 chunks, 2 steps, 2 rounds", "few_steps of 2 chunks, 2 steps, 3 rounds"} <= known
+
+
+def test_a_given_schedule_may_join(tmp_path: Path) -> None:
+    own = bs.synthesize("dgx1-v100", "broadcast", "blink").schedule
+    bs.write(own, tmp_path / "own.json")
+    found = bs.pareto("dgx1-v100", "broadcast", seconds=1, sizes=SIZES, more=[tmp_path / "own.json", own])
+    known = {*found.dominated, *(point.name for point in found.points)}
+    assert {str(tmp_path / "own.json"), "blink (given)"} <= known
+    with pytest.raises(bs.InputError, match="not of allgather"):
+        bs.pareto("dgx1-v100", "allgather", seconds=1, sizes=SIZES, more=[own])
+    with pytest.raises(bs.InputError, match="give more than 0"):
+        bs.pareto("dgx1-v100", "allgather", seconds=0)
+
+
+def test_the_command_prints_draws_and_writes_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, picture = tmp_path / "front", tmp_path / "front.svg"
+    words = ["synth", "dgx1-v100", "broadcast", "--pareto", "--time-limit", "1", "-o", str(folder)]
+    assert run([*words, "--json", "--plot", str(picture)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert picture.exists()
+    for row in answer["rows"]:
+        assert bs.verify_file(row["file"]).ok
+        schedule = bs.read_schedule(row["file"])
+        assert schedule.algorithm == row["algorithm"]
+        assert cost(schedule, 2**40).time_s == pytest.approx(2**40 / (row["algbw_GBps"] * 1e9), rel=1e-2)
+    assert run(words) == 2
+    assert "is a folder with files in it; add --force" in capsys.readouterr().err
+    assert run([*words, "--force"]) == 0
+    assert "the quickest" in capsys.readouterr().out
+    assert run(["synth", "dgx1-v100", "broadcast", "--pareto", "--polish", "3"]) == 2
+    assert "--polish is for one schedule" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--algorithm", "few_steps", "--chunks-per-rank", "2", "--steps", "2"], 0, "16 chunks"),
+        (["--algorithm", "few_steps", "--chunks-per-rank", "2", "--steps", "1"], 3, "needs at least 2 steps, not 1"),
+        (["--algorithm", "few_steps", "--steps", "2", "--rounds", "1"], 2, "every step has at least one round"),
+        (["--algorithm", "ring", "--steps", "2"], 2, "ring takes no --steps"),
+        (["--chunks-per-rank", "2"], 2, "packed takes no --chunks-per-rank"),
+    ],
+)
+def test_few_steps_takes_sccl_s_numbers(
+    words: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["synth", "dgx1-v100", "allgather", *words]) == status
+    printed = capsys.readouterr()
+    assert message in printed.out + printed.err
+    if not status:
+        assert "--chunks-per-rank 2 --steps 2 -o schedule.json" in printed.out
+
+
+def test_a_number_of_trees_for_an_allreduce_is_refused_readably(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["synth", "dgx1-v100", "allreduce", "--trees", "2"]) == 2
+    assert capsys.readouterr().err == (
+        "blinksim: --trees 2 is for allgather, reducescatter, broadcast, reduce: allreduce has as many trees as its "
+        "best rate needs. Leave --trees out, or take --algorithm chains with --channels\n"
+    )
