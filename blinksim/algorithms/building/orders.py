@@ -1,8 +1,9 @@
 """Orders of the ranks for rings and chains: which neighbours a machine's links favour.
 
 Up to `EXACT` ranks whose direct links hold Hamiltonian cycles, the most edge-disjoint ones (counting lanes) are found
-by search, as in NCCL's rings on a DGX-1 (Blink, section 2). Beyond that, ranks go node by node; with several NICs a
-node, each NIC has a ring that leaves the node from a GPU of its own.
+by search, as in NCCL's rings on a DGX-1 (Blink, section 2). Beyond that, direct links that fall into such cycles, as
+those of a torus do, are used by all of them. Elsewhere ranks go node by node; with several NICs a node, each NIC has a
+ring that leaves the node from a GPU of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice, pairwise, permutations
 
+from blinksim.packing.search.cycles import disjoint_cycles
 from blinksim.packing.search.hamiltonian import Order, hamiltonian
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 EXACT = 9
 _CYCLES = 20_000
+# Ranks up to which links are divided into cycles, and the sends of their rings, both ways, that take few seconds.
+_MOST_CYCLED = 2048
+_MOST_RING_SENDS = 4_500_000
 
 
 def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
@@ -34,6 +39,7 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     if not packed:
         candidates += [[order] for order in _small_orders(n)] if n <= 6 else []
         candidates += _by_node(topology, alike)
+        candidates += _disjoint(topology, n)
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
     # Fewest rings among the fastest: each ring costs a channel.
     return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
@@ -119,6 +125,19 @@ def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
 
     search(0, [], dict(lanes))
     return [cycles[number] for number in best]
+
+
+def _disjoint(topology: Topology, n: int) -> list[list[Order]]:
+    """The cycles that all direct links fall into, together and each by itself: one may avoid a slow link."""
+    lanes = {(a, b): number for (a, b), number in _lanes(topology).items() if a < b}
+    if len(lanes) <= n or n > _MOST_CYCLED:
+        return []
+    # A link that differs from most is as good a link; how much its rings lose is measured.
+    usual = Counter(lanes.values()).most_common(1)[0][0]
+    edges = [edge for edge, number in lanes.items() for _ in range(max(1, round(number / usual)))]
+    cycles = disjoint_cycles(edges, n)
+    most = _MOST_RING_SENDS // (4 * n * n)
+    return [cycles[:most], *([cycle] for cycle in cycles)] if most > 1 and cycles else [[cycle] for cycle in cycles]
 
 
 def _small_orders(n: int) -> list[Order]:
