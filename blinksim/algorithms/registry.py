@@ -119,12 +119,21 @@ class Algorithm:
 
         Those that choose the route of every send keep it.
         """
-        from blinksim.schedule.ways import Parallel
+        from blinksim.schedule.kept import kept
 
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
             raise InfeasibleError(f"there is no {self.name} {collective.name}; algorithms that have it: {others}")
         self.check_size(topology.ranks, collective.name)
+        if options:
+            return self._parallel(topology, collective, **options)
+        # Where a topology was loaded from does not make it another one, but is part of the answer.
+        key = (self, topology, topology.loaded_from, collective)
+        return kept(key, lambda: self._parallel(topology, collective))
+
+    def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Parallel:
+        from blinksim.schedule.ways import Parallel
+
         schedule: Schedule
         if self.fill is not None:
             from blinksim.algorithms.building.filling import filled

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES, TWO_PHASES
@@ -22,6 +22,8 @@ from blinksim.topology.graph import Topology
 if TYPE_CHECKING:
     from blinksim.graphs.network import Array, Network
 
+# Questions whose bounds are kept in the process.
+_KEPT = 64
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
 # Collectives with a block of every rank on one side; the blocks may be unequal.
@@ -50,14 +52,16 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
             raise InputError(f"shares: give {topology.ranks} whole numbers, none negative and not all 0")
         if max(weights) == sum(weights):
             raise InputError("shares: one rank has everything; that is a broadcast or a reduce")
-    question = _Question(topology, collective, weights)
+    return BoundResult(topology, collective, _bounds(topology, collective, weights), weights)
+
+
+# A topology never changes: an edited one is another key.
+@lru_cache(maxsize=_KEPT)
+def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> tuple[Bound, ...]:
+    question = _Question(topology, collective, shares)
     if collective.name == "allreduce":
-        bounds = question.allreduce()
-    elif collective.name == "alltoall":
-        bounds = question.alltoall()
-    else:
-        bounds = question.one_way()
-    return BoundResult(topology, collective, tuple(bounds), weights)
+        return tuple(question.allreduce())
+    return tuple(question.alltoall() if collective.name == "alltoall" else question.one_way())
 
 
 def _is_reversed(collective: Collective) -> bool:

@@ -193,10 +193,20 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
 def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:
     """How to build packed trees from those of a single host, None if the machine is no cluster of alike hosts."""
     from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.kept import kept
     from blinksim.schedule.ways import Parallel
 
-    ready = from_hosts(part, collective, ceiling.rate)
-    return None if ready is None else lambda: Parallel(ready)
+    def build() -> Parallel:
+        ready = from_hosts(part, collective, ceiling.rate)
+        if ready is None:
+            raise InfeasibleError(f"{part.name} is no cluster of alike hosts")
+        return Parallel(ready)
+
+    try:
+        found = kept(("from hosts", part, part.loaded_from, collective), build)
+    except InfeasibleError:
+        return None
+    return lambda: found
 
 
 def _nearly(leader: str) -> str:

@@ -1,0 +1,57 @@
+"""A question asked twice is worked out once, and an edited machine is another question."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+import blinksim as bs
+from blinksim.algorithms import packed, ring
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.bounds import compute
+from blinksim.collective import Collective
+from blinksim.schedule import kept
+
+ALLREDUCE = Collective("allreduce")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    kept.forget()
+
+
+def test_the_same_question_is_packed_once() -> None:
+    with patch.object(packed, "build", wraps=packed.build) as build:
+        first = bs.project("dgx1-v100", "allreduce", "64MiB", algorithm="packed")
+        again = bs.project("dgx1-v100", "allreduce", "64MiB", algorithm="packed")
+        assert bs.compare("dgx1-v100", "allreduce", ["1MiB", "64MiB"], algorithms=["packed"]).rows()
+    assert build.call_count == 1
+    assert first.time_s == again.time_s
+
+
+def test_an_edited_machine_is_another_question() -> None:
+    whole = bs.project("torus:4x4", "allreduce", "256MiB", algorithm="ring").time_s
+    slow = bs.load("torus:4x4", edits=["degrade gpu0-gpu1 bandwidth=1GB/s"])
+    assert bs.project(slow, "allreduce", "256MiB", algorithm="ring").time_s > 1.5 * whole
+    assert bs.bound(slow, "allreduce").rate < bs.bound("torus:4x4", "allreduce").rate
+
+
+def test_bounds_are_computed_once() -> None:
+    compute._bounds.cache_clear()
+    for _ in range(2):
+        bs.bound(bs.load("dgx1-v100"), "allreduce")
+    assert compute._bounds.cache_info().misses == 1
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_SENDS", 500)
+    with patch.object(ring, "build", wraps=ring.build) as build:
+        for machine in ("full:4", "switch:20", "full:4"):
+            REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
+        assert build.call_count == 2
+        # 48 + 160 + 240 sends fit, and 112 more do not: the first has to go.
+        for machine in ("full:5", "full:6", "switch:8", "full:6", "full:4"):
+            REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
+        assert build.call_count == 6
+    assert sum(found.sends for _, found in kept._kept.values()) <= 500
