@@ -1,4 +1,4 @@
-"""Lists of devices as people write them: ``0,1,4``, ``0-3``, ``gpu0,gpu3``, or numbers and names in a sequence."""
+"""Lists of devices as people write them: ``0,1,4``, ``0-3``, ``gpu0,gpu3``, ``n[0-3].gpu0``, or a sequence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from numbers import Integral
 
 from blinksim.errors import InputError
+from blinksim.textio.name_ranges import expand, has_range
 
 Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
@@ -65,7 +66,7 @@ def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequen
         raise InputError(f"{argument}={part}: the range has no end; write it like {first}-{len(holders) - 1}")
     if not part:
         raise InputError(f"{argument}={text!r}: a name is missing between the commas; write it like 0,1,4")
-    return (part,)
+    return expand(part) if has_range(part) and part not in holders else (part,)
 
 
 def relay_names(

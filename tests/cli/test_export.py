@@ -132,11 +132,48 @@ def test_graph_files_are_judged(
     assert any(word in out for word in words.split("|")), out
 
 
+def test_hops_without_nvlink_are_wrong_only_where_the_file_claims_nvlink(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (GRAPHS / "no_links.xml").read_text()
+    file = tmp_path / "g.xml"
+    for claim, status in (("NVL", 1), ("NVB", 0), ("PHB", 0), ("SYS", 0)):
+        file.write_text(text.replace('typeintra="NVL"', f'typeintra="{claim}"'))
+        answer(capsys, "verify", str(file), "--machine", DGX1, "--members", "0,3,5,6", status=status)
+
+
+@pytest.mark.parametrize("edit", ["without gpu0-gpu3", "without gpu2-gpu3", "without gpu4"])
+def test_what_is_advised_is_used_as_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], edit: str
+) -> None:
+    """The closing hop of a ring that nobody runs may go over the host: the file says so."""
+    file = str(tmp_path / "chains.xml")
+    answer(capsys, "advise", "dgx1-v100", "--edit", edit, "-o", file)
+    out = answer(capsys, "verify", file, "--machine", "dgx1-v100", "--edit", edit)
+    assert "not as written" not in out
+
+
+def test_a_communicator_of_some_nodes_only_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Numbers count the GPUs of all nodes: GPU 0 alone is no communicator of four nodes."""
+    graph = '<graph id="{}" pattern="{}" crossnic="0" nchannels="1" speedintra="12" speedinter="12" latencyinter="0" '
+    graph += (
+        'typeintra="LOC" typeinter="PIX" samechannels="1"><channel><net dev="0x0"/><gpu dev="0x0"/><net dev="0x0"/>'
+    )
+    both = "".join(graph.format(*ids) + "</channel></graph>" for ids in ((0, 4), (1, 3)))
+    file = tmp_path / "one.xml"
+    file.write_text(f'<graphs version="1">{both}</graphs>')
+    told = refusal(capsys, "verify", str(file), "--machine", DGX1, "--members", "0", "--nodes", "4", status=2)
+    assert "--members 0 are on 1 node of 4" in told
+    assert "n[0-3].gpu0" in told
+    asked = ("--machine", DGX1, "--members", "n[0-3].gpu0", "--nodes", "4")
+    assert "used by NCCL 2.28.3 on 4 GPUs" in answer(capsys, "verify", str(file), *asked)
+
+
 def test_judging_needs_a_machine_and_a_known_release(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(GRAPHS / "ok_ring_tree.xml")
     assert "--machine" in refusal(capsys, "verify", file, status=2)
     assert "2.8 to 2.30" in refusal(capsys, "verify", file, "--machine", DGX1, "--nccl", "2.7.8", status=2)
-    assert "cannot be read" in refusal(capsys, "verify", "nowhere.xml", "--machine", DGX1, status=2)
+    assert "no such XML file" in refusal(capsys, "verify", "nowhere.xml", "--machine", DGX1, status=2)
     found = json.loads(answer(capsys, "verify", file, "--machine", DGX1, "--members", "0-3", "--json"))
     assert found["ok"] is True
     assert found["verdict"] == "used"

@@ -83,7 +83,13 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
     rules = Release.parse(release)
     # All links: a graph file may be for GPUs without NVLinks between them.
     topology = replace(question, links="all").part()
-    found = judge(text, communicator(topology), rules)
+    judged = communicator(topology)
+    if judged.nodes != topology.nodes:
+        raise InputError(
+            f"members={question.members} are on {count(judged.nodes, 'node')} of "
+            f"{topology.nodes}: name the GPUs of each node, such as n[0-{topology.nodes - 1}].gpu0, or leave nodes= out"
+        )
+    found = judge(text, judged, rules)
     facts = []
     for name, graph in found.graphs.items():
         if graph.in_force:

@@ -8,7 +8,7 @@ the file is carried through the same stages here: reading (`nccl_xml`), channel 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from blinksim.errors import InputError
@@ -23,6 +23,7 @@ from blinksim.nccl.files.nccl_xml import (
     c_integer,
     load_graphs,
 )
+from blinksim.textio.text_table import count
 
 DEFAULT_RELEASE = "2.28.3"
 _DEEPEST_HEAP = 64
@@ -228,8 +229,10 @@ def _accidents(graph: Node, number: int, count: int, comm: Communicator, release
         if len(graph.children) < len(comm.gpus):
             found.append(f"{where} has {len(graph.children)} heads for {len(comm.gpus)} GPUs")
         return found
+    # Only a graph that claims NVLink all the way errs where a hop has none.
+    linked = comm.linked if graph.text("typeintra").startswith("NVL") else None
     for channel in graph.children[:count]:
-        found += _channel_accidents(channel, number, comm, release)
+        found += _channel_accidents(channel, number, replace(comm, linked=linked), release)
     return found
 
 
@@ -256,7 +259,7 @@ def _channel_accidents(channel: Node, number: int, comm: Communicator, release: 
         if net not in (comm.nets or ()):
             found.append(f"{where} lists net {net}, which the machine does not have")
     if sorted(gpus) == sorted(comm.gpus) and (bare := _bare_hops(gpus, number, comm)):
-        found.append(f"{where} goes over {', '.join(bare)} without an NVLink; NCCL takes what path it finds")
+        found.append(f"{where} goes over {', '.join(bare)} without an NVLink, which typeintra claims for all hops")
     return found
 
 
@@ -326,7 +329,7 @@ def _build(
         accidents.append(f"there is no {searched[0]} graph, so NCCL's own search may cut the number of channels")
     elif len(set(counts)) > 1:
         accidents.append(f"{counts[0]} ring and {counts[1]} tree channels; only the first {both} of each are used")
-    reason = " and ".join(f"{len(g.channels)} {name} channels" for name, g in graphs.items() if g.in_force)
+    reason = " and ".join(count(len(g.channels), f"{name} channel") for name, g in graphs.items() if g.in_force)
     channels = None if searched else 2 * both
     return Judgement("used", f"in force: {reason}", log, graphs, channels, tuple(dict.fromkeys(accidents)))
 
