@@ -67,7 +67,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
             marker=MARKERS[place % len(MARKERS)],
             markersize=4,
             linewidth=1.6,
-            label=plain(name.replace("_", " ")),
+            label=plain(_shown(name)),
         )
     fastest = max(rate for name in shown for rate in rates[name].values())
     limits = _bound(axes, comparison, shown_as, factor, fastest)
@@ -81,6 +81,11 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     axes.set_title(wrapped(_title(comparison, len(shown)), _WIDTH), fontsize=10, loc="left")
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return drawn
+
+
+def _shown(name: str) -> str:
+    """An algorithm in words; a file by its name."""
+    return name if "." in name else name.replace("_", " ")
 
 
 def _title(comparison: Comparison, shown: int) -> str:
@@ -114,7 +119,7 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str]) -> None:
         axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
         left = math.log(crossing.size / first, last / first) > 0.8
         axes.annotate(
-            plain(f"{crossing.faster.replace('_', ' ')}\nfrom {format_size_about(crossing.size)}"),
+            plain(f"{_shown(crossing.faster)}\nfrom {format_size_about(crossing.size)}"),
             (crossing.size, 0.02 + 0.085 * (number % 3)),
             xycoords=("data", "axes fraction"),
             xytext=(-3 if left else 3, 0),

@@ -59,6 +59,10 @@ def test_rows_csv_json_and_sweeps_name_the_file(files: bs.Schedule, capsys: Capt
     answer(capsys, *words, "--plot", "mine.svg")
     # Labels are drawn as paths; what they say is in the comments of the picture.
     assert "theirs.xml" in Path("mine.svg").read_text()
+    Path("my_own.xml").write_bytes(Path("theirs.xml").read_bytes())
+    words = ("compare", "dgx1-v100", "allreduce", "--algorithms", "ring,my_own.xml", "--sizes", "1MiB,64MiB")
+    answer(capsys, *words, "--plot", "own.svg")
+    assert "my_own.xml" in Path("own.svg").read_text()
     used = next(name for name, chunks in files.chunks_by_link().items() if chunks)
     cut = f"without {used.split()[0].replace('->', '-')}"
     swept = bs.sweep("dgx1-v100", "allreduce", ["1MiB"], {"edit": ["none", cut]},

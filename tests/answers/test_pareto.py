@@ -80,7 +80,7 @@ def test_sccl_s_points_of_a_dgx1_are_among_the_candidates() -> None:
     # Cai et al., PPoPP 2021, table 4: allgather with (chunks, steps, rounds) (1, 2, 2), (2, 2, 3), (6, 3, 7) …
     found = bs.pareto("dgx1-v100", "allgather", seconds=20)
     known = {*found.dominated, *(point.name for point in found.points)}
-    assert {"few_steps of 1 chunks, 2 steps, 2 rounds", "few_steps of 2 chunks, 2 steps, 3 rounds"} <= known
+    assert {"few_steps of 1 chunk, 2 steps, 2 rounds", "few_steps of 2 chunks, 2 steps, 3 rounds"} <= known
 
 
 def test_a_given_schedule_may_join(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from blinksim.errors import BlinksimError
+from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -73,7 +74,10 @@ def _few_steps(topology: Topology, collective: Collective, end: float, seed: int
                 found = find(topology, collective, chunks=chunks, steps=steps, time_limit=min(left, _EACH), seed=seed)
             except BlinksimError:
                 break
-            yield f"few_steps of {chunks} chunks, {found.steps} steps, {found.rounds} rounds", found.schedule
+            yield (
+                f"few_steps of {count(chunks, 'chunk')}, {count(found.steps, 'step')}, {count(found.rounds, 'round')}",
+                found.schedule,
+            )
             if found.rate == found.bounds.rate:
                 break
             steps = found.steps + phases
