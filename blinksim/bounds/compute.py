@@ -144,8 +144,10 @@ class _Question:
         cut = self.cut(self.collective)
         exact = self.attained(self.collective)
         bounds = [Bound("cut", cut.rate, cut, NOTHING, exact)]
-        if exact or self.collective.personalized:
+        if exact:
             return bounds
+        if self.collective.personalized:
+            return self.with_flows(bounds[0])
         if self.buses:
             partition, _ = self.partition()
             bounds.append(Bound("partition", partition.rate, partition, NOTHING, False))
@@ -183,33 +185,39 @@ class _Question:
         return [best, two_phases, *others]
 
     def alltoall(self) -> list[Bound]:
-        """The lengths that a linear program finds, and the tightest of the obvious cuts."""
-        from blinksim.bounds.certificates.rounded_duals import certify
-        from blinksim.bounds.pairs import best_alltoall, tight_cut
-        from blinksim.graphs.capacities import agree, shared_capacities
-        from blinksim.graphs.orbits import network_orbits
+        """The tightest of the obvious cuts, and the lengths that a linear program finds."""
+        from blinksim.bounds.pairs import tight_cut
 
         side, limits = tight_cut(self.topology, self.net)
         cut = Cut.of(self.topology, self.collective, side, limits)
-        bounds = [Bound("cut", cut.rate, cut, NOTHING, False)]
+        return self.with_flows(Bound("cut", cut.rate, cut, NOTHING, False))
+
+    def with_flows(self, cut: Bound) -> list[Bound]:
+        """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
+        from blinksim.bounds.certificates.rounded_duals import certify
+        from blinksim.bounds.pairs import best_flows
+        from blinksim.graphs.capacities import agree, shared_capacities
+        from blinksim.graphs.orbits import network_orbits
+
         shared = shared_capacities(self.topology, self.net)
+        alike = network_orbits(self.topology, self.net)
         try:
-            solution = best_alltoall(self.net, shared, network_orbits(self.topology, self.net))
+            solution = best_flows(self.net, self.collective, shared, alike, self.shares)
         except InfeasibleError:
             # The solver gave up; the cut stands, as an upper bound.
             solution = None
         if solution is None:
-            return bounds
+            return [cut]
         if agree(cut.rate, solution.value * float(self.net.unit)):
-            bounds[0] = replace(bounds[0], exact=True)
-            if self.topology.ranks > _LENGTHS:
-                return bounds
-        found = certify(self.topology, self.collective, self.net, shared, solution)
-        if found:
-            lengths, exact = found
-            bounds.append(Bound("lengths", lengths.rate, lengths, NOTHING, exact))
-            bounds[0] = replace(bounds[0], exact=bounds[0].exact or (exact and cut.rate <= lengths.rate))
-        return sorted(bounds, key=_order)
+            cut = replace(cut, exact=True)
+            if self.topology.ranks > _LENGTHS or self.collective.rooted:
+                return [cut]
+        found = certify(self.topology, self.collective, self.net, shared, solution, self.shares)
+        if found is None:
+            return [cut]
+        lengths, exact = found
+        cut = replace(cut, exact=cut.exact or (exact and cut.rate <= lengths.rate))
+        return sorted([cut, Bound("lengths", lengths.rate, lengths, NOTHING, exact)], key=_order)
 
     # --- partitions and trees -----------------------------------------------------------------------------------
 
@@ -226,39 +234,42 @@ class _Question:
         reached: a rate that trees are known to attain.
         """
         best = min(entry.rate for entry in bounds)
-        found = self._trees(reached) if self.trees_apply else None
-        if found:
-            lengths, exact = found
-            bounds = [replace(entry, exact=entry.exact or (exact and entry.rate <= lengths.rate)) for entry in bounds]
-            if lengths.rate < best:
-                bounds.append(Bound("tree-optimum", lengths.rate, lengths, ONLY_TREES, exact))
+        lengths, attained = self._trees(best, reached) if self.trees_apply else (None, None)
+        if attained is not None:
+            bounds = [replace(entry, exact=entry.exact or entry.rate <= attained) for entry in bounds]
+        if lengths is not None and lengths.rate < best:
+            bounds.append(Bound("tree-optimum", lengths.rate, lengths, ONLY_TREES, lengths.rate == attained))
         return sorted(bounds, key=_order)
 
-    def _trees(self, reached: Fraction | None) -> tuple[Lengths, bool] | None:
+    def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
+        """Lengths that trees cannot beat, and the rate that trees attain; either may be unknown."""
         from blinksim.bounds.certificates.rounded_duals import certify
         from blinksim.bounds.optimum import best_trees
         from blinksim.bounds.quick import guessed_lengths
-        from blinksim.graphs.capacities import shared_capacities
+        from blinksim.graphs.capacities import agree, shared_capacities
         from blinksim.graphs.orbits import network_orbits, single_orbits
 
         guess = None
         if reached is not None:
             guess = guessed_lengths(self.topology, self.collective)
             if guess is not None and guess.rate == reached:
-                return guess, True
+                return guess, reached
         shared = shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
         plain = not self.collective.rooted and not self.shares
         alike = network_orbits(self.topology, self.net) if plain else single_orbits(self.net)
+        found = None
         try:
-            solution = best_trees(self.net, self.collective, shared, alike, self.shares)
+            for solution, attained in best_trees(self.net, self.collective, shared, alike, self.shares):
+                if attained and agree(best, solution.value * float(self.net.unit)):
+                    return None, best
+                found = certify(self.topology, self.collective, self.net, shared, solution, self.shares)
+                if found and found[1] and attained:
+                    return found[0], found[0].rate
         except InfeasibleError:
             # The solver gave up; the other bounds stand, as upper bounds.
-            solution = None
-        found = solution and certify(self.topology, self.collective, self.net, shared, solution, self.shares)
-        if found:
-            return found
-        return (guess, False) if guess else None
+            pass
+        return (found[0] if found else guess), None
 
 
 def _order(entry: Bound) -> tuple[Fraction, int]:

@@ -1,7 +1,7 @@
-"""Alltoall as flows: every byte goes from one rank to one other, so nothing is copied on the way.
+"""Alltoall, scatter and gather as flows: every byte goes from one rank to one other, so nothing is copied on the way.
 
 The bound is a maximum concurrent flow (`blinksim.graphs.flow_program`), whose duals are link lengths, the certificate.
-The tightest of the likely cuts is given as well.
+For alltoall the tightest of the likely cuts is given as well.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from blinksim.collective import Collective
 from blinksim.graphs.capacities import SharedCapacity, Solution
 from blinksim.graphs.flow_program import Commodity, flow_variables, solve_flows
 from blinksim.graphs.linear import MOST_FLOWS
@@ -27,13 +28,29 @@ _SUBSETS = 8
 _TIGHTEST = 16
 
 
-def best_alltoall(net: Network, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Solution | None:
-    """The greatest algbw of an alltoall in units of `net`, with link lengths; None if the program is too large."""
-    if flow_variables(net, len(orbits.first)) > MOST_FLOWS:
-        return None
-    everyone = dict.fromkeys(net.members.tolist(), 1)
-    solution = solve_flows(net, shared, [Commodity(source, everyone) for source in orbits.first], orbits=orbits)
-    return Solution(solution.rate * len(net.members), solution.duals)
+def best_flows(
+    net: Network,
+    collective: Collective,
+    shared: Sequence[SharedCapacity],
+    orbits: NetworkOrbits,
+    shares: Sequence[int] = (),
+) -> Solution | None:
+    """The greatest algbw of alltoall, scatter or gather in units of `net`, with link lengths; None if too large.
+
+    shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and ranks (for
+    alltoall).
+    """
+    members = net.members.tolist()
+    weights = dict(zip(members, shares or [1] * len(members), strict=True))
+    if collective.rooted:
+        # A gather is a scatter in the reversed network.
+        way = net.reversed() if collective.collects else net
+        solution = solve_flows(way, shared, [Commodity(members[collective.root], weights)])
+    else:
+        if flow_variables(net, len(orbits.first)) > MOST_FLOWS:
+            return None
+        solution = solve_flows(net, shared, [Commodity(source, weights) for source in orbits.first], orbits=orbits)
+    return Solution(solution.rate * sum(weights.values()), solution.duals)
 
 
 def tight_cut(topology: Topology, net: Network) -> tuple[list[str], list[str]]:

@@ -16,21 +16,20 @@ from blinksim.errors import InfeasibleError
 
 Vector = NDArray[np.float64]
 
-# How large a program is solved, in flow variables; a larger one takes GLOP minutes. Beyond each limit
-# there is a substitute: for a bound, looser bounds that need no program; for a packing, equal parts.
-#
-# Flows (`flow_program`): sources times arcs, for bounds and for packings alike.
-MOST_FLOWS = 30_000
+# Flow variables (`flow_program`: sources times arcs) up to which a program is solved, for bounds and packings alike: ten
+# seconds of GLOP at the most. Beyond it a bound is a cut, and a packing takes the shortest routes.
+MOST_FLOWS = 300_000
 # Rounds in which a program of trees (`tree_program`) may ask for more sets; it rarely needs more than 20.
 MOST_ROUNDS = 200
 
 
 class Program:
-    """Maximise a sum of non-negative variables under rows; build it, `solve` it, read `values` and `duals`."""
+    """Maximise a sum of non-negative variables under rows; build it, `solve` it, read `value`, `values` and `duals`."""
 
     def __init__(self) -> None:
         self._model = ModelBuilderHelper()
         self._variables = 0
+        self.value = 0.0
         self.values: Vector = np.zeros(0)
         self.duals: Vector = np.zeros(0)
 
@@ -63,4 +62,5 @@ class Program:
         if solver.status() != SolveStatus.OPTIMAL:
             raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")
         self.values, self.duals = np.asarray(solver.variable_values()), np.asarray(solver.dual_values())
-        return float(solver.objective_value())
+        self.value = float(solver.objective_value())
+        return self.value

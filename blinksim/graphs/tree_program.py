@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.graphs.capacities import SharedCapacity, capacity_duals, capacity_rows
-from blinksim.graphs.linear import MOST_ROUNDS, Program
+from blinksim.graphs.linear import MOST_ROUNDS, Program, Vector
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network
 from blinksim.graphs.orbits import NetworkOrbits, single_orbits
@@ -29,17 +29,22 @@ Mask = NDArray[np.bool_]
 # Flows take whole numbers: the program's values in these parts of the greatest. A set is broken by more than this part.
 _PARTS = 2**40
 _BROKEN = 1e-9
+# Rounds after which sets are sought at a mean of the program's vertices: where many are best, each breaks other sets.
+_VERTICES = 10
 
 
 @dataclass(frozen=True)
 class TreeSolution:
     """value: the rate of all out-trees together, in units of the network. duals: one per shared capacity.
 
+    attained: false if sets were still broken after `MOST_ROUNDS` rounds; then the value, as what follows from the
+    duals, is an upper bound, and the uses hold trees of a somewhat lower rate.
     roots: the rates that the program chose, one for each orbit of members, or a common one where the ratio is given.
     used: what out-trees use of each orbit of arcs, and then what in-trees do, unless they are the out-trees reversed.
     """
 
     value: float
+    attained: bool
     roots: list[float]
     used: list[list[float]]
     duals: list[float]
@@ -58,9 +63,6 @@ def solve_trees(
     weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots and rates
     run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default: none are
     equivalent).
-
-    After `MOST_ROUNDS` rounds some sets may still be broken: then the value, and what follows from the duals, is an
-    upper bound, and the uses hold trees of a somewhat lower rate.
     """
     orbits = orbits or single_orbits(net)
     program = Program()
@@ -88,17 +90,44 @@ def solve_trees(
         return [(way.used[orbit[number]], 1.0) for way in ways for number in arcs]
 
     rows = capacity_rows(program, shared, orbits, load, scale)
-    for _ in range(MOST_ROUNDS):
-        value = program.solve(objective)
-        if not sum(way.add(side) for way in ways for side in way.broken()):
-            break
+    point, whole = _converged(program, objective, ways)
     duals = capacity_duals(program, rows)
     return TreeSolution(
-        value * scale,
-        [float(program.values[rate]) * scale for rate in rates],
-        [[float(program.values[variable]) * scale for variable in way.used] for way in ways],
+        program.value * scale,
+        whole,
+        [float(point[rate]) * scale for rate in rates],
+        [[float(point[variable]) * scale for variable in way.used] for way in ways],
         duals if partner is None else _levelled(duals, shared, partner),
     )
+
+
+def widest(net: Network) -> int:
+    """The member that can send most: the first root to try where any will do.
+
+    One root often suffices, always where links are equal both ways (a tree that is used up and down may hang from any
+    of its vertices), and leaves far fewer answers that are equally good.
+    """
+    leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]
+    return int(net.members[int(leaving.argmax())])
+
+
+def _converged(program: Program, objective: Sequence[tuple[int, float]], ways: Sequence[_Way]) -> tuple[Vector, bool]:
+    """Values of the program's variables that break no set, with the rows that they took; the last ones at worst."""
+    mean: Vector | None = None
+    for number in range(MOST_ROUNDS):
+        program.solve(objective)
+        point = np.maximum(program.values, 0)
+        mean = point if mean is None else (mean + point) / 2
+        if number >= _VERTICES:
+            sets = [(way, side) for way in ways for side in way.broken(mean)]
+            if not sets:
+                return mean, True
+            if sum(way.add(side) for way, side in sets):
+                continue
+            mean = point
+        if not sum(way.add(side) for way in ways for side in way.broken(point)):
+            return point, True
+    return point, False
 
 
 def _levelled(duals: Sequence[float], shared: Sequence[SharedCapacity], partner: Sequence[int]) -> list[float]:
@@ -151,15 +180,16 @@ class _Way:
                 row[rate] = row.get(rate, 0.0) + sign * factor
         self._program.row(list(row.items()), at_least=0.0, at_most=np.inf)
 
-    def broken(self) -> Iterator[Mask]:
+    def broken(self, values: Vector) -> Iterator[Mask]:
         """Sets that too little leaves by the program's values: for each sink that is short, its least cuts."""
-        net, values = self._net, np.maximum(self._program.values, 0)
+        net = self._net
         capacity, start = values[self._variable], np.zeros(net.vertices)
         for vertex, (rate, factor) in self._supply.items():
             start[vertex] = values[rate] * factor
         parts = _PARTS / max(float(capacity.max()), float(start.max()), 1e-30)
         whole: Array = (np.concatenate([start, capacity]) * parts).astype(np.int64)
         need = int(whole[: net.vertices].sum())
+        whole[net.vertices :] += 1
         tail = np.concatenate([np.full(net.vertices, net.vertices), net.tail])
         head = np.concatenate([np.arange(net.vertices), net.head])
         for sink in self._sinks:

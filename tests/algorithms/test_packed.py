@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from all_cuts import best_cut
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from independent_check import check
 from strategies import topologies
@@ -104,6 +104,23 @@ def test_the_bound_is_attained_on_uneven_and_large_machines(
     schedule = packed(topology, collective)
     assert schedule.bound["gap_exact"] == "0"
     assert algbw is None or rate(schedule) == algbw * GB
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(topologies(max_devices=7), st.sampled_from(["gather", "scatter", "alltoall"]), st.data())
+def test_what_crosses_a_bus_of_many_links(topology: Topology, collective: str, data: st.DataObject) -> None:
+    """No loose bound: all links of one device may share a bus."""
+    ends = {end for link in topology.links for end in (link.src, link.dst)}
+    centre = data.draw(st.sampled_from(sorted(ends)))
+    links = tuple(
+        replace(link, bus=f"bus {centre}", lane_bandwidth=Fraction(GB), lanes=1)
+        if centre in (link.src, link.dst)
+        else link
+        for link in topology.links
+    )
+    schedule = packed(replace(topology, links=links), collective)
+    assert schedule.bound["gap_exact"] == "0"
+    assert schedule.bound["checked"] is True
 
 
 @pytest.mark.parametrize("shape", ["torus:4x5", "full:18", "hypercube:4"])

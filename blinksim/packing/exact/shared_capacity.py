@@ -19,11 +19,11 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError
-from blinksim.graphs.capacities import SharedCapacity
+from blinksim.graphs.capacities import SharedCapacity, agree
 from blinksim.graphs.digraph import Digraph
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.rounding import roundings
-from blinksim.graphs.tree_program import solve_trees
+from blinksim.graphs.tree_program import solve_trees, widest
 from blinksim.packing.exact.scaling import trimmed
 
 # How far rounded numbers may exceed a capacity and still be scaled down; beyond it they are another solution.
@@ -56,7 +56,13 @@ def best_split(
     rates run at the same time, for a network that is its own reverse the out-trees reversed. best: a bound of the
     rate in units of the network, at which the search for exact fractions stops.
     """
+    free = weights is None
+    if free:
+        weights = {widest(net): 1}
     solution = solve_trees(net, shared, weights, both=both)
+    if free and not agree(best, solution.value):
+        weights = None
+        solution = solve_trees(net, shared, None, both=both)
     members = net.members.tolist()
     partner = net.partner.tolist() if both and net.partner is not None else None
     found: Split | None = None
