@@ -16,8 +16,8 @@ from blinksim.errors import InfeasibleError
 
 Vector = NDArray[np.float64]
 
-# Flow variables (`flow_program`: sources times arcs) up to which a program is solved, for bounds and packings alike: ten
-# seconds of GLOP at the most. Beyond it a bound is a cut, and a packing takes the shortest routes.
+# Flow variables (`flow_program`: sources times arcs) up to which a program is solved, for bounds and packings alike:
+# ten seconds of GLOP at the most. Beyond it a bound is a cut, and a packing takes the shortest routes.
 MOST_FLOWS = 300_000
 # Rounds in which a program of trees (`tree_program`) may ask for more sets; it rarely needs more than 20.
 MOST_ROUNDS = 200
