@@ -17,8 +17,10 @@ from blinksim.errors import InfeasibleError
 Vector = NDArray[np.float64]
 
 # Flow variables (`flow_program`: sources times arcs) up to which a program is solved, for bounds and packings alike:
-# ten seconds of GLOP at the most. Beyond it a bound is a cut, and a packing takes the shortest routes.
+# they take memory. A program is given up after so many seconds. Then a bound is a cut, and a packing takes the shortest
+# routes.
 MOST_FLOWS = 300_000
+MOST_SECONDS = 20.0
 # Rounds in which a program of trees (`tree_program`) may ask for more sets; it rarely needs more than 20.
 MOST_ROUNDS = 200
 
@@ -53,11 +55,12 @@ class Program:
         return number
 
     def solve(self, objective: Sequence[tuple[int, float]]) -> float:
-        """The greatest sum of factor times variable; raises `InfeasibleError` if GLOP finds no optimum."""
+        """The greatest sum of factor times variable; raises `InfeasibleError` if GLOP finds no optimum in time."""
         for variable, factor in objective:
             self._model.set_var_objective_coefficient(variable, factor)
         self._model.set_maximize(True)
         solver = ModelSolverHelper("glop")
+        solver.set_time_limit_in_seconds(MOST_SECONDS)
         solver.solve(self._model)
         if solver.status() != SolveStatus.OPTIMAL:
             raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")

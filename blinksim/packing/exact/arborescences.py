@@ -133,8 +133,10 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
                 poor |= 1 << number
     growth.blocked = inside[root] & poor
     missing = len(graph.members) - (root in graph.members)
+    level = [root]
+    # What is blocked stays blocked, so every arc is asked once, when its tail has just been reached.
     while missing:
-        level, grown = list(growth.reached), False
+        done = len(growth.reached)
         for tail in level:
             outside = ~inside[tail]
             for head, capacity in sorted(out[tail].items(), key=lambda arc: -arc[1]):
@@ -157,8 +159,8 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth | None:
                 growth.reached.append(head)
                 growth.edges.append((tail, head))
                 missing -= 1
-                grown = True
-        if not grown:
+        level = growth.reached[done:]
+        if not level:
             return None
         growth.height += 1
     return growth

@@ -15,7 +15,7 @@ from math import lcm
 import numpy as np
 
 from blinksim.bounds.cuts import tightest
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.flow_program import Commodity, flow_variables, solve_flows
 from blinksim.graphs.linear import MOST_FLOWS
@@ -48,7 +48,11 @@ def route_flows(
         return rate, _decomposed(net, capacity[0], commodities[0], 0, rate)
     if flow_variables(net, len(commodities)) > MOST_FLOWS:
         return None
-    values = [[max(0.0, value) for value in flow] for flow in solve_flows(net, shared, commodities).flows]
+    try:
+        flows = solve_flows(net, shared, commodities).flows
+    except InfeasibleError:
+        return None
+    values = [[max(0.0, value) for value in flow] for flow in flows]
     found: tuple[Fraction, list[list[Fraction]]] | None = None
     for to_fractions in roundings(best):
         parts = [to_fractions(row) for row in values]
