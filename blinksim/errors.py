@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # What moves a terminal's cursor, colours it, turns the writing direction, breaks the line, or is no character.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# What a message quotes may be as long as a file.
+_LONGEST = 1500
 # Among more names than this no near one is looked for: that takes seconds, and lists nothing that helps.
 _MOST_COMPARED = 2000
 
@@ -43,7 +45,8 @@ class BlinksimError(Exception):
     exit_code = 2
 
     def __init__(self, message: object) -> None:
-        super().__init__(printable(str(message)))
+        text = printable(str(message))
+        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
 
 
 class InputError(BlinksimError):

@@ -158,6 +158,8 @@ def from_document(path: str | os.PathLike[str], document: Any) -> Schedule:
     topology, collective = machine_from_json(fields["machine"]), _collective(fields["collective"])
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, _MOST_DENOMINATOR)
     bound = fields["bound"].a(dict, "an object {…}")
+    if bool((arrays["route_start"][1:] == arrays["route_start"][:-1]).any()):
+        raise fields["route_start"].wrong("has a route without links; leave it out")
     try:
         return Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays)
     except InputError as error:

@@ -114,6 +114,7 @@ def test_a_plan_needs_gpus_and_channels_with_two_ends(tmp_path: Path) -> None:
     "change",
     [
         {"route_start": [0, 2**31 - 1, -(2**31), -1, 1]},
+        {"route_start": [0, 0]},
         {"step": [2**31 - 1, -(2**31)] + [0] * 46},
         {"origin": [2**31 - 1] * 8},
         {"target": [2**31 - 1] * 8},

@@ -125,7 +125,9 @@ def read_heading(path: str, line: str, number: int) -> Columns | None:
     strange = [word for word in head if word not in _HEAD]
     strange += [word for half in halves for word in half if word not in _HALF]
     if strange or len(halves) > 2 or len(set(head)) < len(head) or any(len(set(h)) < len(h) for h in halves):
-        text = f"the heading has columns that nccl-tests does not print: {' '.join(strange) or line}"
+        named = " ".join(strange) or line
+        shown = named if len(named) <= 80 else f"{named[:80]}…"
+        text = f"the heading has columns that nccl-tests does not print: {shown}"
         raise FileError(path, text, number)
     for half in halves:
         for name in ("algbw", "busbw"):

@@ -1,0 +1,182 @@
+"""Every reader of files with samples of what it reads: the repository's own files, and what blinksim writes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import nccl_tests_logs
+from fuzz_mutate import changed_values, damaged
+
+import blinksim as bs
+from blinksim import data_files
+from blinksim.answers.sweeps.journal import Journal
+from blinksim.cli import main
+from blinksim.cost.presets import read_presets
+from blinksim.formats import machine_yaml
+from blinksim.nccl.files import graph_file
+from blinksim.nccl.logs import tests_log
+from blinksim.sources.host_constants import read_host_constants
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """samples: texts that it reads. name: of the file. read: what reads it. packed: True if it may be gzip."""
+
+    samples: Callable[[], list[str]]
+    name: str
+    read: Callable[[Path], object]
+    json: bool = False
+    packed: bool = False
+
+    def input(self, random_: random.Random) -> bytes:
+        """A hostile file."""
+        samples = self.samples()
+        text = random_.choice(samples)
+        if self.json and random_.random() < 0.6:
+            text = changed_values(random_, text)
+        else:
+            text = damaged(random_, text, samples)
+        data = text.encode("utf-8", "surrogateescape" if random_.random() < 0.9 else "replace")
+        return gzip.compress(data, 1) if self.packed and random_.random() < 0.05 else data
+
+
+def _files(*patterns: str) -> list[str]:
+    found = [path for pattern in patterns for path in sorted(DATA.glob(pattern))]
+    assert found
+    return [path.read_text(encoding="utf-8") for path in found if path.stat().st_size < 60_000]
+
+
+@cache
+def machines() -> list[str]:
+    small = [
+        machine_yaml.write(bs.load(name))
+        for name in ("ring:3@25GB/s", "torus:2x2", "switch:3", "mesh:2x2", "dgx1-v100")
+    ]
+    return small + [path.read_text(encoding="utf-8") for path in data_files.files("topologies")]
+
+
+@cache
+def rates() -> list[str]:
+    nvlink = "nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}"
+    own = f"name: x\nmachine: dgx1-v100\nsource: a log\nclasses:\n  {nvlink}\n"
+    return [own, *(path.read_text(encoding="utf-8") for path in data_files.files("models/rates"))]
+
+
+@cache
+def models() -> list[str]:
+    names = ("aurora-projection.yaml", "projection.yaml", "host-path.yaml")
+    return [(data_files.folder("models") / name).read_text(encoding="utf-8") for name in names]
+
+
+@cache
+def topologies() -> list[str]:
+    return _files("nccl_topo/*.xml", "captures/*/*topo.xml")
+
+
+@cache
+def graphs() -> list[str]:
+    return _files("nccl_graph/*.xml", "nccl_graph_dumps/*.xml", "captures/*/*graph.xml")
+
+
+@cache
+def algorithms() -> list[str]:
+    return [*_exported("msccl-xml"), *graphs()[:3]]
+
+
+@cache
+def plans() -> list[str]:
+    return _exported("mscclpp-json")
+
+
+def _exported(form: str) -> list[str]:
+    asked = (("ring:3", "allgather", "ring"), ("full:4", "alltoall", "direct"), ("dgx1-v100", "allreduce", "ring"))
+    found = [bs.export(bs.synthesize(machine, name, algorithm).schedule, form) for machine, name, algorithm in asked]
+    return [text for one in found for text in one.files.values()]
+
+
+@cache
+def schedules() -> list[str]:
+    from blinksim.formats.schedule_json import to_text
+
+    asked = (("ring:3", "allgather", "ring"), ("full:4", "allreduce", "packed"), ("mesh:2x2", "broadcast", "packed"))
+    return [to_text(bs.synthesize(machine, name, algorithm).schedule) for machine, name, algorithm in asked]
+
+
+@cache
+def bounds() -> list[str]:
+    asked = (("dgx1-v100", "allreduce"), ("ring:4", "broadcast"), ("torus:2x2", "alltoall"), ("ring:3", "allgather"))
+    found = []
+    for words in asked:
+        with redirect_stdout(io.StringIO()) as printed:
+            assert main.run(["bound", *words, "--json"]) == 0
+        found.append(printed.getvalue())
+    return found
+
+
+@cache
+def logs() -> list[str]:
+    points = [nccl_tests_logs.Point(2**k, 10.0 + 2**k / 1e4, 11.0 + 2**k / 1e4) for k in range(10, 30, 4)]
+    own = [
+        nccl_tests_logs.text(name, 8, points, layout=layout)
+        for name in ("allreduce", "alltoall", "broadcast")
+        for layout in ("new", "old", "iterations", "stamped")
+    ]
+    return [*own, *_files("nccl_tests/*.txt")]
+
+
+@cache
+def tables() -> list[str]:
+    return _files("captures/*/smi_topo.txt", "captures/*/p2p.txt")
+
+
+@cache
+def journals() -> list[str]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "j.journal"
+        journal = Journal(path)
+        for number in range(4):
+            journal.add(f"k{number}", [{"machine": "a", "size": number, "time_s": 0.5}])
+        return [path.read_text(encoding="utf-8")]
+
+
+def _machine(path: Path) -> None:
+    machine = bs.load(path)
+    machine_yaml.write(machine)
+    bs.check(machine)
+
+
+def _schedule(path: Path) -> None:
+    if bs.verify_file(path).ok:
+        bs.simulate(bs.read_schedule(path), "1MiB")
+
+
+def _graph(path: Path) -> None:
+    bs.verify_file(path, bs.Question("dgx1-v100"))
+    graph_file.read(path)
+
+
+READERS = {
+    "machine": Reader(machines, "m.yaml", _machine),
+    "rates": Reader(rates, "r.yaml", lambda path: bs.load("dgx1-v100", rates=str(path))),
+    "presets": Reader(models, "p.yaml", lambda path: read_presets(path)),
+    "constants": Reader(models, "h.yaml", lambda path: read_host_constants(path)),
+    "topology": Reader(topologies, "t.xml", _machine),
+    "graph": Reader(graphs, "g.xml", _graph),
+    "algorithm": Reader(algorithms, "a.xml", lambda path: bs.verify_file(path, bs.Question("dgx1-v100"))),
+    "plan": Reader(plans, "p.json", lambda path: bs.verify_file(path), json=True),
+    "schedule": Reader(schedules, "s.json", _schedule, json=True, packed=True),
+    "bound": Reader(bounds, "b.json", lambda path: bs.verify_file(path), json=True),
+    "log": Reader(logs, "log.txt", lambda path: tests_log.read(path)),
+    "table": Reader(tables, "smi.txt", _machine),
+    "journal": Reader(journals, "j.journal", lambda path: Journal(path)),
+}
