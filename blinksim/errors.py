@@ -46,7 +46,7 @@ class BlinksimError(Exception):
 
     def __init__(self, message: object) -> None:
         text = printable(str(message))
-        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+        super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}")
 
 
 class InputError(BlinksimError):

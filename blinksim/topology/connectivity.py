@@ -103,7 +103,8 @@ def require_connected(part: Topology, whole: Topology, classes: Sequence[str]) -
         ways.append(f"links={','.join([*classes, enough[0]])}")
     elif others and joins(whole.link_classes, part.relays):
         ways.append(f"links=all (adds {', '.join(others)})")
-    idle = [d.name for d in whole.devices if d.holds and d.name not in part.members]
+    members = set(part.members)
+    idle = [d.name for d in whole.devices if d.holds and d.name not in members]
     if idle and joins(classes, idle):
         ways.append("relays=idle (forwards through GPUs that are not members)")
     if not ways and idle and others and joins(whole.link_classes, idle):

@@ -35,7 +35,8 @@ class Router:
         self.topology = topology
         self._tail = [topology.index[link.src] for link in topology.links]
         self._head = [topology.index[link.dst] for link in topology.links]
-        self._holds = [device.holds or device.name in topology.relays for device in topology.devices]
+        relays = set(topology.relays)
+        self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = self._bundled()
         self._out = [[(end, *found) for end, found in ends.items()] for ends in self._bundles]
         # With a link between any two devices at most, and data on all that have links, a pair has a single way.

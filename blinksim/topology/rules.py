@@ -106,7 +106,8 @@ def _members_exist(topology: Topology) -> Iterator[str]:
 @_rule("members-hold-data", "warning", "give GPUs the ability hold, and leave it out elsewhere, or list members")
 def _members_hold_data(topology: Topology) -> Iterator[str]:
     """GPUs and tiles hold data, and nothing else does."""
-    mute = [d.name for d in topology.devices if d.kind in GPUS and not d.holds and d.name not in topology.relays]
+    relays = set(topology.relays)
+    mute = [d.name for d in topology.devices if d.kind in GPUS and not d.holds and d.name not in relays]
     if mute:
         yield f"{_listed(mute)} cannot hold data and will never be a member"
     odd = [name for name in topology.members if topology.device(name).kind not in GPUS]
