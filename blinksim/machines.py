@@ -282,9 +282,9 @@ def _node(name: str, rates: str) -> Topology:
     try:
         path = catalogue_file(name)
     except InputError:
-        if Path(name).is_file() and _is_smi(name):
+        if os.path.isfile(name) and _is_smi(name):
             return _from_smi(name, rates)
-        if Path(name).exists():
+        if os.path.exists(name):
             raise FileError(
                 name, "a machine is read from files that end in .yaml, .yml, .xml, or from `nvidia-smi topo -m` text"
             ) from None

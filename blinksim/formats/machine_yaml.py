@@ -23,7 +23,9 @@ from blinksim.topology.cluster import SHAPES, Fabric
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 
 MAX_DEVICES = name_ranges.MOST_NAMES
-MAX_LINKS = 1_000_000
+MAX_LINKS = 200_000
+# Links that are compared when symmetries are checked, over all of them.
+_MOST_COMPARED = 2_000_000
 KEYS = (
     "name", "title", "source", "rates", "nodes", "devices", "link_classes", "links", "members", "relays",
     "collective_links", "inter_node_links", "fabric", "symmetries",
@@ -238,9 +240,11 @@ class _Body:
             return topology
         from blinksim.topology.symmetry import is_automorphism
 
-        symmetries = []
+        symmetries: list[tuple[int, ...]] = []
         for entry in self.keys["symmetries"].items(example="[{gpu0: gpu1, gpu1: gpu0}]"):
             entry.what = "a symmetry"
+            if (len(symmetries) + 1) * (len(topology.links) + 100) > _MOST_COMPARED:
+                raise entry.error(f"more symmetries than can be checked here; give the first {len(symmetries)}")
             moved = list(range(len(topology.devices)))
             for name, (key, value) in entry.named(example="{gpu0: gpu1, gpu1: gpu0}").items():
                 for end, place in ((name, key), (value.text(80), value)):

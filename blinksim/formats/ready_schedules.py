@@ -26,7 +26,7 @@ def located(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if os.path.exists(text) or text != os.path.basename(text):
         return path
     found = data_files.folder("schedules") / f"{text.removesuffix('.json')}.json"
-    if found.is_file():
+    if os.path.isfile(found):
         return found
     if Path(text).suffix or not text or text == "-":
         return path

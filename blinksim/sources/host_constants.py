@@ -11,7 +11,7 @@ from typing import Any
 
 from blinksim import data_files
 from blinksim.errors import FileError, InputError, unknown
-from blinksim.units import parse_rate, parse_time
+from blinksim.units import parse_number, parse_rate, parse_time
 
 _KINDS = ("rate", "time", "count")
 
@@ -101,9 +101,9 @@ def _source(path: Path, name: str, entry: Mapping[str, Any], known: set[str]) ->
 
 def _number(path: Path, name: str, given: object) -> Fraction:
     try:
-        return Fraction(str(given))
-    except (ValueError, ZeroDivisionError) as error:
-        raise FileError(path, f"{name}: {given!r} is not a number") from error
+        return parse_number(str(given))
+    except InputError as error:
+        raise FileError(path, f"{name}: {error}") from None
 
 
 def _value(path: Path, name: str, kind: str, given: object) -> Fraction:

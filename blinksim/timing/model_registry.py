@@ -7,6 +7,7 @@ it a line in `MODELS`. From outside the package, `register_model` adds a class, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -137,7 +138,7 @@ def check(name: str, known: Iterable[str] | None = None) -> str:
 
 def _advice(name: str) -> str:
     """What to say after an unknown name: which file is near."""
-    if (data_files.folder("models") / f"{name}.yaml").is_file():
+    if os.path.isfile(data_files.folder("models") / f"{name}.yaml"):
         return f"(models/{name}.yaml is not searched for presets: end its name in projection.yaml)"
     return plugins.advice(name, (*plugins.PYTHON, *YAML))
 

@@ -15,6 +15,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.exchange.networkx_view import machine_fields
 from blinksim.topology.graph import Topology
+from blinksim.units import parse_number
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -31,11 +32,12 @@ def _rate(data: Mapping[str, Any], name: str, where: str) -> Fraction | None:
     if given is None:
         return None
     try:
-        rate = Fraction(str(given))
-        if rounded is not None and not math.isclose(float(rounded), float(rate), rel_tol=1e-9):
-            raise InputError(f"{where}: {name}_exact={exact} and {name}_GBps={rounded} disagree; change or drop both")
-    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        rate = parse_number(str(given))
+        agree = rounded is None or math.isclose(float(rounded), float(rate), rel_tol=1e-9)
+    except (InputError, ValueError, TypeError, OverflowError):
         raise InputError(f"{where}: {given!r} is not a {name} in GB/s, such as 25 or 61/4") from None
+    if not agree:
+        raise InputError(f"{where}: {name}_exact={exact} and {name}_GBps={rounded} disagree; change or drop both")
     return rate * 10**9
 
 
