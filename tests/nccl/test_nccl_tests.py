@@ -15,7 +15,7 @@ from nccl_tests_logs import Point, as_json, text
 from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.logs.log_columns import Number
-from blinksim.nccl.logs.log_records import Run
+from blinksim.nccl.logs.log_records import Row, Run
 from blinksim.nccl.logs.tests_log import read, select
 
 POINTS = [Point(8, 5.631, 5.2), Point(65536, 23.4, 22.0), Point(2**20, 123.456, 120.0), Point(2**30, 5227.44, 5300.2)]
@@ -283,3 +283,117 @@ def test_how_far_the_digits_of_a_number_go(printed: str, value: float, half: flo
     number = Number.parse(printed)
     assert number is not None
     assert (number.value, number.half) == (value, pytest.approx(half))
+
+
+def plain_rows(run: Run) -> list[Row]:
+    return [dataclasses.replace(row, line=0) for row in run.rows]
+
+
+TAGS = {
+    "mpirun": "[1,0]<stdout>:",
+    "prterun": "[prterun-box-77@1,0]<stdout>: ",
+    "srun": "0: ",
+    "srun with width": "  12: ",
+    "hydra": "[0] ",
+    "kubernetes": "2026-03-01T12:00:00.123456789Z ",
+    "containerd": "2026-03-01T12:00:00.123456789+00:00 stdout F ",
+    "kubernetes and mpirun": "2026-03-01T12:00:00.123456789Z [1,0]<stdout>:",
+}
+
+
+@pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
+@pytest.mark.parametrize("collective", ["allreduce", "broadcast"])
+def test_what_launchers_put_before_lines(tmp_path: Path, tag: str, collective: str) -> None:
+    content = text(collective, 8, POINTS)
+    (plain,) = read(write(tmp_path, content))
+    (tagged,) = read(write(tmp_path, "".join(f"{tag}{line}\n" for line in content.splitlines()), "tagged.txt"))
+    assert plain_rows(tagged) == plain_rows(plain)
+    assert (tagged.places, tagged.collective, tagged.ranks) == (plain.places, plain.collective, plain.ranks)
+
+
+@pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "[0]", "[12] ", "0: "])
+def test_tags_inside_rows(tmp_path: Path, tag: str) -> None:
+    """A row is printed in two pieces, and a launcher may tag each."""
+    lines = text("allreduce", 8, POINTS).splitlines()
+    (plain,) = read(write(tmp_path, "\n".join(lines)))
+    torn = [
+        f"{tag}{line}" if line.startswith("#") else f"{tag}{line.replace('  -1  ', f'  -1 {tag}  ')}" for line in lines
+    ]
+    (tagged,) = read(write(tmp_path, "\n".join(torn), "torn.txt"))
+    assert plain_rows(tagged) == plain_rows(plain)
+
+
+@pytest.mark.parametrize("tag", ["", "[0] "])
+def test_a_message_of_nccl_in_the_middle_of_a_row(tmp_path: Path, tag: str) -> None:
+    lines = text("allreduce", 8, POINTS).splitlines()
+    (plain,) = read(write(tmp_path, "\n".join(lines)))
+    torn = []
+    for line in lines:
+        head, minus, rest = line.partition("  -1  ")
+        if line.startswith("#") or not minus:
+            torn.append(line)
+        else:
+            torn += [f"{tag}{head}  -1{tag}box:12:34 [0] NCCL INFO Bytes -> Algo 0 proto 0 time 25.8", f"{tag}{rest}"]
+    (found,) = read(write(tmp_path, "\n".join(torn), "torn.txt"))
+    assert plain_rows(found) == plain_rows(plain)
+
+
+def test_a_log_that_lost_its_hashes(tmp_path: Path) -> None:
+    content = text("allreduce", 8, POINTS)
+    (plain,) = read(write(tmp_path, content))
+    (found,) = read(write(tmp_path, "\n".join(line.lstrip("# ") for line in content.splitlines()), "bare.txt"))
+    assert plain_rows(found) == plain_rows(plain)
+    assert (found.places, found.complete) == (plain.places, True)
+
+
+def test_a_log_that_begins_with_a_bracket(tmp_path: Path) -> None:
+    content = text("allreduce", 8, POINTS)
+    (plain,) = read(write(tmp_path, content))
+    for first in ("[node01:12345] mca_base_component_repository_open: unable to open", "[warn] x", "[[1,1],0] y"):
+        (found,) = read(write(tmp_path, f"{first}\n{content}", "bracket.txt"))
+        assert plain_rows(found) == plain_rows(plain)
+
+
+def test_the_logs_of_2017(tmp_path: Path) -> None:
+    """Other names of the columns, times in milliseconds, ranks without a process."""
+    content = """# NCCL Tests compiled with NCCL 2.1
+# Using devices
+#   Rank  0 on      box0 device  0 [0x06] Tesla P100-SXM2-16GB
+#   Rank  1 on      box0 device  1 [0x07] Tesla P100-SXM2-16GB
+
+#                                                 out-of-place                    in-place
+#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res
+    67108864      16777216   float     sum    4.034  16.64  16.64    2e-07    4.030  16.65  16.65    2e-07
+   134217728      33554432   float     sum    8.035  16.70  16.70    2e-07    8.028  16.72  16.72    2e-07
+ Out of bounds values : 0 OK
+ Avg bus bandwidth    : 16.68
+"""
+    (run,) = read(write(tmp_path, content))
+    assert [place.busid for place in run.places] == ["0x06", "0x07"]
+    assert [row.time_s for row in run.rows] == pytest.approx([4.034e-3, 4.030e-3, 8.035e-3, 8.028e-3])
+    assert (run.ranks, run.complete, run.rows[0].op, run.rows[0].wrong) == (2, True, "sum", 2e-7)
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_alltoall_with_a_blank_operation(tmp_path: Path, root: bool) -> None:
+    """As releases of 2020 to 2022 print alltoall: the heading has the column, the rows leave it blank."""
+    columns = "size count type redop" + " root" * root + " time algbw busbw error" * 2
+    content = f"""# nThread 1 nGpus 4 minBytes 1048576 maxBytes 16777216 step: 2(factor) warmup iters: 5 iters: 20
+# Using devices
+#   Rank  0 Pid   1320 on      box0 device  0 [0x07] A100-SXM4-40GB
+#   Rank  1 Pid   1320 on      box0 device  1 [0x0f] A100-SXM4-40GB
+#   Rank  2 Pid   1320 on      box0 device  2 [0x47] A100-SXM4-40GB
+#   Rank  3 Pid   1320 on      box0 device  3 [0x4e] A100-SXM4-40GB
+# {columns}
+     1048576         65536   float              20.10   52.17   39.13  0e+00    20.30   51.65   38.74  0e+00
+    16777216       1048576   float              120    139.8   104.9  0e+00    119.2   140.7   105.6    N/A
+# Out of bounds values : 0 OK
+"""
+    (run,) = select(read(write(tmp_path, content)), "alltoall")
+    assert [(row.size, row.in_place, row.op, row.root) for row in run.rows] == [
+        (size, half, "none", -1) for size in (2**20, 2**24) for half in (False, True)
+    ]
+    assert run.rows[2].time_s == pytest.approx(120e-6)
+    cut = content.replace("39.13  0e+00 ", "39.13 ")
+    with pytest.raises(FileError, match=":8: the row has"):
+        read(write(tmp_path, cut, "cut.txt"))

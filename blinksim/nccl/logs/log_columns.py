@@ -14,6 +14,8 @@ from blinksim.errors import FileError
 
 _CLOCKS = ("time", "cputime")
 _HEAD = ("size", "count", "type", "redop", "root")
+# What the releases of 2017 call their columns; their times are milliseconds.
+_OLD = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _DECIMAL = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
@@ -63,11 +65,29 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of the columns: of the head, and of each half (out of place, in place); stamped: time stamps follow."""
+    """Names of the columns: of the head, and of each half (out of place, in place).
+
+    stamped: True if time stamps follow. clock: microseconds in the unit of the times.
+    """
 
     head: tuple[str, ...]
     halves: tuple[tuple[str, ...], ...]
     stamped: bool
+    clock: float = 1.0
+
+    @property
+    def width(self) -> int:
+        """The number of words of a whole row."""
+        return len(self.head) + sum(map(len, self.halves)) + (2 if self.stamped else 0)
+
+    def filled(self, words: list[str]) -> list[str]:
+        """The words of a row with the operation and root that alltoall of 2020 to 2022 leaves blank."""
+        blank = {"redop": "none", "root": "-1"}
+        for place, name in enumerate(self.head):
+            short = len(words) < len(self.head) + sum(map(len, self.halves))
+            if short and name in blank and place < len(words) and _DECIMAL.fullmatch(words[place]):
+                words = [*words[:place], blank[name], *words[place:]]
+        return words
 
     def split(self, path: str, line: str, number: int) -> tuple[Head, list[tuple[bool, Half]]]:
         """The head of a row, and (in place?, numbers) of its halves; raises `FileError` for anything amiss."""
@@ -78,7 +98,7 @@ class Columns:
             if len(stamp) < 2 or not re.fullmatch(r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]", stamp[0]):
                 text = f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}"
                 raise FileError(path, text, number)
-        halves = self.halves
+        words, halves = self.filled(words), self.halves
         if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
             # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
             halves = (halves[1],)
@@ -90,7 +110,7 @@ class Columns:
         head = self._head(path, words, number)
         found, start = [], len(self.head)
         for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
-            half = _half(path, dict(zip(names, words[start:], strict=False)), number)
+            half = _half(path, dict(zip(names, words[start:], strict=False)), number, self.clock)
             start += len(names)
             if half is not None:
                 found.append((place == 1, half))
@@ -114,7 +134,8 @@ class Columns:
 
 def read_heading(path: str, line: str, number: int) -> Columns | None:
     """The columns, if the comment `line` is a heading; raises `FileError` for one with unknown columns."""
-    words = line.lstrip("#").split()
+    given = line.lstrip("#").split()
+    words = [_OLD.get(word, word) for word in given] if given[:1] == ["bytes"] else given
     if words[:1] != ["size"] or not set(words) & set(_CLOCKS):
         return None
     stamped = words[-1] == "timestamp"
@@ -133,11 +154,11 @@ def read_heading(path: str, line: str, number: int) -> Columns | None:
         for name in ("algbw", "busbw"):
             if name not in half:
                 raise FileError(path, f"the heading has no column {name}", number)
-    return Columns(head, halves, stamped)
+    return Columns(head, halves, stamped, 1.0 if given[0] == "size" else 1000.0)
 
 
-def _half(path: str, given: dict[str, str], number: int) -> Half | None:
-    """The numbers of a half, None if it was not run."""
+def _half(path: str, given: dict[str, str], number: int, unit: float) -> Half | None:
+    """The numbers of a half, None if it was not run. unit: microseconds in the unit of its time."""
     values: dict[str, Number] = {}
     for name, text in given.items():
         if text == "N/A":
@@ -155,4 +176,5 @@ def _half(path: str, given: dict[str, str], number: int) -> Half | None:
     if values[clock].value <= 0:
         raise FileError(path, f"{clock} must be more than 0", number)
     wrong = values.get("#wrong", values.get("error"))
-    return Half(values[clock], values["algbw"], values["busbw"], None if wrong is None else wrong.value)
+    time = Number(values[clock].value * unit, values[clock].half * unit)
+    return Half(time, values["algbw"], values["busbw"], None if wrong is None else wrong.value)

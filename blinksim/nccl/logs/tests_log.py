@@ -24,11 +24,27 @@ from blinksim.textio.strict_json import Entry
 
 LIMIT = 64 * text_files.MIB
 _WHAT = "nccl-tests log"
-# What mpirun --tag-output and the like put before every line.
-_TAG = re.compile(r"^\s*\[[0-9]+,[0-9]+\]<std(?:out|err)>:\s?")
+# A log in text may begin with "[" too: with a tag, or with a message of MPI such as [node01:12345].
+_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[\]{])")
+# What mpirun --tag-output, srun --label, Hydra's -l and Kubernetes put before every line, and before every piece of it.
+_RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
+_STAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9:]{4,6})(?: std(?:out|err) [FP])?"
+_TAG = re.compile(rf"^\s*(?:{_RANK_TAG}|{_STAMP}|[0-9]{{1,6}}:(?=\s|$))\s?", re.ASCII)
+_INNER_TAG = re.compile(rf"{_RANK_TAG}|(?<![0-9:-])[0-9]{{1,6}}:(?=\s|$)", re.ASCII)
+# Comments that somebody's table or script took the # from.
+_BARE = re.compile(
+    r"(?:size|bytes)\s.*\balgbw\b|\(B\)(?:\s|$)|out-of-place\s+in-place|Rank\s+[0-9]+\s.*\bdevice\b|Using devices"
+    r"|nThread:? |Out of bounds values\s*:|Avg bus bandwidth\s*:|Collective test (?:starting|concluded):"
+    r"|nccl-tests version"
+)
+_ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
+_NOISE_TO_END = re.compile(
+    r"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b.*$"
+)
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
 _RANK = re.compile(
-    r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?Pid\s+[0-9]+\s+on\s+(\S+)\s+device\s+([0-9]{1,5})\s+\[([^\]\s]{1,40})\]\s*(.*)"
+    r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
+    r"\s+\[([^\]\s]{1,40})\]\s*(.*)"
 )
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
@@ -49,6 +65,8 @@ class _Draft:
     columns: Columns | None = None
     rows: list[tuple[Row, tuple[Number, Number, Number]]] = field(default_factory=list)
     complete: bool = False
+    piece: str = ""
+    piece_line: int = 0
 
     def finish(self, path: str, ranks: int) -> Run:
         name = collective_of(self.program)
@@ -72,7 +90,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     """
     name = text_files.shown(path)
     data = text_files.read_bytes(path, LIMIT, _WHAT)
-    if data.lstrip().startswith((b"{", b"[")) and not _TAG.match(data[:80].decode("ascii", "replace")):
+    if _JSON.match(data):
         return (_read_json(name, data),)
     return _read_text(name, text_files.decode(path, data, _WHAT))
 
@@ -104,11 +122,16 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 def _read_text(path: str, text: str) -> tuple[Run, ...]:
     drafts, draft, library = list[_Draft](), _Draft(), ""
     for number, raw in enumerate(text.split("\n"), start=1):
-        line = _TAG.sub("", raw).strip()
+        line = _untagged(raw)
         if found := _NCCL.search(line):
             draft.nccl = library = found.group(1)
-        if not line or _NOISE.search(line):
+        if _NOISE.search(line):
+            # A message may come in the middle of a row, which goes on in the next line.
+            line = _NOISE_TO_END.sub("", line) if draft.columns is not None and _ROW.match(line) else ""
+        if not line:
             continue
+        if _BARE.match(line):
+            line = f"# {line}"
         if line.startswith("#"):
             if _opens(line) and (draft.complete or (draft.places and not draft.rows and "size" not in line)):
                 # The next test of the same file; one that ended before its first row leaves nothing.
@@ -125,6 +148,16 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
     for one in drafts:
         one.nccl = one.nccl or library
     return tuple(one.finish(path, 1 + max((place.rank for place in one.places), default=-1)) for one in drafts)
+
+
+def _untagged(line: str) -> str:
+    """A line without what was put before it; a stamp may stand before a tag."""
+    for _ in range(3):
+        shorter = _TAG.sub("", line, count=1)
+        if shorter == line:
+            break
+        line = shorter
+    return line.strip()
 
 
 def _opens(line: str) -> bool:
@@ -162,6 +195,14 @@ def _release(code: str) -> str:
 
 def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
     assert draft.columns is not None
+    line = _INNER_TAG.sub(" ", line) if "[" in line or ":" in line else line
+    line, number = f"{draft.piece}{line}", draft.piece_line or number
+    draft.piece, draft.piece_line = "", 0
+    words = draft.columns.filled(line.split())
+    if draft.columns.head and len(words) == len(draft.columns.head) < draft.columns.width and _ROW.match(line):
+        # Head and numbers are printed one after the other, and something came between.
+        draft.piece, draft.piece_line = f"{line} ", number
+        return
     head, halves = draft.columns.split(path, line, number)
     for in_place, half in halves:
         row = Row(
