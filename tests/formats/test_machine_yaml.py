@@ -322,7 +322,7 @@ def machines(draw: st.DrawFn) -> Topology:
     )  # fmt: skip
     return replace(
         machine,
-        name=draw(_TEXTS),
+        name=draw(_TEXTS.filter(str.isprintable)),
         source=draw(st.just("") | _TEXTS),
         rates=draw(_TEXTS),
         nodes=draw(st.integers(1, 4)),

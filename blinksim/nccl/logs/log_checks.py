@@ -26,7 +26,8 @@ def collective_of(program: str) -> str:
 
 def factor_of(rows: Iterable[Row]) -> float | None:
     """busbw / algbw of the row that shows it most exactly, None if none does."""
-    best = max(rows, key=lambda row: row.algbw, default=None)
+    # Beyond that, two digits are printed.
+    best = max((row for row in rows if row.algbw < 1e14), key=lambda row: row.algbw, default=None)
     return best.busbw / best.algbw if best is not None and best.algbw >= 1e9 else None
 
 
