@@ -33,6 +33,8 @@ ALIASES = {
     "h100": "hgx-h100",
     "h200": "hgx-h200",
     "p3": "p3.16xlarge",
+    "p4d": "p4d.24xlarge",
+    "p5": "p5.48xlarge",
 }
 """Other names that people use for the machines of the catalogue."""
 

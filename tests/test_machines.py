@@ -22,7 +22,7 @@ GB = 10**9
 # These must be there; tests on all machines take those that have been added since as well.
 KEPT = {
     "aurora", "dgx-a100", "dgx1-p100", "dgx1-v100", "hgx-h100", "hgx-h200", "k2200-ethernet", "k2200-ntb", "mi250",
-    "p3.16xlarge",
+    "p3.16xlarge", "p4d.24xlarge", "p5.48xlarge",
 }  # fmt: skip
 CATALOGUE = machines.names()
 EVERY = [(name, rates) for name in CATALOGUE for rates in machines.rate_names(name)]
@@ -189,7 +189,14 @@ def test_a_small_peer_copy_takes_what_was_measured() -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("dgx-1v", "dgx1-v100"), ("DGX-1P", "dgx1-p100"), ("h200", "hgx-h200"), ("P3.16xlarge", "p3.16xlarge")],
+    [
+        ("dgx-1v", "dgx1-v100"),
+        ("DGX-1P", "dgx1-p100"),
+        ("h200", "hgx-h200"),
+        ("P3.16xlarge", "p3.16xlarge"),
+        ("p4d", "p4d.24xlarge"),
+        ("P5", "p5.48xlarge"),
+    ],
 )
 def test_other_names(text: str, name: str) -> None:
     assert machines.load(text) == machines.load(name)

@@ -91,9 +91,15 @@ class Comparison(Result):
         return tuple(found[0] for found in self.projections)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per size and algorithm, with units in the keys."""
+        """One row per size and algorithm, with units in the keys; with NCCL's own choice also what it takes."""
+        picked = any(projection.pick for projection in self.projections[-1])
         return [
-            {"size_bytes": projection.size, **projection.row(), "best": place == 0}
+            {
+                "size_bytes": projection.size,
+                **projection.row(),
+                "best": place == 0,
+                **({"nccl_takes": projection.pick} if picked else {}),
+            }
             for found in self.projections
             for place, projection in enumerate(found)
         ]
@@ -130,10 +136,13 @@ class Comparison(Result):
         for projections in self.projections:
             rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
             cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in shown]
-            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells))
+            picks = [words for projection in projections if (words := projection.pick)]
+            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells, *picks))
         models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
-        lines.append(table(("size", "best time", *shown), rows) + "\n")
+        picked = any(projection.pick for projection in self.projections[-1])
+        head = ("size", "best time", *shown, *(["NCCL takes"] if picked else []))
+        lines.append(table(head, rows, left={0, len(head) - 1} if picked else {0}) + "\n")
         lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
         lines += part_lines(self.topology, f"; model {models}", edits, self.rates)
         if len({projection.rates for projection in self.projections[-1]}) > 1:

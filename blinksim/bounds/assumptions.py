@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from blinksim.bounds.certificates.certificate import Certificate, Partition, Phases
@@ -17,6 +18,9 @@ NO_CODING = "no coding: every message is one element or a reduction of such"
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 REDUCING_SWITCHES = "switches may reduce and multicast"
+EVERY_LINK = "links of every class carry data"
+IDLE_FORWARD = "GPUs that do not take part forward"
+WIDE_FABRIC = "the switches between nodes carry all that enters them"
 
 
 def assumed_by(certificate: Certificate, collective: Collective) -> str:
@@ -39,6 +43,17 @@ def with_reduction(topology: Topology) -> Topology:
     return replace(topology, devices=devices)
 
 
-def granting(assumes: str) -> str:
-    """`assumes` for a bound that also lets switches reduce and multicast."""
-    return REDUCING_SWITCHES if assumes == NOTHING else f"{REDUCING_SWITCHES}; {assumes}"
+def with_wide_fabric(topology: Topology) -> Topology:
+    """The machine where links between fabric switches carry all that the nodes can send: no oversubscription."""
+    outside = {device.name for device in topology.devices if device.node < 0}
+    trunks = {link.name for link in topology.links if {link.src, link.dst} <= outside}
+    if not trunks:
+        return topology
+    enough = sum((link.bandwidth for link in topology.links if link.dst in outside), Fraction(0))
+    wide = (replace(link, lane_bandwidth=enough) if link.name in trunks else link for link in topology.links)
+    return topology.with_links(wide)
+
+
+def granting(assumes: str, *granted: str) -> str:
+    """`assumes` for a bound that also lets the machine do what is `granted`."""
+    return "; ".join((*granted, *([] if assumes == NOTHING else [assumes]))) or NOTHING

@@ -250,23 +250,29 @@ def _show(found: Sweep, output: str | None) -> None:
         click.echo(f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}\n")
     bounded = "bound_algbw_GBps" in rows[0]
     several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying
-    header = [*(_title(column) for column in varying), "ranks", "algorithm", "time", "algbw GB/s"]
+    # What was asked for says it all, unless that is a choice.
+    chosen = [] if "asked" in varying and all(row["asked"] == row["algorithm"] for row in answered) else ["algorithm"]
+    header = [*(_title(column) for column in varying), "ranks"]
+    header += ["takes" if "asked" in varying else "algorithm"] if chosen else []
+    header += ["time", "algbw GB/s"]
     header += ["rates"] if several else []
     header += ["bound", "of it"] if bounded else []
     cells = []
     for row in rows[:_SHOWN]:
         line = [_cell(column, row[column]) for column in varying]
         if row["reason"]:
-            line += ["", row["asked"], "-", "-"]
+            line += ["", *(["-" if "asked" in varying else row["asked"]] if chosen else []), "-", "-"]
         else:
-            line += [str(row["ranks"]), row["algorithm"], format_time(row["time_s"]), f"{row['algbw_GBps']:.4g}"]
+            line += [str(row["ranks"]), *(row[key] for key in chosen), format_time(row["time_s"])]
+            line.append(f"{row['algbw_GBps']:.4g}")
         line += [row["rates"]] if several else []
         if bounded:
             most, share = row["bound_algbw_GBps"], row["of_bound"]
             line += ["-" if most is None else f"{most:.4g}", "-" if share is None else f"{100 * share:.1f} %"]
         cells.append(line)
     text = {i for i, column in enumerate(varying) if any(isinstance(row[column], str) for row in rows)}
-    click.echo(table(header, cells, left={*text, len(varying) + 1, *({len(varying) + 4} if several else ())}))
+    text |= {place for place, name in enumerate(header) if name in ("takes", "algorithm", "rates")}
+    click.echo(table(header, cells, left=text))
     for words in _notes(found, several):
         click.echo(f"  {words}")
     if len(rows) > _SHOWN:
@@ -299,7 +305,7 @@ def _notes(found: Sweep, several: bool) -> list[str]:
 
 
 def _title(column: str) -> str:
-    return {"size_bytes": "size", "asked": "asked for"}.get(column, column.replace("_GBps", " GB/s").replace("_", " "))
+    return {"size_bytes": "size", "asked": "algorithm"}.get(column, column.replace("_GBps", " GB/s").replace("_", " "))
 
 
 def _cell(column: str, value: float | str) -> str:

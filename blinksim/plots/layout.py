@@ -1,4 +1,4 @@
-"""Where the devices of a machine stand in a picture: grids as grids, trees as layers, linked GPUs on a circle."""
+"""Where devices stand in a picture: grids as grids, trees as layers, linked GPUs and routers on a circle."""
 
 from __future__ import annotations
 
@@ -73,14 +73,23 @@ def grid_places(machine: Topology) -> dict[str, Point] | None:
 
 
 def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:
-    """One node: GPUs that are linked to each other on a circle, all others in layers."""
+    """One node: GPUs, or switches with GPUs, that are linked to each other on a circle, all others in layers."""
     holders = {device.name for device in devices if device.kind in ("gpu", "tile")}
     direct = any(link.src in holders and link.dst in holders for link in links)
-    switches = any(device.kind == "switch" for device in devices)
+    routers = {device.name for device in devices if device.kind == "switch"}
+    switches = bool(routers)
+    if any(link.src in routers and link.dst in routers for link in links) and _all_with_gpus(routers, holders, links):
+        around = max(3.0, 0.22 * len(routers), 0.14 * len(holders))
+        return _around(devices, links, _circle(sorted(routers, key=natural), around), around)
     if len(holders) == len(devices) or (direct and not switches):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
         return _around(devices, links, _circle(sorted(holders, key=natural), radius), radius)
     return _layered(devices, links)
+
+
+def _all_with_gpus(routers: set[str], holders: set[str], links: Sequence[Link]) -> bool:
+    """True if every switch has GPUs of its own, as the routers of a dragonfly do; those of a tree have levels."""
+    return routers == {link.src for link in links if link.src in routers and link.dst in holders}
 
 
 def _circle(names: Sequence[str], radius: float) -> dict[str, Point]:
@@ -103,7 +112,8 @@ def _around(
         if not near:
             near = {device.name: [(0.0, 1.0)] for device in devices if device.name not in places}
         taken: list[float] = []
-        step = 0.8 / radius
+        # Half of the circle stays free, so that every device finds a place.
+        step = min(0.8 / radius, math.pi / max(1, len(near)) / 1.1)
         for name, spots in near.items():
             across, up = sum(x for x, _ in spots), sum(y for _, y in spots)
             # What is linked to all sides stands on top.

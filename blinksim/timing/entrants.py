@@ -8,13 +8,13 @@ that chooses them takes a second to load, and packed trees reach every rate that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
-from blinksim.bounds.assumptions import NOTHING, assumed_by, granting, with_reduction
+from blinksim.bounds.assumptions import NOTHING, assumed_by, granting
 from blinksim.bounds.quick import quick_bound
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
@@ -34,7 +34,7 @@ GIVEN = "(given)"
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
-_SOLVED = {"packed": 32}
+_SOLVED = {"packed": 80}
 # Ranks from which packed trees are tried first.
 _MANY = 32
 # Within this share of the ceiling, no other algorithm gains anything worth a search.
@@ -55,17 +55,17 @@ class Field:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def ceiling_of(part: Topology, collective: Collective) -> Ceiling:
-    """What no algorithm exceeds on a selected topology."""
+def ceiling_of(part: Topology, collective: Collective, granted: Sequence[str] = ()) -> Ceiling:
+    """What no algorithm exceeds on a selected topology.
+
+    granted: what the topology may do beyond the description of its machine, in words for the answer.
+    """
     certificate = quick_bound(part, collective)
-    assumes = assumed_by(certificate, collective)
-    return Ceiling(certificate.rate, certificate.words(part), "" if assumes == NOTHING else assumes)
-
-
-def reducing_ceiling_of(part: Topology, collective: Collective) -> Ceiling:
-    """What no algorithm exceeds that also reduces and multicasts in the switches."""
-    found = ceiling_of(with_reduction(part), collective)
-    return replace(found, assumes=granting(found.assumes or NOTHING))
+    assumes = granting(assumed_by(certificate, collective), *granted)
+    scope = type(certificate).__name__.lower()
+    return Ceiling(
+        certificate.rate, certificate.words(part), "" if assumes == NOTHING else assumes, scope, tuple(granted)
+    )
 
 
 def asked_as(name: str) -> str:

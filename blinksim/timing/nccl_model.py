@@ -11,6 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from blinksim.bounds.assumptions import (
+    EVERY_LINK,
+    IDLE_FORWARD,
+    REDUCING_SWITCHES,
+    WIDE_FABRIC,
+    with_reduction,
+    with_wide_fabric,
+)
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
@@ -20,11 +28,11 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
-from blinksim.timing.entrants import ceiling_of, reducing_ceiling_of
+from blinksim.timing.entrants import ceiling_of
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import NONE
+from blinksim.topology.selection import ALL, IDLE, NONE
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
@@ -36,6 +44,14 @@ MODEL = "nccl-tuner"
 CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
 _SAME = {"ring": "ring", "double_binary": "tree"}
+# Ranks up to which a bound stands beside the prediction.
+MOST_RANKS = 8192
+# What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is by way of
+# another GPU, and to the adapters.
+_NO_PATH = "DIS"
+_DIRECT = frozenset({"LOC", "NVL"})
+_NEAR = _DIRECT | {"NVB"}
+_NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
 
 
 def graphs_of(path: str | Path) -> dict[str, Graph]:
@@ -98,7 +114,7 @@ class NcclTuner(TimingModel):
         self.machine = machine
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
-        self._ceilings: dict[tuple[Collective, bool], Ceiling] = {}
+        self._ceilings: dict[tuple[Collective, bool, bool, bool], Ceiling] = {}
 
     def at(self, question: Question) -> tuple[NcclTuner, Topology]:
         """The model of the machine that the question asks about, and that machine with its members.
@@ -143,6 +159,14 @@ class NcclTuner(TimingModel):
                 multicast=self.multicast,
                 graph_file=self.graph_file,
             )
+            lost = [
+                family for family, graph in found.graphs.items() if graph.nchannels and graph.type_intra == _NO_PATH
+            ]
+            if lost:
+                raise InfeasibleError(
+                    f"{whole.name}: no links that NCCL takes join all of {', '.join(found.members)}; "
+                    "draw the PCIe links and CPUs that do, or choose other members"
+                )
             self._searched = (whole, found)
         return self._searched[1]
 
@@ -185,19 +209,45 @@ class NcclTuner(TimingModel):
         return quickest
 
     def _bounded(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
-        """The projection with its ceiling, which lets the switches reduce where NCCL has them do that.
+        """The projection with its ceiling, on the machine as NCCL's model takes it.
 
-        Only inside one node and over NVLinks: elsewhere NCCL takes links that the bound leaves out, and a cluster of
-        a thousand nodes is not built for it.
+        A cluster of very many ranks is not built for it, and has none.
         """
-        if found.job.nnodes > 1 or projection.details["type_intra"] != "NVL":
+        if found.job.ranks > MOST_RANKS:
             return projection
         reduces = reduces_in_switches(projection)
-        key = projection.collective, reduces
+        details = projection.details
+        far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
+        direct = details["type_intra"] in _DIRECT
+        key = projection.collective, reduces, far, direct
         if key not in self._ceilings:
-            part = whole.selected()
-            self._ceilings[key] = (reducing_ceiling_of if reduces else ceiling_of)(part, projection.collective)
+            cluster = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
+            self._ceilings[key] = _ceiling(*key, cluster)
         return replace(projection, bound=self._ceilings[key])
+
+
+def _ceiling(collective: Collective, reduces: bool, far: bool, direct: bool, machine: Topology) -> Ceiling:
+    """What no algorithm exceeds on a machine as NCCL takes it.
+
+    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct: none leads
+    by way of another GPU. To NCCL's model the switches between nodes are never too narrow.
+    """
+    granted = []
+    part = (
+        machine.selected()
+        if direct and not far
+        else machine.select(relays=machine.relays if direct else IDLE, links=ALL if far else None)
+    )
+    if not set(part.link_classes) <= set(machine.default_links()):
+        granted.append(EVERY_LINK)
+    if set(part.relays) - set(machine.relays):
+        granted.append(IDLE_FORWARD)
+    if reduces:
+        granted.append(REDUCING_SWITCHES)
+        part = with_reduction(part)
+    wide = with_wide_fabric(part)
+    granted += [WIDE_FABRIC] if wide is not part else []
+    return ceiling_of(wide, collective, granted)
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:

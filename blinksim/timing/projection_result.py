@@ -18,12 +18,15 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time, in
 class Ceiling:
     """An upper bound on algbw, bytes/s, found from sums alone (`blinksim.bounds.quick`): why it holds, and for what.
 
-    assumes: what schedules and switches may do; empty if it holds for every schedule.
+    assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of certificate.
+    granted: what the bound lets the machine do beyond its description, because the answer beside it takes it so.
     """
 
     rate: Fraction
     words: str
     assumes: str = ""
+    scope: str = ""
+    granted: tuple[str, ...] = ()
 
     @property
     def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
@@ -127,6 +130,11 @@ class Projection(Rates, Result):
             for t in self.terms
         ]
 
+    @property
+    def pick(self) -> str:
+        """What NCCL takes, algorithm and protocol; empty for what is not NCCL's own choice."""
+        return ""
+
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""
         return {
@@ -217,6 +225,10 @@ def rates_words(projections: Iterable[Projection]) -> str:
 
 class NcclProjection(Projection):
     """What NCCL's tuner predicts for one of its algorithms and protocols."""
+
+    @property
+    def pick(self) -> str:
+        return f"{self.details['nccl_algorithm']} {self.details['nccl_protocol']}"
 
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None

@@ -138,6 +138,70 @@ def _replicas_connected(topology: Topology) -> Iterator[str]:
         yield f"two nodes: {error}"
 
 
+def _exits(topology: Topology) -> dict[str, int]:
+    """The devices of nodes that a fabric's links leave from, with the lanes of these."""
+    if topology.fabric is not None and topology.nodes == 1:
+        return {port: topology.fabric.lanes for port in topology.fabric.ports if port in topology.index}
+    outside = {device.name for device in topology.devices if device.node < 0}
+    return {link.src: link.lanes for link in topology.links if link.dst in outside and link.src not in outside}
+
+
+def _inside(topology: Topology) -> dict[str, set[str]]:
+    """The devices of the same node that each device is linked to."""
+    near: dict[str, set[str]] = {device.name: set() for device in topology.devices}
+    for link in topology.links:
+        if topology.device(link.src).node == topology.device(link.dst).node:
+            near[link.src].add(link.dst)
+            near[link.dst].add(link.src)
+    return near
+
+
+@_rule("way-out", "warning", "link it to a network interface, as the others are, or see which link was forgotten")
+def _way_out(topology: Topology) -> Iterator[str]:
+    """Where most GPUs reach the fabric without passing another GPU, all do."""
+    exits, near = _exits(topology), _inside(topology)
+    holders = {device.name for device in topology.devices if device.holds}
+    lost = []
+    for name in topology.members if exits else ():
+        seen, todo = {name}, [name]
+        while todo and not seen & exits.keys():
+            fresh = near[todo.pop()] - holders - seen
+            seen |= fresh
+            todo += fresh
+        if not seen & exits.keys():
+            lost.append(name)
+    if 0 < len(lost) < len(topology.members) / 2:
+        yield f"{_listed(lost)} without a way to the fabric of {'its' if len(lost) == 1 else 'their'} own"
+
+
+@_rule(
+    "nic-once", "warning", "describe it once: as a device with one lane of the fabric, or as so many lanes of one port"
+)
+def _nic_once(topology: Topology) -> Iterator[str]:
+    """No network interface is described twice, as a device and as lanes or as a link of the GPU's own."""
+    exits, near = _exits(topology), _inside(topology)
+    kind = {device.name: device.kind for device in topology.devices}
+    twice = []
+    for name in exits:
+        beside = near[name].union(*(near[other] for other in near[name] if kind[other] == "pcie"))
+        nics = sorted(other for other in beside - {name} if other in exits and kind[other] == "nic")
+        if kind[name] in GPUS and nics:
+            twice.append(f"{name} and {nics[0]}")
+    if twice:
+        yield f"{_listed(twice)}, linked to each other, both lead to the fabric"
+    groups: dict[frozenset[str], list[str]] = {}
+    for name, lanes in exits.items():
+        if kind[name] == "nic" and lanes > 1 and near[name]:
+            groups.setdefault(frozenset(near[name]), []).append(name)
+    double = [names for names in groups.values() if len(names) == exits[names[0]]]
+    if double:
+        names = double[0]
+        yield (
+            f"{_listed(names)}, beside each other, have {exits[names[0]]} lanes of the fabric each, "
+            f"as many as they are: {len(names) * exits[names[0]]} network interfaces in place of {len(names)}?"
+        )
+
+
 @_rule("fabric-ports-exist", "error", "name devices of the node as ports of its fabric")
 def _fabric_ports(topology: Topology) -> Iterator[str]:
     """Every port of the fabric is a device of the node."""

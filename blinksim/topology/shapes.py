@@ -1,4 +1,4 @@
-"""Machines by formula: ring, line, mesh, torus, hypercube, all-to-all, one switch, rails, fat tree.
+"""Machines by formula: ring, line, mesh, torus, hypercube, all-to-all, one switch, dragonfly, rails, fat tree.
 
 Each function takes whole numbers and returns a `Topology` with its symmetries; `from_text` reads ``torus:4x4x2@50GB/s``
 and the like. Definitions of the networks: W. J. Dally and B. Towles, Principles and Practices of Interconnection
@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 
 from blinksim.errors import InputError
 from blinksim.topology.cluster import Fabric, replicate
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.symmetry import grid_symmetries, turn_and_swap
 from blinksim.units import format_rate, format_time, parse_rate
 
 BANDWIDTH = Fraction(25 * 10**9)
@@ -35,6 +36,7 @@ FORMS = {
     "hypercube": "hypercube:3",
     "full": "full:4",
     "switch": "switch:16",
+    "dragonfly": "dragonfly:9x4x2",
     "rails": "rails:4x8@300GB/s,50GB/s",
     "fattree": "fattree:16x8@300GB/s,50GB/s,2:1",
 }
@@ -48,6 +50,7 @@ MEANINGS = {
     "hypercube": "2 to the power of so many GPUs, neighbours differ in one bit",
     "full": "a link between every two GPUs",
     "switch": "GPUs around one switch",
+    "dragonfly": "groups x routers x GPUs; every two routers of a group and every two groups are linked",
     "rails": "nodes x GPUs, each with a NIC; NICs of equal number share a switch",
     "fattree": "nodes x GPUs, each with a NIC; leaf switches under a spine",
 }
@@ -81,14 +84,6 @@ def _source(what: str, bandwidth: Fraction, latency: float, overhead: float) -> 
     )
 
 
-def _turn_and_swap(count: int) -> list[list[int]]:
-    """Generators of all permutations of `count` things: the turn by one and the swap of the first two."""
-    if count < 2:
-        return []
-    turn = [*range(1, count), 0]
-    return [turn, [1, 0, *range(2, count)]] if count > 2 else [turn]
-
-
 def _grid(
     name: str, sizes: Sequence[int], wrap: bool, bandwidth: Fraction, latency: float, overhead: float
 ) -> Topology:
@@ -111,35 +106,9 @@ def _grid(
         tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
         tuple(links),
         collective_links=("link",),
-        symmetries=_grid_symmetries(sizes, strides, positions, wrap),
+        symmetries=grid_symmetries(sizes, strides, positions, wrap),
         source=_source(f"{name} of {' x '.join(map(str, sizes))} GPUs", bandwidth, latency, overhead),
     )
-
-
-def _grid_symmetries(
-    sizes: Sequence[int], strides: Sequence[int], positions: Sequence[tuple[int, ...]], wrap: bool
-) -> tuple[tuple[int, ...], ...]:
-    """Every dimension mirrored and, on a torus, turned by one; dimensions of equal size exchanged."""
-    columns = list(zip(*positions, strict=True))
-
-    def numbered(coordinates: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        terms = [[place * stride for place in column] for column, stride in zip(coordinates, strides, strict=True)]
-        return tuple(map(sum, zip(*terms, strict=True)))
-
-    found = []
-    for axis, size in enumerate(sizes):
-        if size == 1:
-            continue
-        before, column, after = columns[:axis], columns[axis], columns[axis + 1 :]
-        found.append(numbered([*before, [size - 1 - place for place in column], *after]))
-        if wrap and size > 2:
-            found.append(numbered([*before, [(place + 1) % size for place in column], *after]))
-        twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size), None)
-        if twin is not None:
-            order = list(columns)
-            order[axis], order[twin] = order[twin], order[axis]
-            found.append(numbered(order))
-    return tuple(found)
 
 
 def _duplex(
@@ -198,7 +167,7 @@ def hypercube(
     flip = tuple(i ^ 1 for i in range(count))
     orders = [
         tuple(sum(bits[to] for to, bit in zip(order, bits, strict=True) if i & bit) for i in range(count))
-        for order in _turn_and_swap(dimension)
+        for order in turn_and_swap(dimension)
     ]
     return Topology(
         f"hypercube:{dimension}",
@@ -226,7 +195,7 @@ def fully_connected(
         tuple(Device(f"gpu{i}", "gpu") for i in range(gpus)),
         tuple(links),
         collective_links=("link",),
-        symmetries=tuple(map(tuple, _turn_and_swap(gpus))),
+        symmetries=tuple(map(tuple, turn_and_swap(gpus))),
         source=_source(f"{gpus} GPUs, every two linked", bandwidth, latency, overhead),
     )
 
@@ -240,8 +209,50 @@ def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATE
         (*(Device(f"gpu{i}", "gpu") for i in range(gpus)), Device("switch", "switch")),
         tuple(links),
         collective_links=("nvlink",),
-        symmetries=tuple((*order, gpus) for order in _turn_and_swap(gpus)),
+        symmetries=tuple((*order, gpus) for order in turn_and_swap(gpus)),
         source=_source(f"{gpus} GPUs around a switch", bandwidth, latency, overhead),
+    )
+
+
+def dragonfly(
+    sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
+) -> Topology:
+    """Groups of routers with GPUs, so many as `sizes` says; every two routers of a group and every two groups linked.
+
+    The links of a group to the groups after it, in their order, leave from its first router on, equally many from each.
+    All links are alike. (J. Kim, W. J. Dally, S. Scott, D. Abts, Technology-Driven, Highly-Scalable Dragonfly Topology,
+    ISCA 2008; balanced: 2 routers for each GPU of one, and 2 gpus**2 + 1 groups.)
+    """
+    groups, routers, gpus = sizes
+    count, ends = groups * routers, groups * routers * gpus
+    directed = 2 * ends + count * (routers - 1) + groups * (groups - 1)
+    _check("dragonfly", sizes, ends + count if ends > 1 else 1, directed)
+    each = max(1, -(-(groups - 1) // routers))  # links between groups that leave from one router
+
+    def router(group: int, other: int) -> str:
+        """The router of `group` whose link leads to the group `other`."""
+        return f"router{group * routers + (other - group - 1) % groups // each}"
+
+    pairs = [(f"gpu{i}", f"router{i // gpus}") for i in range(ends)]
+    for a in range(groups):
+        own = [f"router{a * routers + i}" for i in range(routers)]
+        pairs += [*combinations(own, 2), *((router(a, b), router(b, a)) for b in range(a + 1, groups))]
+    links = [link for a, b in pairs for link in _duplex(a, b, "link", bandwidth, latency, overhead)]
+    around = [(i + routers * gpus) % ends for i in range(ends)] + [ends + (i + routers) % count for i in range(count)]
+    orders = [around] if groups > 1 else []
+    if groups - 1 in (0, each * routers):  # no router without a link between groups, so backwards is the same
+        orders.append([*reversed(range(ends)), *reversed(range(ends, ends + count))])
+    for first in range(0, routers * gpus, gpus):  # the GPUs on each router of one group
+        for order in turn_and_swap(gpus):
+            orders.append([*range(first), *(first + i for i in order), *range(first + gpus, ends + count)])
+    what = f"{groups} groups of {routers} routers, each with {gpus} GPUs"
+    return Topology(
+        f"dragonfly:{groups}x{routers}x{gpus}",
+        (*(Device(f"gpu{i}", "gpu") for i in range(ends)), *(Device(f"router{i}", "switch") for i in range(count))),
+        tuple(links),
+        collective_links=("link",),
+        symmetries=tuple(map(tuple, orders)),
+        source=_source(what, bandwidth, latency, overhead),
     )
 
 
@@ -253,7 +264,7 @@ def _node(gpus: int, bandwidth: Fraction, nic_bandwidth: Fraction, latency: floa
         link for i in range(gpus) for link in _duplex(f"gpu{i}", f"nic{i}", "nic", nic_bandwidth, latency, overhead)
     ]
     first = len(devices)
-    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in _turn_and_swap(gpus)]
+    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in turn_and_swap(gpus)]
     return Topology(
         "node",
         (*devices, *(Device(f"nic{i}", "nic") for i in range(gpus))),
@@ -326,8 +337,10 @@ _ONE: dict[str, Callable[[int, Fraction], Topology]] = {
     "full": fully_connected,
     "switch": one_switch,
 }
-_MANY: dict[str, Callable[[Sequence[int], Fraction], Topology]] = {"mesh": mesh, "torus": torus}
+_MANY: dict[str, Callable[[Sequence[int], Fraction], Topology]] = {"mesh": mesh, "torus": torus, "dragonfly": dragonfly}
 _CLUSTER: dict[str, Callable[..., Topology]] = {"rails": rail_cluster, "fattree": fat_tree}
+# How many sizes each form takes; a grid takes any number.
+_SIZES = dict.fromkeys(_ONE, 1) | {"dragonfly": 3, "rails": 2, "fattree": 2}
 _TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
 
 
@@ -349,8 +362,8 @@ def from_text(text: str) -> Topology | None:
     if len(rates) > (2 if name in _CLUSTER else 1):
         raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name]}")
     bandwidth = rates[0] if rates else BANDWIDTH
-    wanted = 1 if name in _ONE else 2
-    if name not in _MANY and len(sizes) != wanted:
+    wanted = _SIZES.get(name, len(sizes))
+    if len(sizes) != wanted:
         raise InputError(f"{text!r} gives {len(sizes)} sizes, {name} takes {wanted}; write it like {FORMS[name]}")
     if name in _ONE:
         made = _ONE[name](sizes[0], bandwidth)

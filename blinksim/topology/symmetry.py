@@ -157,3 +157,37 @@ def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
             if i != j:
                 joined.join(i, j)
     return tuple(map(tuple, joined.sets()))
+
+
+def turn_and_swap(count: int) -> list[list[int]]:
+    """Generators of all permutations of `count` things: the turn by one and the swap of the first two."""
+    if count < 2:
+        return []
+    turn = [*range(1, count), 0]
+    return [turn, [1, 0, *range(2, count)]] if count > 2 else [turn]
+
+
+def grid_symmetries(
+    sizes: Sequence[int], strides: Sequence[int], positions: Sequence[tuple[int, ...]], wrap: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Every dimension mirrored and, on a torus, turned by one; dimensions of equal size exchanged."""
+    columns = list(zip(*positions, strict=True))
+
+    def numbered(coordinates: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        terms = [[place * stride for place in column] for column, stride in zip(coordinates, strides, strict=True)]
+        return tuple(map(sum, zip(*terms, strict=True)))
+
+    found = []
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            continue
+        before, column, after = columns[:axis], columns[axis], columns[axis + 1 :]
+        found.append(numbered([*before, [size - 1 - place for place in column], *after]))
+        if wrap and size > 2:
+            found.append(numbered([*before, [(place + 1) % size for place in column], *after]))
+        twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size), None)
+        if twin is not None:
+            order = list(columns)
+            order[axis], order[twin] = order[twin], order[axis]
+            found.append(numbered(order))
+    return tuple(found)

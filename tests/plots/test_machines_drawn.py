@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,3 +180,25 @@ fabric: {shape: switch, ports: ["efa[0-31]"], class: efa}
     path = tmp_path / "p5.yaml"
     path.write_text(text + "\n".join(rows) + end)
     return path
+
+
+def test_a_dragonfly_is_drawn_as_a_circle_of_routers() -> None:
+    """The routers on one circle, every GPU outside of it and nearer to its own router than to those of other groups."""
+    machine = bs.load("dragonfly:5x4x2")
+    places = layout(machine)
+    routers = [name for name in places if name.startswith("router")]
+    centre = np.mean([places[name] for name in routers], axis=0)
+    radius = {name: math.dist(place, centre) for name, place in places.items()}
+    assert max(radius[name] for name in routers) == pytest.approx(min(radius[name] for name in routers))
+    assert min(radius[name] for name in machine.members) > radius["router0"]
+    for name in machine.members:
+        near = min(routers, key=lambda router: math.dist(places[router], places[name]))
+        assert int(near.removeprefix("router")) // 4 == int(name.removeprefix("gpu")) // 8
+    assert len({(round(x, 3), round(y, 3)) for x, y in places.values()}) == len(places)
+
+
+def test_a_crowded_circle_has_a_place_for_everything() -> None:
+    """More devices around a circle than fit at the usual distance: they stand closer."""
+    machine = bs.load("dragonfly:9x4x2")
+    places = layout(machine)
+    assert len({(round(x, 3), round(y, 3)) for x, y in places.values()}) == len(machine.devices)

@@ -16,6 +16,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.timing import nccl_model as study
+from blinksim.timing.projection_result import Projection
 
 TESTS = Path(__file__).resolve().parents[1]
 DUMPS = sorted((TESTS / "data" / "nccl_graph_dumps").glob("*.xml"))
@@ -112,3 +113,25 @@ def test_a_lead_can_pass_to_nccl() -> None:
     border = result.crossovers[0].size
     beside = [comparison.compare(DGX1.select(), ALLREDUCE, [border - i], ["binary"], others=others) for i in (1, 0)]
     assert [result.best()[0].algorithm for result in beside] == ["binary", "nccl"]
+
+
+def test_a_comparison_says_what_nccl_takes_at_every_size() -> None:
+    """Algorithm and protocol by size, as NCCL's own choice, which grows from LL to Simple."""
+    machine = machines.load("hgx-h100", rates="nccl")
+    model = study.NcclTuner(machine)
+
+    def chosen(size: int) -> Projection:
+        return model.times(machine, Collective("allreduce"), [size], ["nccl"])[0]
+
+    found = comparison.compare(machine, "allreduce", ["1KiB", "1GiB"], ["two_shot"], others={"nccl": chosen})
+    takes = {(row["algorithm"], row["size_bytes"]): row["nccl_takes"] for row in found.rows()}
+    assert takes["nccl", 2**10] == "ring LL"
+    assert takes["nccl", 2**30] == "nvls Simple"
+    assert takes["two_shot", 2**10] == takes["two_shot", 2**30] == ""
+    assert [line.split()[-2:] for line in found.text().splitlines() if "iB  " in line] == [
+        ["ring", "LL"],
+        ["nvls", "Simple"],
+    ]
+    plain = comparison.compare(machine, "allreduce", ["1KiB"], ["two_shot"])
+    assert "nccl_takes" not in plain.rows()[0]
+    assert "NCCL takes" not in plain.text()

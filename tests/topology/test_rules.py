@@ -45,6 +45,21 @@ def boxed(machine: Topology, **values: Any) -> Topology:
     return replace(grown, fabric=fabric("nic0"), **values)
 
 
+def hosts(without: str = "", ports: tuple[str, ...] = ("nic0", "nic1", "nic2", "nic3"), lanes: int = 1) -> Topology:
+    """Four GPUs on a switch, each with a NIC."""
+    links = [link for i in range(4) for link in pair(f"gpu{i}", f"nic{i}", "pcie") if f"gpu{i}-nic{i}" != without]
+    grown = more(STAR, *links, devices=tuple(Device(f"nic{i}", "nic") for i in range(4)))
+    joined = replace(fabric(*ports), lanes=lanes)
+    return replace(grown, fabric=joined, inter_node_links=("pcie", "net"))
+
+
+def twins(lanes: int) -> Topology:
+    """The same with two NICs for each GPU."""
+    links = [link for i in range(4) for link in pair(f"gpu{i}", f"nic{i + 4}", "pcie")]
+    grown = more(hosts(), *links, devices=tuple(Device(f"nic{i + 4}", "nic") for i in range(4)))
+    return replace(grown, fabric=replace(fabric(*(f"nic{i}" for i in range(8))), lanes=lanes))
+
+
 BROKEN = [
     ("members-exist", Topology("t", (Device("s", "switch"), Device("c", "cpu")), tuple(pair("s", "c", "pcie"))),
      "no device can hold data"),
@@ -58,6 +73,11 @@ BROKEN = [
      "cpu0 will hold a rank"),
     ("members-connected", RING.without("gpu0-gpu1", "gpu3-gpu4"), "gpu0 gpu4 gpu5 | gpu1 gpu2 gpu3"),
     ("replicas-connected", boxed(RING), "two nodes:"),
+    ("way-out", hosts(without="gpu3-nic3"), "gpu3 without a way to the fabric of its own"),
+    ("way-out", hosts(without="gpu3-nic3").replicate(2), "n0.gpu3, n1.gpu3 without a way"),
+    ("nic-once", hosts(ports=("nic0", "nic1", "nic2", "nic3", "gpu0")), "gpu0 and nic0, linked to each other, both"),
+    ("nic-once", hosts(ports=("nic0", "nic1", "nic2", "nic3", "gpu0")).replicate(2), "n0.gpu0 and n0.nic0, n1.gpu0"),
+    ("nic-once", twins(lanes=2), "nic0, nic4, beside each other, have 2 lanes of the fabric each"),
     ("fabric-ports-exist", replace(RING, fabric=fabric("nic0", "gpu1")), "ports nic0 are no devices"),
     ("collective-links-exist", replace(RING, collective_links=("lnk",)), "collective_links names lnk"),
     ("inter-node-links-exist", boxed(RING, inter_node_links=("pcie", "nett")), "inter_node_links names nett"),
@@ -114,6 +134,10 @@ def test_every_rule_is_documented_and_has_a_machine_that_breaks_it() -> None:
         RAILS,
         STAR,
         boxed(RING, inter_node_links=("pcie", "net")),
+        hosts(),
+        hosts(lanes=2),
+        hosts().replicate(2),
+        twins(lanes=1),
         shapes.fat_tree(6, 2),
     ],
     ids=repr,

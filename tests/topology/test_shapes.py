@@ -23,7 +23,8 @@ EVERY = [
     "ring:2", "ring:3", "ring:8", "line:2", "line:5", "mesh:4x3", "mesh:2x2x2", "mesh:3x1x3", "torus:4x4x2",
     "torus:3x3", "torus:2x2", "torus:5x1", "hypercube:1", "hypercube:3", "hypercube:4", "full:2", "full:5", "switch:2",
     "switch:16", "rails:1x4", "rails:2x1", "rails:4x8", "rails:3x2", "fattree:16x8", "fattree:7x2", "fattree:2x2",
-    "fattree:3x1",
+    "fattree:3x1", "dragonfly:9x4x2", "dragonfly:5x4x1", "dragonfly:4x2x2", "dragonfly:1x3x1",
+    "dragonfly:3x1x2",
 ]  # fmt: skip
 
 
@@ -67,6 +68,8 @@ def test_every_machine_is_sound(text: str) -> None:
         ("hypercube:5", nx.hypercube_graph(5)),
         ("full:6", nx.complete_graph(6)),
         ("switch:9", nx.star_graph(9)),
+        ("dragonfly:1x5x1", nx.corona_product(nx.complete_graph(5), nx.complete_graph(1))),
+        ("dragonfly:6x1x1", nx.corona_product(nx.complete_graph(6), nx.complete_graph(1))),
     ],
 )
 def test_shapes_are_those_of_networkx(text: str, graph: nx.Graph[Any]) -> None:
@@ -87,6 +90,7 @@ def test_shapes_are_those_of_networkx(text: str, graph: nx.Graph[Any]) -> None:
         ("switch:16", 2, 2),
         ("rails:5x4", 4, 6),
         ("fattree:16x8", 5, 8),  # GPUs, node switches, NICs, leaves, spine
+        ("dragonfly:9x4x2", 4, 14),  # outer and inner routers; links to GPUs 4, within 6, between 4
         ("fattree:7x2", 9, 16),  # three full leaves and one of a single node
     ],
 )
@@ -97,7 +101,19 @@ def test_symmetries_reach_all_that_is_alike(text: str, device_orbits: int, link_
 
 
 @pytest.mark.parametrize(
-    "text", ["mesh:4x3", "mesh:3x3", "torus:3x3", "torus:4x2", "hypercube:3", "rails:2x2", "rails:3x1", "fattree:3x2"]
+    "text",
+    [
+        "mesh:4x3",
+        "mesh:3x3",
+        "torus:3x3",
+        "torus:4x2",
+        "hypercube:3",
+        "rails:2x2",
+        "rails:3x1",
+        "fattree:3x2",
+        "dragonfly:3x2x1",
+        "dragonfly:3x1x2",
+    ],
 )
 def test_orbits_are_those_of_the_whole_automorphism_group(text: str) -> None:
     machine = made(text)
@@ -134,6 +150,17 @@ def test_what_will_be_built_is_counted_beforehand(text: str, monkeypatch: pytest
 def test_the_last_dimension_of_a_grid_is_fastest() -> None:
     machine = gen.mesh((2, 3))
     assert {x.dst for x in machine.links if x.src == "gpu1"} == {"gpu0", "gpu2", "gpu4"}
+
+
+def test_a_dragonfly_joins_every_two_groups_once_and_every_two_routers_within_three_links() -> None:
+    """As Kim et al. (2008) define it: balanced with a = 2 p = 2 h, g = a h + 1, diameter 3 between routers."""
+    routers = plain(made("dragonfly:9x4x2"))
+    routers.remove_nodes_from([name for name in routers if name.startswith("gpu")])
+    group = {name: int(name.removeprefix("router")) // 4 for name in routers}
+    between = [{group[a], group[b]} for a, b in routers.edges if group[a] != group[b]]
+    assert len(between) == len(set(map(frozenset, between))) == 9 * 8 // 2
+    assert {sum(group[other] != group[name] for other in routers[name]) for name in routers} == {2}
+    assert nx.diameter(routers) == 3
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(lambda sizes: math.prod(sizes) > 1))

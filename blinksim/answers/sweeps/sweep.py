@@ -21,7 +21,7 @@ from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
 from blinksim.answers.sweeps.outside import digests
-from blinksim.bounds.assumptions import TWO_PHASES, granting, with_reduction
+from blinksim.bounds.assumptions import TWO_PHASES
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike
@@ -29,7 +29,7 @@ from blinksim.question import Question
 from blinksim.results import Result, paragraph
 from blinksim.timing import model_registry as models
 from blinksim.timing.entrants import asked_as
-from blinksim.timing.projection_result import Projection, reduces_in_switches
+from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, in_GBps, size_of
@@ -40,11 +40,6 @@ MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck", "rates")
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
 _BOUND_WORK = " bound"
-# The bound for what a library does with switches that reduce.
-_REDUCING_WORK = " bound where switches reduce"
-_LIMITS = (_BOUND_WORK, _REDUCING_WORK)
-# In the answers of tasks, not in the table: True if the switches reduce.
-_REDUCES = "reduces"
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Sweep(Result):
     Attributes
     ----------
     machine : str
-        Its name, or the file.
+        Its name.
     collective : Collective
         What runs.
     axes : tuple of Axis
@@ -220,7 +215,6 @@ def sweep(
         at = {name: _table_of(machine, case.question, rates) for name, rates in wants.items()}
         # A bound for each table of rates that stands in a row of this case.
         limits = [(_BOUND_WORK, table) for table in dict.fromkeys(at.values())] if bounds else []
-        limits += [(_REDUCING_WORK, table) for name, table in at.items() if models.chooser(name)] if bounds else []
         for name, table in (*at.items(), *limits):
             node, print_ = nodes[table]
             key = _key(print_, case, wanted, lengths, name, model, outside)
@@ -237,7 +231,7 @@ def sweep(
             answers[task.key] = found
             kept.add(task.key, found)
         say(len(answers), total)
-    title = machine.name if isinstance(machine, Topology) else os.fspath(machine)
+    title = next(iter(nodes.values()))[0].name
     return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed, kept.damaged)
 
 
@@ -306,7 +300,7 @@ def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        return _bounded(task) if task.algorithm in _LIMITS else _timed(task)
+        return _bounded(task) if task.algorithm == _BOUND_WORK else _timed(task)
     except BlinksimError as error:
         return _failed(task, str(error))
     except MemoryError:
@@ -316,7 +310,7 @@ def run(task: Task) -> Rows:
 
 
 def _failed(task: Task, reason: str) -> Rows:
-    if task.algorithm in _LIMITS:
+    if task.algorithm == _BOUND_WORK:
         return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": reason}]
     return [task.row(size_bytes=size, reason=reason) for size in task.sizes]
 
@@ -336,49 +330,43 @@ def _timed(task: Task) -> Rows:
 
 def _answer(task: Task, found: Projection) -> dict[str, Any]:
     row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
-    return row | ({_REDUCES: True} if reduces_in_switches(found) else {})
+    held = found.bound
+    # What takes the machine for more than its description has a bound of its own, which grants that.
+    return row | (_bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {})
+
+
+def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:
+    return dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, assumes, ""), strict=True))
 
 
 def _bounded(task: Task) -> Rows:
     from blinksim.bounds import bound
 
     topology = task.question.part()
-    reduces = task.algorithm == _REDUCING_WORK
-    topology = with_reduction(topology) if reduces else topology
     if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
         phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
-        rate, scope = 1 / sum((1 / phase for phase in phases), start=Fraction(0)), "reduce-scatter + allgather"
-        assumes = TWO_PHASES
-    else:
-        best = bound(topology, task.collective).headline
-        rate, scope, assumes = best.rate, best.scope, best.assumes
-    words = granting(assumes) if reduces else assumes
-    return [dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, words, ""), strict=True))]
+        rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
+        return [_bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)]
+    best = bound(topology, task.collective).headline
+    return [_bound_columns(best.rate, best.scope, best.assumes)]
 
 
 def _table(tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, bounds: bool) -> Iterable[dict[str, Any]]:
-    limits = {
-        (task.algorithm, task.case, task.node.rates): answers[task.key][0]
-        for task in tasks
-        if task.algorithm in _LIMITS
-    }
+    limits = {(task.case, task.node.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
     for task in tasks:
-        if task.algorithm in _LIMITS:
+        if task.algorithm == _BOUND_WORK:
             continue
         for answer in answers[task.key]:
             row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
             labels = dict(task.case.labels)
-            row |= labels | {key: value for key, value in answer.items() if key not in {"reason", _REDUCES, *labels}}
+            row |= labels | {key: value for key, value in answer.items() if key not in {"reason", *_BOUND, *labels}}
             if bounds:
-                work = _REDUCING_WORK if answer.get(_REDUCES) else _BOUND_WORK
-                row |= _limited(task, answer, limits[work, task.case, task.node.rates])
+                row |= _limited(answer, limits[task.case, task.node.rates])
             yield row | {"reason": answer["reason"]}
 
 
-def _limited(task: Task, answer: Mapping[str, Any], limit: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a row's bound. Where a library takes links that the bound leaves out, it has none."""
-    most, rate = limit["bound_algbw_GBps"], answer["algbw_GBps"]
-    if most and rate and rate > most and models.chooser(task.algorithm):
-        reason = f"{task.algorithm} takes links that the bound leaves out"
-        limit, most = {**dict.fromkeys(_BOUND[:-1]), "bound_reason": reason}, None
-    return {**limit, "of_bound": rate / most if most and rate else None}
+def _limited(answer: Mapping[str, Any], limit: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row's bound: the answer's own, if it has one, else that of its case."""
+    held = {key: answer.get(key, limit[key]) for key in _BOUND}
+    most, rate = held["bound_algbw_GBps"], answer["algbw_GBps"]
+    return {**held, "of_bound": rate / most if most and rate else None}

@@ -64,6 +64,7 @@ def _reach(table: Table) -> list[float]:
 
 
 def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list[object]) -> None:
+    bounds: dict[tuple[tuple[float, float | None], ...], list[tuple[str, object]]] = {}
     for place, value in enumerate(series):
         rows = sorted(table.part(down, value).rows, key=lambda row: row[across])
         at = [row[across] for row in rows]
@@ -78,12 +79,20 @@ def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list
             linewidth=1.6,
             label=entry(down, value) if down else label(table.value).partition(" (")[0],
         )
-        limits = [table.limit(row) for row in rows]
-        # All algorithms have the same bound: one line for them.
-        if any(limits) and (down != "asked" or place == 0):
-            shared = down is None or down == "asked"
-            dashed = [math.nan if limit is None else limit for limit in limits]
-            axes.plot(at, dashed, color="#000000" if shared else colour, linestyle="--", linewidth=1.0, label=_BOUND)
+        limits = tuple((row[across], table.limit(row)) for row in rows if table.limit(row) is not None)
+        if limits:
+            bounds.setdefault(limits, []).append((colour, value))
+    for points, owners in bounds.items():
+        # Algorithms with the same bound share a line; one with a bound of its own (NVLS) has it in its colour.
+        shared = down is None or (down == "asked" and len(owners) > 1) or len(bounds) == 1
+        name = _BOUND if down != "asked" or len(bounds) == 1 else f"{_BOUND}, {', '.join(str(v) for _, v in owners)}"
+        axes.plot(
+            *zip(*points, strict=True),
+            color="#000000" if shared else owners[0][0],
+            linestyle="--",
+            linewidth=1.0,
+            label=name,
+        )
 
 
 def _legend(drawn: Figure) -> tuple[list[Artist], list[str]]:
@@ -92,7 +101,7 @@ def _legend(drawn: Figure) -> tuple[list[Artist], list[str]]:
     for axes in drawn.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
-    names = sorted(found, key=lambda name: name == _BOUND)
+    names = sorted(found, key=lambda name: name.startswith(_BOUND))
     return [found[name] for name in names], names
 
 

@@ -1,0 +1,54 @@
+"""The table of docs/first-answers.md: what is answered today, the default near the best, all below the bound."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from first_answers import CASES, MOST_APART, PAGE, Case, Row, answered, parted
+
+import blinksim as bs
+
+QUICK = [case for case in CASES if not case.slow]
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in CASES if case.slow]
+PRINTED = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in parted(PAGE.read_text(encoding="utf-8"))[1].splitlines()[2:]
+]
+
+
+def called(case: Case) -> str:
+    return case.label
+
+
+def test_the_page_has_a_row_for_every_case() -> None:
+    assert [cells[0] for cells in PRINTED] == [case.label for case in CASES]
+
+
+@pytest.mark.parametrize("cells", PRINTED, ids=[cells[0] for cells in PRINTED])
+def test_the_printed_default_is_within_three_per_cent_of_the_best(cells: list[str]) -> None:
+    assert float(cells[4].removesuffix(" %")) <= 100 * MOST_APART
+
+
+@pytest.mark.parametrize("case", [*QUICK, *SLOW], ids=called)
+def test_a_row_is_what_is_answered_today(case: Case) -> None:
+    row = answered(case)
+    assert list(row.cells()) == PRINTED[CASES.index(case)]
+    assert row.more <= MOST_APART
+    assert_below_the_bound(row)
+
+
+def assert_below_the_bound(row: Row) -> None:
+    for found in (row.default, *row.all, *([row.nccl] if row.nccl else [])):
+        assert found.bound is not None
+        assert Fraction(found.size) / found.bound.rate <= found.time_s
+
+
+def test_the_two_files_of_one_machine_give_one_time() -> None:
+    """Within 2 %, as four adapters and one of four lanes are the same hardware."""
+    for nodes in (2, 8):
+        drawn, lanes = (
+            bs.project(bs.load(PAGE.parents[1] / "tests/data/machines" / name, nodes=nodes), "allreduce", "1GiB")
+            for name in ("p5.yaml", "p5b.yaml")
+        )
+        assert drawn.time_s == pytest.approx(lanes.time_s, rel=0.02)

@@ -1,0 +1,159 @@
+"""No answer is above the bound that stands beside it, NCCL's prediction on several nodes least of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import blinksim as bs
+from blinksim import machines
+from blinksim.bounds.assumptions import EVERY_LINK, REDUCING_SWITCHES, WIDE_FABRIC
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.question import Question
+from blinksim.timing.nccl_model import NcclTuner
+from blinksim.timing.projection_result import Projection
+
+DATA = Path(__file__).parents[1] / "data"
+FILES = sorted(
+    str(path)
+    for path in (*DATA.glob("nccl_topo/*.xml"), *DATA.glob("machines/*.yaml"), DATA / "captures/h200x8/topo.xml")
+)
+SHAPES = [
+    "torus:4x4",
+    "switch:16",
+    "full:8",
+    "rails:2x4@300GB/s,50GB/s",
+    "fattree:4x4@300GB/s,50GB/s,2:1",
+    "dragonfly:3x2x2",
+]
+EVERY = [*machines.names(), *SHAPES, *FILES]
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
+# Bytes so large that latencies count for nothing.
+SIZES = (2**20, 2**36)
+
+
+# Those whose channels are found in less than a second; the others run in make test-all.
+QUICK = {("dgx-a100", 1), ("hgx-h100", 1), ("hgx-h100", 2), ("p4d.24xlarge", 2), ("mi250", 1), ("k2200-ntb", 2)}
+QUICK |= {("switch:16", 1), ("fattree:4x4@300GB/s,50GB/s,2:1", 1), ("p5b.yaml", 2)}
+CASES = [
+    pytest.param(machine, nodes, marks=[] if (Path(machine).name, nodes) in QUICK else pytest.mark.slow)
+    for machine in EVERY
+    for nodes in (1, 2, 4, 16)
+]
+
+
+def names(value: object) -> str:
+    return Path(str(value)).name
+
+
+def assert_holds(found: Projection) -> None:
+    assert found.bound is not None
+    # Times are floats: a part in 10^9 for their sums.
+    assert found.algbw <= float(found.bound.rate) * (1 + 1e-9), (found.algorithm, found.details.get("nccl_algorithm"))
+
+
+@pytest.mark.parametrize(("machine", "nodes"), CASES, ids=names)
+def test_what_nccl_predicts_has_a_bound_and_keeps_it(machine: str, nodes: int) -> None:
+    model = NcclTuner()
+    try:
+        whole = Question(machine, nodes=nodes).preferring_known("nccl").whole()
+        model.prediction(whole)
+    except BlinksimError:
+        pytest.skip("NCCL does not run there, or nothing joins the nodes")
+    for collective in COLLECTIVES:
+        for found in model.times(whole, Collective(collective), SIZES):
+            assert_holds(found)
+
+
+@pytest.mark.parametrize(("machine", "nodes"), CASES, ids=names)
+def test_every_algorithm_keeps_the_bound(machine: str, nodes: int) -> None:
+    try:
+        part = bs.load(machine, nodes=nodes).select()
+    except BlinksimError:
+        pytest.skip("nothing joins the nodes")
+    for collective in COLLECTIVES:
+        try:
+            found = bs.contest(part, collective)
+        except BlinksimError:
+            continue
+        for projection in found.projections(2**36):
+            assert_holds(projection)
+
+
+@given(
+    machine=st.sampled_from(["dgx1-v100", "hgx-h100", "p4d.24xlarge", "torus:4x4"]),
+    members=st.sets(st.integers(0, 7), min_size=2),
+    collective=st.sampled_from(COLLECTIVES),
+)
+@settings(max_examples=8, deadline=None)
+def test_nccl_on_some_gpus_keeps_the_bound(machine: str, members: set[int], collective: str) -> None:
+    """Also where NCCL leaves the NVLinks, or goes by way of a GPU that does not take part."""
+    whole = bs.load(machine, rates="nccl") if ":" not in machine else bs.load(machine)
+    chosen = replace(whole, members=tuple(whole.members[rank] for rank in sorted(members)))
+    try:
+        found = bs.project(chosen, collective, "64GiB", algorithm="nccl")
+    except BlinksimError:
+        assume(False)
+    assert_holds(found)
+
+
+def test_two_hosts_may_reduce_in_their_switches() -> None:
+    """NVLS: every byte leaves each host once, over eight adapters of 50 GB/s."""
+    found = bs.project(bs.load("hgx-h100", nodes=2), "allreduce", "1GiB", algorithm="nccl")
+    assert found.details["nccl_algorithm"] == "nvls_tree"
+    assert found.bound is not None
+    assert found.bound.rate == 8 * Fraction(50 * 10**9)
+    assert found.bound.granted == (REDUCING_SWITCHES,)
+    assert "it assumes: switches may reduce and multicast" in found.text()
+
+
+def test_rings_between_hosts_get_the_bound_that_all_others_have() -> None:
+    machine = bs.load("dgx-a100", nodes=2)
+    found, plain = (bs.project(machine, "allgather", "1GiB", algorithm=name) for name in ("nccl", "ring"))
+    assert found.bound is not None
+    assert plain.bound is not None
+    assert found.bound.granted == ()
+    assert found.bound.rate <= plain.bound.rate  # NCCL's rates are below those of the data sheet
+
+
+def test_nccl_knows_of_no_narrow_fabric() -> None:
+    """Its prediction is that of a wide one, which the bound says."""
+    file = DATA / "machines" / "hgx-h100-2to1.yaml"
+    thin, wide = (bs.project(bs.load(m, nodes=4), "allreduce", "1GiB", algorithm="nccl") for m in (file, "hgx-h100"))
+    assert thin.time_s == pytest.approx(wide.time_s, rel=0.05)
+    assert thin.bound is not None
+    assert wide.bound is not None
+    assert WIDE_FABRIC in thin.bound.granted
+    assert WIDE_FABRIC not in wide.bound.granted
+    assert thin.bound.rate >= wide.bound.rate
+
+
+def test_nccl_over_pcie_is_granted_all_links() -> None:
+    """GPUs 0, 3 and 5 of a DGX-1V have no NVLinks that join them."""
+    whole = bs.load("dgx1-v100", rates="nccl")
+    found = bs.project(replace(whole, members=("gpu0", "gpu3", "gpu5")), "allreduce", "1GiB", algorithm="nccl")
+    assert_holds(found)
+    assert found.bound is not None
+    assert EVERY_LINK in found.bound.granted
+
+
+def test_nccl_without_a_path_has_no_answer() -> None:
+    """GPUs 0 and 2 of a torus have no link, and a shape draws no PCIe: any time would be made up."""
+    torus = bs.load("torus:4x4")
+    with pytest.raises(InfeasibleError, match="no links that NCCL takes join all of gpu0, gpu2"):
+        bs.project(replace(torus, members=("gpu0", "gpu2")), "allreduce", "1GiB", algorithm="nccl")
+
+
+def test_a_sweep_shows_nothing_above_its_bound() -> None:
+    found = bs.sweep(
+        "hgx-h100", "allreduce", ["1GiB"], {"nodes": [1, 2]}, algorithms=["best", "nccl", "two_shot"], bounds=True
+    )
+    assert all(0 < row["of_bound"] <= 1 for row in found.rows())
+    assumed = {row["bound_assumes"] for row in found.rows() if row["asked"] == "nccl"}
+    assert assumed == {REDUCING_SWITCHES}
