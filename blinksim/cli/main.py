@@ -14,6 +14,7 @@ import click
 from blinksim._version import __version__
 from blinksim.cli.completion import attach
 from blinksim.cli.output import doors
+from blinksim.cli.progress import still_at_work
 from blinksim.cli.spelling import as_typed
 from blinksim.errors import BlinksimError
 
@@ -112,9 +113,11 @@ def run(arguments: list[str] | None = None) -> int:
     if sys.stdout is None or sys.stderr is None:
         return 2  # Started without stdout or stderr.
     given = sys.argv[1:] if arguments is None else arguments
-    with doors():
+    words = [word for word in given if word != _DEBUG]
+    quiet = bool({"-q", "--quiet"} & {*words})
+    with doors(), still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
         try:
-            return _run([word for word in given if word != _DEBUG])
+            return _run(words)
         except Exception as error:  # The last catch: whatever comes here was foreseen by nobody.
             if _DEBUG in given:
                 traceback.print_exc()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from time import monotonic
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -23,6 +25,7 @@ from blinksim.cli.options import (
     sizes_option,
 )
 from blinksim.cli.output import attempt, csv_text, note, print_json, table
+from blinksim.cli.progress import moving
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.units import format_size, format_time
 
@@ -51,6 +54,8 @@ class Options(MachineOptions, TableOptions):
 
 
 _SHOWN = 40
+# Seconds between two lines on the progress, where no bar is shown.
+_EVERY_S = 30
 
 
 @click.command(
@@ -209,16 +214,21 @@ def _again(question: Question, collective: str, options: Options) -> str:
 
 
 class _Bar:
-    """A progress bar on stderr after a second, if stderr is a terminal; called with done and total."""
+    """A progress bar on stderr if that is a terminal, else a line now and then; called with done and total."""
 
     def __init__(self, quiet: bool) -> None:
         self.total = 0
         self._update: Callable[[int, int], None] | None = None
         self._progress: Progress | None = None
+        self._moving = ExitStack()
         self._wanted = not quiet and sys.stderr.isatty()
+        self._told, self._last = not quiet and not self._wanted, monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         self.total = total
+        if self._told and monotonic() - self._last > _EVERY_S:
+            note(f"{done} of {total} pieces of work are done")
+            self._last = monotonic()
         if self._wanted and self._progress is None:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
@@ -227,6 +237,7 @@ class _Bar:
             self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._progress.add_task("sweep", total=total, completed=done)
             self._progress.start()
+            self._moving.enter_context(moving())
         if self._progress is not None:
             self._progress.update(self._task, completed=done)
 
@@ -236,6 +247,7 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
+            self._moving.close()
 
 
 def _show(found: Sweep, output: str | None) -> None:

@@ -18,7 +18,7 @@ from blinksim.cli.options import (
     root_option,
 )
 from blinksim.cli.output import attempt, count, print_json, table, typed
-from blinksim.cli.progress import Working
+from blinksim.cli.progress import Working, within
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time
 
@@ -63,7 +63,7 @@ Examples:
 @click.option(
     "--algorithm", default="packed", show_default=True, help="A name, or a Python file; packed attains the bound."
 )
-@click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds for a solver.")
+@click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds after which the search ends.")
 @click.option(
     "--polish",
     type=Decimal(0, min_open=True),
@@ -129,7 +129,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     }
     extra = {key: value for key, value in given.items() if value is not None}
     _takes(options["algorithm"], extra)
-    with Working(f"synthesising {collective} on {machine}", quiet=options["quiet"]):
+    waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
+    limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
+    with waiting, within(limit, "schedule"):
         topology = question.part()
         found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
     target, failure = options["output"], None

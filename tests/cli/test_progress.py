@@ -1,0 +1,94 @@
+"""What takes long says so, and ends when it should."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from blinksim.cli import progress
+from blinksim.cli.main import run
+from blinksim.errors import InfeasibleError
+
+
+def compute(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        sum(range(1000))
+
+
+def test_long_work_says_so_ever_later(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "FIRST_WORD_S", 0.1)
+    with progress.still_at_work("blinksim project"):
+        compute(0.8)
+        with progress.Working("reading [x].yaml") as say:
+            say("building ring")
+            compute(2.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("s: blinksim project (Ctrl-C ends it)")
+    assert any(line.endswith("s: building ring (Ctrl-C ends it)") for line in lines[1:])
+    assert len(lines) <= 4
+
+
+def test_quick_and_quiet_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress.still_at_work("blinksim project"):
+        pass
+    monkeypatch.setattr(progress, "FIRST_WORD_S", 0.0)
+    with progress.still_at_work("blinksim project", quiet=True):
+        compute(0.8)
+    with progress.still_at_work("blinksim project"), progress.moving():
+        compute(0.8)
+    assert capsys.readouterr().err == ""
+
+
+def test_waiting_is_not_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine, or a reader that is slow, makes no command talk."""
+    monkeypatch.setattr(progress, "FIRST_WORD_S", 0.5)
+    with progress.still_at_work("blinksim project"):
+        time.sleep(1.2)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("words", [["project", "dgx1-v100", "allreduce", "1MB"], ["bound", "dgx1-v100", "allreduce"]])
+def test_every_command_is_watched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    real = progress.still_at_work
+    seen: list[tuple[str, bool]] = []
+
+    def watched(command: str, *, quiet: bool) -> object:
+        seen.append((command, quiet))
+        return real(command, quiet=quiet)
+
+    monkeypatch.setattr("blinksim.cli.main.still_at_work", watched)
+    assert run([*words, "-q"]) == run(words) == 0
+    assert seen == [(f"blinksim {words[0]}", True), (f"blinksim {words[0]}", False)]
+    assert capsys.readouterr().err == ""
+
+
+def endless() -> None:
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        pass
+
+
+def test_work_with_an_end_ends_there() -> None:
+    words = "no schedule within 0.05 s; allow more time"
+    with pytest.raises(InfeasibleError, match=words), progress.within(0.05, "schedule"):
+        endless()
+    with progress.within(60, "schedule"):
+        pass
+    with progress.within(None, "schedule"):
+        pass
+
+
+def test_a_time_limit_is_kept_by_what_is_large(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["synth", "mesh:100x100", "allgather", "--time-limit", "0.001"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("blinksim: no schedule within 0.001 s; allow more time")
+
+
+@pytest.mark.parametrize("algorithm", ["packed", "few_steps", "chains", "blink"])
+def test_a_small_limit_is_enough_for_what_is_small(capsys: pytest.CaptureFixture[str], algorithm: str) -> None:
+    assert run(["synth", "ring:4", "allreduce", "--algorithm", algorithm, "--time-limit", "30"]) == 0
