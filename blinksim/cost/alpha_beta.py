@@ -9,7 +9,6 @@ further piece adds an alpha.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,6 +23,7 @@ from blinksim.schedule.pipeline import best_pieces
 from blinksim.schedule.ways import RouteUses, Spread, loads, one_way
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,14 @@ def cost(schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | Non
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
 
 
-def route_alphas(schedule: Schedule, spread: Spread | None = None) -> Floats:
-    """Seconds of alpha of each route: all latencies on its slowest way, and the overhead of that way's first link."""
+def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
+    """Seconds of alpha of each route: all latencies on its slowest way, and the overhead of that way's first link.
+
+    scale: a factor on both, of each link.
+    """
     ways, links = spread or one_way(schedule), schedule.topology.links
-    latency = np.array([link.latency for link in links])
-    overhead = np.array([link.overhead for link in links])
+    latency = np.array([link.latency for link in links]) * scale
+    overhead = np.array([link.overhead for link in links]) * scale
     first = ways.start[:-1]
     way = np.add.reduceat(latency[ways.links], first) + overhead[ways.links[first]]
     return np.asarray(np.maximum.reduceat(way, ways.first[:-1]))
@@ -88,7 +91,9 @@ def _in_steps(
     alpha = np.zeros(steps)
     np.maximum.at(alpha, schedule.step, alphas)
     by_kind: dict[str, float] = {}
-    for worst, time in _busiest(schedule, share, occupied, seconds):
+    kinds, numbers = step_kinds(schedule)
+    longest = busiest(kinds, occupied, seconds)
+    for worst, time in (longest[number] for number in numbers.tolist()):
         by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
     terms = [Term(f"latency of {steps} step{'s' * (steps > 1)}", float(alpha.sum()), "alpha")]
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
@@ -102,27 +107,36 @@ def _in_steps(
     return tuple(terms)
 
 
-def _busiest(schedule: Schedule, share: Floats, occupied: RouteUses, seconds: Floats) -> Iterator[tuple[int, float]]:
-    """For each step the resource that is busy longest, and how long."""
+def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints, Floats]], npt.NDArray[np.int64]]:
+    """The steps that differ: the routes that one uses and the share of the size on each; and the kind of every step.
+
+    The steps of a ring differ in their chunks only, so there are few kinds of many steps.
+    """
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+    share, kinds, numbers = _shares(schedule), dict[tuple[bytes, bytes], int](), []
+    found: list[tuple[Ints, Floats]] = []
+    for first, end in pairwise(bounds.tolist()):
+        used, where = np.unique(schedule.route[first:end], return_inverse=True)
+        carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
+        number = kinds.setdefault((used.tobytes(), carried.tobytes()), len(found))
+        if number == len(found):
+            found.append((used, carried))
+        numbers.append(number)
+    return found, np.array(numbers, dtype=np.int64)
+
+
+def busiest(kinds: list[tuple[Ints, Floats]], occupied: RouteUses, seconds: Floats) -> list[tuple[int, float]]:
+    """For each kind of step the resource that is busy longest, and how long. seconds: of the size, by resource."""
     weight = occupied.times / occupied.count[occupied.route]
     numbers = np.arange(len(weight), dtype=np.int32)
     start = occupied.start.astype(np.int32)
-    routes: npt.NDArray[np.int32] = np.zeros(0, np.int32)
-    before: Floats = np.zeros(0)
-    found = (0, 0.0)
-    for first, end in pairwise(bounds.tolist()):
-        used, where = np.unique(schedule.route[first:end], return_inverse=True)
-        carried = np.bincount(where, share[first:end])
-        # The steps of a ring differ in their chunks only.
-        if not (np.array_equal(used, routes) and np.array_equal(carried, before)):
-            routes = used
-            before = np.asarray(carried, dtype=np.float64)
-            place, entry = expand(start, numbers, used)
-            load = np.bincount(occupied.resource[entry], carried[place] * weight[entry], len(seconds)) * seconds
-            worst = len(load) - 1 - int(np.argmax(load[::-1]))
-            found = (worst, float(load[worst]))
-        yield found
+    found = []
+    for used, carried in kinds:
+        place, entry = expand(start, numbers, used)
+        load = np.bincount(occupied.resource[entry], carried[place] * weight[entry], len(seconds)) * seconds
+        worst = len(load) - 1 - int(np.argmax(load[::-1]))
+        found.append((worst, float(load[worst])))
+    return found
 
 
 def _pipelined(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nccl_tests_logs import Point, text
+from scaled_rings import scaled
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.calibrate import calibrate
@@ -18,6 +19,7 @@ from blinksim.answers.logs.log_members import members_of
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.collective import Collective
+from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.machines import load
@@ -54,7 +56,7 @@ def noisy(model: RingModel, seed: int) -> list[Point]:
 )
 def test_known_rates_come_back_from_a_noisy_log(tmp_path: Path, machine: str, collective: str) -> None:
     topology = load(machine)
-    truth = RingModel(topology.select(), Collective(collective)).scaled({"nvlink": 1.7}, {"nvlink": 1.3})
+    truth = scaled(RingModel(topology.select(), Collective(collective)), {"nvlink": 1.7}, {"nvlink": 1.3})
     lane = {float(x.lane_bandwidth) for x in truth.topology.links}.pop()
     alpha = max(x.latency for x in truth.topology.links) + max(x.overhead for x in truth.topology.links)
     errors, inside = [], []
@@ -74,7 +76,7 @@ def test_known_rates_come_back_from_a_noisy_log(tmp_path: Path, machine: str, co
 
 def test_the_table_in_force_gives_the_fitted_times(tmp_path: Path) -> None:
     topology = load("hgx-h200")
-    truth = RingModel(topology.select(), Collective("allreduce")).scaled({"nvlink": 0.6}, {"nvlink": 1.3})
+    truth = scaled(RingModel(topology.select(), Collective("allreduce")), {"nvlink": 0.6}, {"nvlink": 1.3})
     found = calibrate(log_of(tmp_path, topology, "allreduce", noisy(truth, 1)), machine="hgx-h200")
     path = tmp_path / "rates.yaml"
     path.write_text(rate_tables.write(found.table))
@@ -216,7 +218,7 @@ def test_two_classes_from_two_logs() -> None:
     series = []
     for nodes in (1, 2):
         topology = load("dgx-a100", nodes=nodes).select()
-        truth = RingModel(topology, Collective("allreduce")).scaled(alphas, betas)
+        truth = scaled(RingModel(topology, Collective("allreduce")), alphas, betas)
         series.append(Series(topology, truth.collective, tuple(Sample(s, truth.time(s)) for s in SIZES)))
     both = calibrate(series)
     assert both.parameter("nvlink", "bandwidth").value == pytest.approx(25e9 / 1.25, rel=1e-4)
@@ -249,3 +251,21 @@ def test_members_come_from_the_log(tmp_path: Path) -> None:
         members_of(run(2, devices=[0, 0]), machine)
     with pytest.raises(InputError, match="name them with members=: there is no device 9"):
         members_of(run(2, devices=[0, 9]), machine)
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "broadcast", "alltoall"])
+@pytest.mark.parametrize(("name", "nodes"), [("dgx1-v100", 1), ("dgx1-v100", 2), ("dgx-a100", 2), ("aurora", 1)])
+def test_factors_are_those_of_a_machine_that_is_slower(collective: str, name: str, nodes: int) -> None:
+    """The arrays that a fit evaluates, against the alpha-beta model on a machine whose links were changed."""
+    model = RingModel(load(name, nodes=nodes).select(), Collective(collective))
+    for number, kind in enumerate(model.classes):
+        alphas, betas = {kind: 1.5 + number}, {kind: 3.25 + number}
+        slower = scaled(model, alphas, betas)
+        found = cost(slower.schedule, 2**40)
+        alpha, beta = model.terms(alphas, betas)
+        assert alpha == pytest.approx(slower.alpha, rel=1e-9)
+        assert beta == pytest.approx(slower.betas, rel=1e-6)
+        if slower.schedule.form == "steps":
+            terms = {term.limit: term.time_s for term in found.terms}
+            assert alpha == pytest.approx(terms.pop("alpha"), rel=1e-9)
+            assert {kind: 2**40 * value for kind, value in beta.items()} == pytest.approx(terms, rel=1e-6)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from nccl_tests_logs import Point, as_json, text
+from scaled_rings import scaled
 
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.cli.main import run
@@ -17,7 +18,7 @@ SIZES = [2**power for power in range(10, 31)]
 
 
 def points(members: list[str] | None = None, slower: float = 1.25) -> list[Point]:
-    model = RingModel(load("dgx1-v100").select(members), Collective("allreduce")).scaled({}, {"nvlink": slower})
+    model = scaled(RingModel(load("dgx1-v100").select(members), Collective("allreduce")), {}, {"nvlink": slower})
     times = [1e6 * model.time(size) for size in SIZES]
     return [Point(size, time, time * 1.001) for size, time in zip(SIZES, times, strict=True)]
 

@@ -282,11 +282,13 @@ class _Problem:
         betas = {kind: float(x) for (kind, what), x in zip(free, theta, strict=True) if what == "bandwidth"}
         times, shares = list[Floats](), list[Floats]()
         for model, one in zip(self.models, self.series, strict=True):
-            now = model.scaled(alphas, betas)
+            alpha, beta = model.terms(alphas, betas)
             sizes = np.array([float(sample.size) for sample in one.samples])
-            time = now.alpha + sizes * sum(now.betas.values())
+            time = alpha + sizes * sum(beta.values())
             parts = [
-                sizes * now.betas.get(kind, 0.0) if what == "bandwidth" else np.full(len(sizes), _alpha_of(now, kind))
+                sizes * beta.get(kind, 0.0)
+                if what == "bandwidth"
+                else np.full(len(sizes), _alpha_of(model, kind, alphas, alpha))
                 for kind, what in free
             ]
             times.append(time)
@@ -371,14 +373,14 @@ def _with_alpha(topology: Topology) -> Topology:
     return replace(topology, links=links)
 
 
-def _alpha_of(model: RingModel, kind: str) -> float:
-    """Seconds of the model's alpha due to one class: the alpha is homogeneous in all of them (Euler)."""
+def _alpha_of(model: RingModel, kind: str, alphas: Mapping[str, float], alpha: float) -> float:
+    """Seconds of `alpha`, the model's at these factors, due to one class: it is homogeneous in all of them (Euler)."""
     if kind not in model.classes:
         return 0.0
     if len(model.classes) == 1:
-        return model.alpha
-    step = 1e-6
-    return (model.scaled({kind: 1 + step}, {}).alpha - model.alpha) / step
+        return alpha
+    factor, step = alphas.get(kind, 1.0), 1e-6
+    return (model.terms({**alphas, kind: factor * (1 + step)}, {})[0] - alpha) / step
 
 
 def _rounded_rate(rate: float) -> Fraction:

@@ -7,8 +7,8 @@ reduce-scatter in shards, broadcast and reduce as chains along them; the rest ar
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,10 +19,11 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost, route_alphas
+from blinksim.cost.alpha_beta import Floats, Ints, busiest, route_alphas, step_kinds
 from blinksim.errors import InputError
-from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.ways import RouteUses, one_way
 from blinksim.topology.graph import Topology
 
 
@@ -66,32 +67,26 @@ class RingModel:
         return f"alpha-beta of {kind} at {self.topology.rates} rates"
 
     @cached_property
+    def _figures(self) -> _Figures:
+        return _Figures.of(self.schedule)
+
+    @property
     def alpha(self) -> float:
         """Seconds that do not depend on the size."""
-        alphas = route_alphas(self.schedule)[self.schedule.route]
-        if self.schedule.form == "steps":
-            slowest = np.zeros(self.schedule.steps)
-            np.maximum.at(slowest, self.schedule.step, alphas)
-            return float(slowest.sum())
-        # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
-        late = defaultdict[tuple[int, int], float](float)
-        sends = zip(self.schedule.chunk, self.schedule.src, self.schedule.dst, alphas, strict=True)
-        for chunk, src, dst, alpha in sends:
-            late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(alpha))
-        return max(late.values())
+        return self._own[0]
 
-    @cached_property
+    @property
     def betas(self) -> dict[str, float]:
         """Seconds per byte by what limits: a link class, or a kind of device with a capacity; they add up."""
-        size = 2**30
-        if self.schedule.form == "steps":
-            found = cost(self.schedule, size)
-            return {term.limit: term.time_s / size for term in found.terms if term.limit != "alpha"}
-        shared = resources(self.topology)
-        loads = resource_loads(self.schedule, shared)
-        seconds = [float(load / rate) for load, rate in zip(loads, shared.rate, strict=True)]
-        worst = int(np.argmax(seconds))
-        return {shared.kinds[worst]: seconds[worst]}
+        return self._own[1]
+
+    @cached_property
+    def _own(self) -> tuple[float, dict[str, float]]:
+        return self.terms({}, {})
+
+    def terms(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        """`alpha` and `betas` where link classes have their alpha, or their beta (time per byte), times a factor."""
+        return self._figures.alpha(alphas), self._figures.betas(betas)
 
     def time(self, size: int) -> float:
         """Seconds for `size` bytes."""
@@ -108,22 +103,69 @@ class RingModel:
         used = {self.topology.links[int(i)].kind for i in self.schedule.route_links}
         return tuple(kind for kind in self.topology.link_classes if kind in used)
 
-    def scaled(self, alphas: dict[str, float], betas: dict[str, float]) -> RingModel:
-        """The same rings where link classes have their alpha, or their beta (time per byte), times a factor."""
-        links = tuple(
-            replace(
-                link,
-                latency=link.latency * alphas.get(link.kind, 1.0),
-                overhead=link.overhead * alphas.get(link.kind, 1.0),
-                lane_bandwidth=_slower(link.lane_bandwidth, betas.get(link.kind, 1.0)),
-            )
-            for link in self.topology.links
+
+@dataclass(frozen=True)
+class _Figures:
+    """What the time of a schedule depends on, in arrays that are filled once.
+
+    kinds, numbers: of its steps (`blinksim.cost.alpha_beta.step_kinds`), none for a pipeline. link_class: by link.
+    resource_class: by resource, empty for the capacity of a device, which is no link's.
+    """
+
+    schedule: Schedule
+    shared: Resources
+    occupied: RouteUses
+    kinds: list[tuple[Ints, Floats]]
+    counts: list[int]
+    link_class: list[str]
+    resource_class: list[str]
+    seconds: Floats
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> _Figures:
+        shared, links = resources(schedule.topology), schedule.topology.links
+        resource_class = [""] * len(shared.names)
+        # The first resource of a link is its own, or its bus.
+        for link, first in zip(links, shared.starts[:-1].tolist(), strict=True):
+            resource_class[shared.members[first]] = link.kind
+        kinds, numbers = step_kinds(schedule) if schedule.form == "steps" else ([], np.zeros(0, np.int64))
+        return cls(
+            schedule,
+            shared,
+            RouteUses.of(one_way(schedule), shared),
+            kinds,
+            np.bincount(numbers, minlength=len(kinds)).tolist(),
+            [link.kind for link in links],
+            resource_class,
+            1 / np.array([float(rate) for rate in shared.rate]),
         )
-        changed = RingModel(replace(self.topology, links=links), self.collective)
-        changed.__dict__["schedule"] = replace(self.schedule, topology=changed.topology)
-        return changed
 
+    def alpha(self, factors: Mapping[str, float]) -> float:
+        scale = np.array([factors.get(kind, 1.0) for kind in self.link_class])
+        alphas = route_alphas(self.schedule, scale=scale)
+        if self.kinds:
+            return sum(n * float(alphas[used].max()) for n, (used, _) in zip(self.counts, self.kinds, strict=True))
+        # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
+        late = defaultdict[tuple[int, int], float](float)
+        chosen = self.schedule
+        sends = zip(chosen.chunk.tolist(), chosen.src.tolist(), chosen.dst.tolist(), alphas[chosen.route], strict=True)
+        for chunk, src, dst, alpha in sends:
+            late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(alpha))
+        return max(late.values())
 
-def _slower(rate: Fraction, factor: float) -> Fraction:
-    # Whole bytes per second: exact fractions of floats have denominators of fifty bits.
-    return rate if factor == 1.0 else Fraction(max(1, round(float(rate) / factor)))
+    def betas(self, factors: Mapping[str, float]) -> dict[str, float]:
+        seconds = self.seconds * np.array([factors.get(kind, 1.0) for kind in self.resource_class])
+        found = defaultdict[str, float](float)
+        if self.kinds:
+            longest = busiest(self.kinds, self.occupied, seconds)
+            for count, (worst, time) in zip(self.counts, longest, strict=True):
+                found[self.shared.kinds[worst]] += count * time
+        else:
+            busy = self._loads * seconds
+            worst = int(np.argmax(busy))
+            found[self.shared.kinds[worst]] = float(busy[worst])
+        return dict(found)
+
+    @cached_property
+    def _loads(self) -> Floats:
+        return np.array([float(load) for load in resource_loads(self.schedule, self.shared)])
