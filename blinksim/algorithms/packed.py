@@ -34,6 +34,8 @@ from blinksim.topology.graph import Topology
 if TYPE_CHECKING:
     from blinksim.packing.exact.shared_capacity import Split
 
+# Sends of the equal trees that are asked for: more of them take longer than twenty seconds to write down.
+_MOST_SENDS = 10_000_000
 # Collectives whose trees all have the same share, from the root or from every rank.
 _EQUAL_TREES = ("allgather", "reducescatter", "broadcast", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
@@ -79,6 +81,9 @@ def build(
         )
     if trees is not None and trees < 1:
         raise InputError(f"{trees} trees per root; give 1 or more")
+    most = max(1, _MOST_SENDS // ((topology.ranks - 1) * (1 if collective.rooted else topology.ranks) or 1))
+    if trees is not None and trees > most:
+        raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
     found = bound or find_bound(topology, collective)
     schedule, gap = None, Fraction(1)
     if templates and trees is None:

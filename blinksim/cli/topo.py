@@ -247,8 +247,10 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
     """Turn an NCCL topo.xml (or any machine) into a machine file that can be edited."""
     from blinksim import machines
     from blinksim.formats import machine_yaml
-    from blinksim.textio.whole_files import write_text
+    from blinksim.textio.whole_files import check_target, write_text
 
+    if output is not None:
+        check_target(output, force)
     topology = machines.load(file, rates=rates)
     text = machine_yaml.write(topology)
     if output is None:
@@ -280,10 +282,12 @@ def export_machine(
     from blinksim.errors import unknown
     from blinksim.exports import export
     from blinksim.question import Question
-    from blinksim.textio.whole_files import write_text
+    from blinksim.textio.whole_files import check_target, write_text
 
     if name.lower().replace("_", "-") != "nccl-topo":
         raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")
+    if output is not None:
+        check_target(output, options["force"])
     question = Question(machine, members=options["members"], rates=options["rates"], edits=options["edits"])
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)

@@ -304,3 +304,9 @@ def test_a_helper_that_is_a_dead_end_is_left_aside(way: str) -> None:
         schedule = packed(part, name)
         assert verify(schedule).ok
         assert rate(schedule) == best * GB == bound(part, Collective(name)).rate
+
+
+@pytest.mark.parametrize(("collective", "most"), [("allgather", 833_333), ("broadcast", 3_333_333)])
+def test_more_trees_than_can_be_written_down_are_refused_with_the_most(collective: str, most: int) -> None:
+    with pytest.raises(InputError, match=f"too many for 4 ranks; give at most {most:,}"):
+        algorithm("packed").build(machines.load("torus:2x2"), Collective(collective), trees=100_000_000)

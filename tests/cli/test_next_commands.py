@@ -100,3 +100,30 @@ def test_a_folder_that_takes_no_files_is_refused_before_the_work(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "takes no new files" in captured.err
+
+
+# Machines on which the work itself would take minutes.
+@pytest.mark.parametrize(
+    "line",
+    [
+        "synth mesh:300x300 allgather -o nowhere/x.json",
+        "synth mesh:300x300 allgather --plot nowhere/x.png",
+        "compare mesh:300x300 allreduce --plot nowhere/x.png",
+        "sweep mesh:300x300 allreduce -o nowhere/x.csv",
+        "sweep mesh:300x300 allreduce --plot nowhere/x.png",
+        "topo show mesh:300x300 --bottleneck allgather --plot nowhere/x.png",
+        "topo import mesh:300x300 -o nowhere/x.yaml",
+        "topo export mesh:300x300 --format nccl-topo -o nowhere/x.xml",
+        "advise mesh:300x300 -o nowhere/x.xml",
+        f"calibrate {LOG} --machine mesh:300x300 -o nowhere/x.yaml",
+        "export dgx1-v100-2-allreduce --format nccl-graph -o nowhere/x.xml",
+        "simulate dgx1-v100-2-allreduce 1GiB --trace nowhere/x.json",
+        "simulate dgx1-v100-2-allreduce 1GiB --plot nowhere/x.png",
+    ],
+)
+def test_where_an_answer_goes_is_checked_before_the_work(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert run(shlex.split(line)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "there is no folder" in captured.err
