@@ -29,6 +29,8 @@ from blinksim.topology.graph import Topology
 from blinksim.units import parse_exact
 
 COPY, REDUCE = 0, 1
+# The largest common denominator of the shares of a schedule's chunks.
+MOST_DENOMINATOR = 2**40
 FORMS = ("forest", "steps")
 Ints = npt.NDArray[np.int32]
 
@@ -280,7 +282,7 @@ class Builder:
     def finish(self) -> Schedule:
         """The schedule; raises `InputError` if the arrays do not fit together."""
         den = lcm(*(share.denominator for share in self._shares))
-        if den > 2**40:
+        if den > MOST_DENOMINATOR:
             raise InputError(f"{self.algorithm}: the shares need the common denominator {den}, more than 2^40")
         columns = [np.concatenate(c) if c else np.zeros(0, np.int32) for c in self._columns]
         order = np.argsort(columns[4], kind="stable")

@@ -16,6 +16,7 @@ from independent_check import check
 from strategies import topologies
 
 from blinksim import machines
+from blinksim.algorithms.building import forest_plan
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds import bound
 from blinksim.collective import COLLECTIVES, Collective
@@ -104,6 +105,21 @@ def test_the_bound_is_attained_on_uneven_and_large_machines(
     schedule = packed(topology, collective)
     assert schedule.bound["gap_exact"] == "0"
     assert algbw is None or rate(schedule) == algbw * GB
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "gather"])
+def test_shares_are_rounded_where_their_common_denominator_is_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, collective: str
+) -> None:
+    machine = machines.load("dgx1-v100", nodes=2, edits="degrade n1.nic3-fabric bandwidth=7.0111GB/s").select()
+    exact = packed(machine, collective)
+    monkeypatch.setattr(forest_plan, "MOST_DENOMINATOR", 2)
+    rounded = packed(machine, collective)
+    assert rounded.share_den <= machine.ranks * 2**28
+    best, near = rate(exact), rate(rounded)
+    assert best is not None
+    assert near is not None
+    assert (1 - Fraction(1, 10**6)) * best < near <= best
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import lcm
 
 from blinksim.collective import Collective
 from blinksim.graphs.rooted_trees import depths
-from blinksim.schedule.model import COPY, REDUCE, Builder
+from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
 from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
+
+# Parts of which shares are made where their own denominators are out of reach.
+_PARTS = 2**28
 
 
 class ForestPlan(Builder):
@@ -18,6 +23,24 @@ class ForestPlan(Builder):
         super().__init__(topology, collective, algorithm, "forest")
         self._rank = {topology.index[name]: rank for rank, name in enumerate(topology.members)}
         self._busy: dict[tuple[int, int], int] = {}
+
+    def finish(self) -> Schedule:
+        """The schedule; shares without a common denominator in reach are rounded, by less than 2^-28 of their sum."""
+        if lcm(*(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
+            self._shorten()
+        return super().finish()
+
+    def _shorten(self) -> None:
+        """Chunks that begin and end alike keep their sum, each in whole parts of it; the largest takes what is over."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for chunk, ends in enumerate(zip(self._origin, self._target, strict=True)):
+            alike.setdefault(ends, []).append(chunk)
+        for chunks in alike.values():
+            total = sum((self._shares[chunk] for chunk in chunks), start=Fraction(0))
+            parts = {chunk: max(1, int(self._shares[chunk] / total * _PARTS)) for chunk in chunks}
+            parts[max(chunks, key=lambda chunk: parts[chunk])] += _PARTS - sum(parts.values())
+            for chunk, part in parts.items():
+                self._shares[chunk] = total * part / _PARTS
 
     def add_trees(self, trees: Iterable[Tree]) -> None:
         """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
