@@ -9,7 +9,7 @@ On two minimax theorems in graph): the exact fallback.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -187,6 +187,7 @@ def _exact(graph: Digraph, pool: CutPool) -> RootedTree:
     graph.roots[root] -= 1
     others = {vertex: trees for vertex, trees in graph.roots.items() if trees}
     need = sum(others.values())
+    rest = _Rest(graph, others)
     edges: list[Edge] = []
     level, reached = [root], {root}
     while not reached.issuperset(graph.members):
@@ -195,13 +196,14 @@ def _exact(graph: Digraph, pool: CutPool) -> RootedTree:
                 (tail, head)
                 for tail in level
                 for head in sorted(graph.out[tail])
-                if head not in reached and _allowed(graph, pool, others, need, tail, head)
+                if head not in reached and rest.allows(pool, need, tail, head)
             ),
             None,
         )
         if arc is None:
             raise InfeasibleError("these capacities do not hold the requested trees")
         graph.take(*arc, 1)
+        rest.capacity[rest.place[arc]] -= 1
         edges.append(arc)
         reached.add(arc[1])
         level.append(arc[1])
@@ -210,18 +212,29 @@ def _exact(graph: Digraph, pool: CutPool) -> RootedTree:
     return RootedTree(root, 1, tuple(edges))
 
 
-def _allowed(graph: Digraph, pool: CutPool, others: dict[int, int], need: int, start: int, end: int) -> bool:
-    tail, head, capacity = graph.arrays()
-    roots = np.array(list(others), dtype=np.int64)
-    flow = Flow(
-        graph.count,
-        np.concatenate([tail, np.full(len(roots), start)]),
-        np.concatenate([head, roots]),
-        np.concatenate([capacity, np.array(list(others.values()), dtype=np.int64)]),
-        start,
-        end,
-    )
-    if flow.value > need:
-        return True
-    pool.add([~flow.side()])
-    return False
+class _Rest:
+    """Arc arrays of what is left for the other trees. capacity: changes as the tree takes arcs; place: of every arc."""
+
+    def __init__(self, graph: Digraph, roots: Mapping[int, int]) -> None:
+        self.count = graph.count
+        self.tail, self.head, self.capacity = graph.arrays()
+        self.place = {
+            arc: number for number, arc in enumerate(zip(self.tail.tolist(), self.head.tolist(), strict=True))
+        }
+        self.roots = np.array(list(roots), dtype=np.int64)
+        self.trees = np.array(list(roots.values()), dtype=np.int64)
+
+    def allows(self, pool: CutPool, need: int, start: int, end: int) -> bool:
+        """True if the tree may take one of start->end; otherwise the set that speaks against it joins the pool."""
+        flow = Flow(
+            self.count,
+            np.concatenate([self.tail, np.full(len(self.roots), start)]),
+            np.concatenate([self.head, self.roots]),
+            np.concatenate([self.capacity, self.trees]),
+            start,
+            end,
+        )
+        if flow.value > need:
+            return True
+        pool.add([~flow.side()])
+        return False
