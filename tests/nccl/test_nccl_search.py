@@ -14,6 +14,7 @@ import pytest
 from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, near
 
 from blinksim import machines
+from blinksim.errors import InfeasibleError
 from blinksim.nccl import families
 from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATH_TYPES, PATTERNS
@@ -246,6 +247,13 @@ def test_many_gpus_and_channels_are_no_trouble() -> None:
     found = predict(Topology("wide", (*gpus, Device("nvswitch", "switch")), links))
     assert (found.ring.nchannels, found.ring.bw_intra) == (32, 40 * 10**9)
     assert all(sorted(channel) == list(range(48)) for channel in found.ring.channels)
+
+
+def test_more_gpus_on_a_node_than_nccl_plans_for_are_refused() -> None:
+    """NCCL_TOPO_MAX_NODES of NCCL 2.30.7; the search itself is not begun."""
+    assert len(system_of(machines.load("switch:640")).gpus) == 640
+    with pytest.raises(InfeasibleError, match="at most 640 GPUs of one node, and these are 641"):
+        predict(machines.load("switch:641"))
 
 
 def test_a_dgx1_quad_has_the_rings_that_real_gpus_took() -> None:

@@ -22,6 +22,8 @@ from blinksim.topology.graph import Device, Topology
 GRAIN = 1000
 """Bytes/s of the unit in which this package counts bandwidth."""
 
+# GPUs of one node: NCCL_TOPO_MAX_NODES of NCCL 2.30.7, src/include/graph.h.
+MOST_GPUS = 640
 DEFAULT_SM = 80
 DEFAULT_CPU = ("x86_64", "GenuineIntel")
 
@@ -126,6 +128,8 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
         raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
     if len(chosen) * (count // len(groups)) < 2:
         raise InfeasibleError("a collective needs at least two ranks; name at least two members")
+    if len(local) > MOST_GPUS:
+        raise InfeasibleError(f"NCCL plans for at most {MOST_GPUS} GPUs of one node, and these are {len(local)}")
     return _Builder(topology, first, local, count).build()
 
 
