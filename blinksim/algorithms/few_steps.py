@@ -15,6 +15,7 @@ from functools import wraps
 from math import ceil
 from typing import TYPE_CHECKING, ParamSpec
 
+from blinksim.algorithms.building.claims import with_gap
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns.hops import Hops, find_hops
@@ -34,7 +35,8 @@ class FewSteps:
     """What was found: chunks (per rank; of the whole vector for broadcast and reduce), and the rounds of every step.
 
     least_steps: no schedule has fewer. least_rounds: with these chunks and steps, no schedule has fewer, as far as the
-    search proved it. rate: algbw for large sizes, bytes/s. bounds: of that rate.
+    search proved it. rate: algbw for large sizes where every round waits for the last, bytes/s; the
+    loads of the schedule may allow more. bounds: of that rate.
     """
 
     schedule: Schedule
@@ -109,15 +111,7 @@ def find(
             least_rounds = answer.least_rounds
     used = sum(per_step)
     reached = _vector(collective, ranks, chunks) * hops.lane / used
-    claim = found.headline.to_dict(topology, collective) | {
-        "gap_exact": str(1 - reached / found.rate),
-        "chunks": chunks,
-        "steps": len(per_step),
-        "rounds": used,
-        "least_steps": least_steps,
-        "least_rounds": least_rounds,
-    }
-    schedule = builder.finish().with_bound(claim)
+    schedule = with_gap(builder.finish(), found)
     return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, found)
 
 
@@ -130,7 +124,7 @@ def _schedule_of(search: Callable[P, FewSteps]) -> Callable[P, Schedule]:
 
 
 build = _schedule_of(find)
-"""What `find` finds, as a schedule with its bound: ``rate_exact`` …, and ``chunks steps rounds least_rounds``."""
+"""What `find` finds, as a schedule with its bound and its gap by the loads."""
 
 
 def fewest_steps(hops: Hops, collective: Collective) -> int:

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
+from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
@@ -100,9 +101,7 @@ def build(
             loss = _gap(exact, found)
             if schedule is None or loss < gap:
                 schedule, gap = exact, loss
-    # A gap of 0 proves the bound exact, whatever its kind was.
-    attained = {"gap_exact": str(gap)} | ({} if gap else {"kind": "exact"})
-    return schedule.with_bound(found.headline.to_dict(topology, collective) | attained)
+    return with_gap(schedule, found, divided=False)
 
 
 def _watched(progress: Progress | None, time_limit: float | None) -> Progress:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.collective import Collective, CollectiveName, busbw_factor
@@ -211,5 +212,5 @@ def synthesize(
     seconds = perf_counter() - start
     bounds = known or bound(part, wanted)
     if not schedule.bound:
-        schedule = schedule.with_bound(bounds.headline.to_dict(part, wanted))
+        schedule = with_gap(schedule, bounds, divided=False)
     return Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)

@@ -23,14 +23,31 @@ IDLE_FORWARD = "GPUs that do not take part forward"
 WIDE_FABRIC = "the switches between nodes carry all that enters them"
 
 
+# Scopes from the one that assumes the least to the one that assumes the most.
+SCOPES = ("cut", "partition", "lengths", "tree-optimum", "reduce-scatter + allgather")
+
+
+def scope_of(certificate: Certificate, collective: Collective) -> str:
+    """What the bound of a certificate is called: one of `SCOPES`."""
+    if isinstance(certificate, Phases):
+        return "reduce-scatter + allgather"
+    if isinstance(certificate, Lengths) and not collective.personalized:
+        return "tree-optimum"
+    return certificate.kind
+
+
 def assumed_by(certificate: Certificate, collective: Collective) -> str:
-    """What a certificate's bound assumes besides the machine; as `blinksim.bounds.compute.bound` has it."""
+    """What a certificate's bound assumes besides the machine."""
     if isinstance(certificate, Phases):
         return TWO_PHASES
     if isinstance(certificate, Partition) and collective.name == "allreduce":
         return NO_CODING
-    if isinstance(certificate, Lengths) and collective.name not in ("alltoall", "gather", "scatter"):
-        return ONLY_TREES
+    if isinstance(certificate, Lengths):
+        if not collective.personalized:
+            return ONLY_TREES
+        # Network coding can beat all flows between several pairs (not from one source or to one sink): the butterfly of
+        # Ahlswede, Cai, Li and Yeung (2000), with two pairs.
+        return NO_CODING if collective.name == "alltoall" else NOTHING
     return NOTHING
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
+from blinksim.bounds.assumptions import assumed_by, scope_of
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result
 from blinksim.units import exact_GBps, in_GBps
@@ -47,6 +49,12 @@ class Bound:
     assumes: str
     exact: bool
 
+    @classmethod
+    def of(cls, certificate: Certificate, collective: Collective, exact: bool = False) -> Bound:
+        """What `certificate` proves: its scope, rate and assumptions follow from it."""
+        scope, assumes = scope_of(certificate, collective), assumed_by(certificate, collective)
+        return cls(scope, certificate.rate, certificate, assumes, exact)
+
     @property
     def kind(self) -> str:
         """``exact`` or ``upper``."""
@@ -57,11 +65,19 @@ class Bound:
         """rate in GB/s."""
         return in_GBps(self.rate)
 
-    def check(self, topology: Topology, collective: Collective) -> list[str]:
-        """Reasons why the certificate does not prove the rate; empty if it does."""
-        return self.certificate.check(topology, collective, self.rate)
+    def check(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> list[str]:
+        """Reasons why the certificate does not prove the rate, in this scope; empty if it does.
 
-    def to_dict(self, topology: Topology, collective: Collective) -> dict[str, Any]:
+        shares: weights of the ranks' blocks, empty where they are equal.
+        """
+        reasons = self.certificate.check(topology, collective, self.rate, shares)
+        due = Bound.of(self.certificate, collective)
+        for what, mine, theirs in (("scope", self.scope, due.scope), ("assumes", self.assumes, due.assumes)):
+            if mine != theirs:
+                reasons.append(f"{what} is {mine!r}, and must be {theirs!r}")
+        return reasons
+
+    def to_dict(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> dict[str, Any]:
         """JSON; the certificate is checked on the way."""
         return {
             "scope": self.scope,
@@ -71,7 +87,7 @@ class Bound:
             "assumes": self.assumes,
             "words": self.certificate.words(topology),
             "certificate": self.certificate.to_dict(),
-            "checked": not self.check(topology, collective),
+            "checked": not self.check(topology, collective, shares),
         }
 
 
@@ -174,11 +190,12 @@ class BoundResult(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON with the keys of the command line: the headline's, then all under ``bounds``."""
-        bounds = [entry.to_dict(self.topology, self.collective) for entry in self.bounds]
+        bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
         first = bounds[0]
         return {
             "collective": self.collective.name,
             **({"root": self.collective.root} if self.collective.rooted else {}),
+            **({"shares": list(self.shares)} if self.shares else {}),
             "rate_exact": first["rate_exact"],
             "algbw_GBps": first["algbw_GBps"],
             "busbw_GBps": self.busbw_GBps,

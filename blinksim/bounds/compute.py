@@ -11,12 +11,13 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES, TWO_PHASES
+from blinksim.bounds.assumptions import SCOPES
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
+from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
-from blinksim.collective import COLLECTIVES, Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 _KEPT = 64
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
-# Collectives with a block of every rank on one side; the blocks may be unequal.
-_WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
 
 
 def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[int] = ()) -> BoundResult:
@@ -44,14 +43,7 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     topology = topology.selected()
     collective = Collective.parse(collective) if isinstance(collective, str) else collective
     collective.check_ranks(topology.ranks)
-    weights = tuple(shares)
-    if weights:
-        if collective.name not in _WITH_SHARES:
-            raise InputError(f"{collective.name} has no shares; they are for {', '.join(_WITH_SHARES)}")
-        if len(weights) != topology.ranks or min(weights) < 0 or sum(value > 0 for value in weights) < 1:
-            raise InputError(f"shares: give {topology.ranks} whole numbers, none negative and not all 0")
-        if max(weights) == sum(weights):
-            raise InputError("shares: one rank has everything; that is a broadcast or a reduce")
+    weights = check_shares(collective, topology.ranks, shares)
     return BoundResult(topology, collective, _bounds(topology, collective, weights), weights)
 
 
@@ -86,6 +78,10 @@ class _Question:
     def trees_apply(self) -> bool:
         """True if devices without a rank only forward, so that trees between members suffice."""
         return not more_than_forwards(self.topology)
+
+    def of(self, certificate: Certificate, exact: bool = False) -> Bound:
+        """The bound that `certificate` proves."""
+        return Bound.of(certificate, self.collective, exact)
 
     # --- cuts -------------------------------------------------------------------------------------------------
 
@@ -143,14 +139,14 @@ class _Question:
         """Allgather, reducescatter, broadcast, reduce, gather and scatter."""
         cut = self.cut(self.collective)
         exact = self.attained(self.collective)
-        bounds = [Bound("cut", cut.rate, cut, NOTHING, exact)]
+        bounds = [self.of(cut, exact)]
         if exact:
             return bounds
         if self.collective.personalized:
             return self.with_flows(bounds[0])
         if self.buses:
             partition, _ = self.partition()
-            bounds.append(Bound("partition", partition.rate, partition, NOTHING, False))
+            bounds.append(self.of(partition))
         return self.with_trees(bounds)
 
     def allreduce(self) -> list[Bound]:
@@ -165,7 +161,7 @@ class _Question:
             scatter = self.cut(scattering)
         phases = Phases((("reducescatter", scatter), ("allgather", gather)))
         both = self.attained(gathering) and self.attained(scattering)
-        two_phases = Bound("reduce-scatter + allgather", phases.rate, phases, TWO_PHASES, both)
+        two_phases = self.of(phases, both)
         ways = [self.cut(Collective("broadcast"))]
         if not self.net.symmetric:
             ways.append(self.cut(Collective("reduce")))
@@ -175,10 +171,7 @@ class _Question:
         direct = self.net.symmetric and not len(self.net.forwarders) and self.paired_buses and searched
         reached = both and partition.rate == phases.rate
         cut_reached = cut.rate == partition.rate if direct else both and cut.rate == phases.rate
-        bounds = [
-            Bound("cut", cut.rate, cut, NOTHING, cut_reached),
-            Bound("partition", partition.rate, partition, NO_CODING, direct or reached),
-        ]
+        bounds = [self.of(cut, cut_reached), self.of(partition, direct or reached)]
         if not any(entry.exact for entry in bounds):
             bounds = self.with_trees(bounds, phases.rate if both else None)
         best, *others = sorted(bounds, key=_order)
@@ -190,7 +183,7 @@ class _Question:
 
         side, limits = tight_cut(self.topology, self.net)
         cut = Cut.of(self.topology, self.collective, side, limits)
-        return self.with_flows(Bound("cut", cut.rate, cut, NOTHING, False))
+        return self.with_flows(self.of(cut))
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
@@ -217,7 +210,7 @@ class _Question:
             return [cut]
         lengths, exact = found
         cut = replace(cut, exact=cut.exact or (exact and cut.rate <= lengths.rate))
-        return sorted([cut, Bound("lengths", lengths.rate, lengths, NOTHING, exact)], key=_order)
+        return sorted([cut, self.of(lengths, exact)], key=_order)
 
     # --- partitions and trees -----------------------------------------------------------------------------------
 
@@ -238,7 +231,7 @@ class _Question:
         if attained is not None:
             bounds = [replace(entry, exact=entry.exact or entry.rate <= attained) for entry in bounds]
         if lengths is not None and lengths.rate < best:
-            bounds.append(Bound("tree-optimum", lengths.rate, lengths, ONLY_TREES, lengths.rate == attained))
+            bounds.append(self.of(lengths, lengths.rate == attained))
         return sorted(bounds, key=_order)
 
     def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
@@ -273,5 +266,4 @@ class _Question:
 
 
 def _order(entry: Bound) -> tuple[Fraction, int]:
-    scopes = ("cut", "partition", "lengths", "tree-optimum")
-    return entry.rate, scopes.index(entry.scope)
+    return entry.rate, SCOPES.index(entry.scope)

@@ -42,8 +42,8 @@ _EPILOG = """\b
 A first answer:
   blinksim project dgx1-v100 allreduce 256MiB
 Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
-4 a missing extra or missing hardware, 70 a bug in blinksim. The answer goes to stdout, progress
-to stderr."""
+4 a missing extra or missing hardware, 5 nothing wrong but not all proved, 70 a bug in blinksim.
+The answer goes to stdout, progress to stderr."""
 BUG = 70
 """The exit status of a bug: EX_SOFTWARE of sysexits.h."""
 _DEBUG = "--debug"

@@ -52,12 +52,15 @@ def command(
     release: str,
     **setting: Unpack[Setting],
 ) -> None:
-    """Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime; exit status 1 if not.
+    """Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime.
+
+    The exit status is 1 if something is wrong, and 5 if nothing is but something that FILE claims is not proved.
 
     A schedule that comes with blinksim goes by its name (`blinksim schedules`). A schedule is interpreted chunk by
-    chunk: every rank must end with what the collective promises. A bound's certificate is re-added from the machine
-    file; no solver is asked. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it used,
-    ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
+    chunk: every rank must end with what the collective promises. A bound is derived anew from the machine file and the
+    witness in its certificate; no solver is asked. That a bound is attained takes a schedule: the one at hand, or one
+    that is built and interpreted. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it
+    used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
     """
     from blinksim.answers.checks.verify_file import verify_file
     from blinksim.question import Question
@@ -76,5 +79,5 @@ def command(
         print_json({"command": "verify", "file": file, **found.to_dict()})
     else:
         click.echo(f"{file}: {found.text()}")
-    if not found.ok:
-        click.get_current_context().exit(1)
+    if not found.proved:
+        click.get_current_context().exit(5 if found.ok else 1)

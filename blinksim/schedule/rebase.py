@@ -16,8 +16,8 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
 
     `topology` may have more devices and links than the schedule uses. The schedule's members and relays stay what they
     are, with what its relays can do. Links are found by their ends and class; their bandwidths, latencies and buses
-    are those of `topology`. A bound that comes with the schedule is kept where no capacity has grown and nothing was
-    added, since it still is one; otherwise it is dropped.
+    are those of `topology`. A bound that comes with the schedule is kept only if nothing has changed: its figures are
+    those of its machine.
     """
     old = schedule.topology
     number = {link.key: position for position, link in enumerate(topology.links)}
@@ -47,7 +47,7 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         route=np.searchsorted(used, schedule.route).astype(np.int32),
         route_start=np.cumsum([0, *map(len, kept)]).astype(np.int32),
         route_links=links[np.array([link for route in kept for link in route], dtype=np.int64)],
-        bound=schedule.bound if _only_less(old, machine) else {},
+        bound=schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {},
     )
 
 
@@ -82,21 +82,3 @@ def _users(sends: npt.NDArray[np.int64]) -> str:
         return ""
     listed = ", ".join(map(str, sends[:3])) + (", …" if len(sends) > 3 else "")
     return f"; {len(sends)} send{'s' * (len(sends) > 1)} need{'s' * (len(sends) == 1)} it ({listed})"
-
-
-def _only_less(old: Topology, new: Topology) -> bool:
-    """True if `old` could do everything that `new` can: no new link, no larger rate, no looser limit."""
-    before = {link.key: link for link in old.links}
-    for link in new.links:
-        other = before.get(link.key)
-        if other is None or link.bandwidth > other.bandwidth or other.bus not in (None, link.bus):
-            return False
-    for device in new.devices:
-        if device.name not in old.index:
-            return False
-        was = old.device(device.name)
-        if not device.can <= was.can or (
-            was.capacity is not None and (device.capacity is None or device.capacity > was.capacity)
-        ):
-            return False
-    return True

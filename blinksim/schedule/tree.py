@@ -62,3 +62,14 @@ def trees_of(schedule: Schedule) -> list[Tree]:
         up.reverse()
         found.append(Tree((down or up)[0][0], schedule.share(chunk), tuple(down), tuple(up)))
     return found
+
+
+def moves_along_trees(schedule: Schedule) -> bool:
+    """True if every device passes a chunk on for reduction at most once, and takes a copy of it at most once.
+
+    In a schedule that is right, the sends of a chunk are then a tree towards some rank and a tree away from it.
+    """
+    reduces = schedule.op != COPY
+    ends = np.where(reduces, schedule.src, schedule.dst).astype(np.int64)
+    keys = (schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + ends) * 2 + reduces
+    return len(np.unique(keys)) == len(keys)

@@ -2,14 +2,13 @@
 
 Checked: sends run between participants over links that exist and join up, through devices that forward; the chunks and
 their shares are those of the collective; every send has something to send; every rank ends with each contribution
-exactly once (`contents`); nothing waits in a circle with bounded buffers (`waits`); what the bound claims agrees with
-the loads. Dependences on timing are ruled out, so the verdict holds for every executor that keeps the step order of
-each chunk.
+exactly once (`contents`); nothing waits in a circle with bounded buffers (`waits`). Dependences on timing are ruled
+out, so the verdict holds for every executor that keeps the step order of each chunk. What a schedule says about a bound
+is another matter (`blinksim.bounds.judgement`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -31,8 +30,6 @@ from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20
 Array = npt.NDArray[np.int64]
-_GB = 10**9
-_FRACTION = re.compile(r"[0-9]{1,1000}(/0{0,1000}[1-9][0-9]{0,1000})?")
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,8 @@ class Facts:
     (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many resources have the
     same load/rate. in_flight: the most sends of one connection in one step; with that many slots no sender ever waits.
     scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: true if
-    input and output may be one buffer (`chunk_ends.overwritten_in_place`). bound: the rate claimed as a bound, bytes/s,
-    and gap: 1 - rate/bound; None without one.
+    input and output may be one buffer (`chunk_ends.overwritten_in_place`). bound: what the certificate that comes with
+    the schedule proves to be the most, bytes/s, and gap: 1 - rate/bound; None without a proof.
     """
 
     rate: Fraction | None
@@ -76,6 +73,8 @@ class Verdict(Result):
         What is wrong, most important first (at most `MOST_REASONS` sentences).
     facts : Facts
         What was counted on the way: the rate that the loads allow, the busiest link, scratch memory.
+    unproved : tuple of str
+        What the schedule claims about its bound, and does not prove.
 
     Examples
     --------
@@ -88,6 +87,7 @@ class Verdict(Result):
     ok: bool
     reasons: tuple[str, ...]
     facts: Facts
+    unproved: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.ok
@@ -112,7 +112,8 @@ class Verdict(Result):
 
     def __repr__(self) -> str:
         rate = "nothing is sent" if self.facts.rate is None else f"{format_rate(self.facts.rate)} by its loads"
-        lines = [f"<Verdict: {'ok' if self.ok else 'refused'}; {rate}", *(f"  {text}" for text in self.reasons)]
+        texts = (*self.reasons, *self.unproved)
+        lines = [f"<Verdict: {'ok' if self.ok else 'refused'}; {rate}", *(f"  {text}" for text in texts)]
         return "\n".join(lines) + ">"
 
 
@@ -141,7 +142,6 @@ def verify(
         lambda: wrong_contents(schedule),
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),
-        lambda: wrong_claims(schedule, facts),
     )
     reasons: list[str] = []
     for check in checks:
@@ -263,7 +263,7 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
             arrived.append((dst, chunk))
 
 
-# --- loads and claims ---------------------------------------------------------------------------------------------
+# --- loads --------------------------------------------------------------------------------------------------------
 
 
 def _facts(schedule: Schedule, slots: int, in_place: bool) -> Facts:
@@ -271,8 +271,6 @@ def _facts(schedule: Schedule, slots: int, in_place: bool) -> Facts:
     loads = resource_loads(schedule, shared)
     busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
     rate, worst = min(busy, default=(None, -1))
-    claimed = _claim(schedule, "rate_exact")
-    bound = None if claimed is None else claimed * _GB
     return Facts(
         rate=rate,
         busiest=shared.names[worst] if busy else "",
@@ -282,36 +280,4 @@ def _facts(schedule: Schedule, slots: int, in_place: bool) -> Facts:
         slots=slots,
         scratch=scratch(schedule),
         in_place=in_place,
-        bound=bound,
-        gap=None if not bound or rate is None else 1 - rate / bound,
     )
-
-
-def _claim(schedule: Schedule, key: str) -> Fraction | None:
-    """A fraction that the schedule's bound states; None without one, or with one that `wrong_claims` refuses."""
-    text = schedule.bound.get(key)
-    return Fraction(text) if isinstance(text, str) and _FRACTION.fullmatch(text) else None
-
-
-def wrong_claims(schedule: Schedule, facts: Facts) -> Iterator[str]:
-    """Where the bound that comes with a schedule and the schedule's own loads contradict each other, in sentences.
-
-    `rate_exact` (GB/s, "p/q") is a bound on algbw, so no schedule's loads may allow more; where `gap_exact` is given
-    too, the schedule claims rate_exact * (1 - gap_exact), and its loads must allow that.
-    """
-    for key in ("rate_exact", "gap_exact"):
-        if key in schedule.bound and _claim(schedule, key) is None:
-            yield f"the bound's {key} is {str(schedule.bound[key])[:60]!r}, not a fraction like '342/7'"
-    gap = _claim(schedule, "gap_exact")
-    if facts.bound is None or facts.rate is None:
-        return
-    if facts.rate > facts.bound:
-        yield (
-            f"the bound says at most {facts.bound / _GB} GB/s, but the loads of this schedule allow "
-            f"{facts.rate / _GB} GB/s: the bound does not hold here"
-        )
-    if gap is not None and facts.rate < facts.bound * (1 - gap):
-        yield (
-            f"{facts.bound * (1 - gap) / _GB} GB/s is claimed, but the loads allow only {facts.rate / _GB} GB/s: "
-            f"{facts.busiest} carries {facts.busiest_load} of the size"
-        )

@@ -12,13 +12,13 @@ from strategies import topologies
 from blinksim.algorithms import few_steps
 from blinksim.algorithms.few_steps import FewSteps, find
 from blinksim.algorithms.registry import REGISTRY
+from blinksim.answers.checks.verify_schedule import verify
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.packing.columns.hops import find_hops
 from blinksim.packing.search.expansion import Question, spread
 from blinksim.schedule.loads import resources, uses
-from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 
 DGX1V = load("dgx1-v100").select()

@@ -24,7 +24,7 @@ def rate(topology: Topology, name: str, root: int = 0) -> Fraction:
 
 def checked(result: BoundResult) -> BoundResult:
     for entry in result.bounds:
-        assert entry.check(result.topology, result.collective) == []
+        assert entry.check(result.topology, result.collective, result.shares) == []
         assert entry.certificate.rate == entry.rate
     return result
 

@@ -14,6 +14,7 @@ from blinksim.algorithms import packed
 from blinksim.algorithms.building.polish import Polished, polish
 from blinksim.algorithms.packed import build
 from blinksim.algorithms.registry import algorithm
+from blinksim.answers.checks.verify_schedule import verify
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import load
@@ -24,7 +25,6 @@ from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.columns.low_trees import entry_trees, low_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.tree import trees_of
-from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 
 GB = 10**9

@@ -351,32 +351,3 @@ def test_in_place_alltoall_with_unequal_pieces() -> None:
             rounds[c == late].append((c, a, b, COPY))
         schedule = steps(full(2), "alltoall", chunks, rounds)
         assert (overwritten_in_place(schedule) is None) == (not independent_check.wrong_in_place(schedule))
-
-
-# --- claims -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bound", "says"),
-    [
-        ({"rate_exact": "20/3", "gap_exact": "0"}, ""),
-        ({"rate_exact": "10", "gap_exact": "1/3"}, ""),
-        ({"rate_exact": "10"}, ""),
-        ({"rate_exact": "6"}, "the bound does not hold here"),
-        ({"rate_exact": "10", "gap_exact": "1/4"}, "15/2 GB/s is claimed, but the loads allow only 20/3 GB/s"),
-        ({"rate_exact": "fast"}, "not a fraction"),
-        ({"rate_exact": 6.67}, "not a fraction"),
-        ({"rate_exact": "1/0"}, "not a fraction"),
-        ({"rate_exact": "1e999999999"}, "not a fraction"),
-        ({"rate_exact": "-10"}, "not a fraction"),
-    ],
-)
-def test_claims_must_agree_with_the_loads(bound: dict[str, object], says: str) -> None:
-    found = reasons(ring_allreduce(4).with_bound(bound))
-    assert says in found
-    assert bool(found) == bool(says)
-
-
-def test_the_gap_is_what_the_loads_leave() -> None:
-    facts = verify(ring_allreduce(4).with_bound({"rate_exact": "10"})).facts
-    assert (facts.bound, facts.gap) == (10 * GB, Fraction(1, 3))

@@ -10,10 +10,13 @@ from blinksim.schedule.ways import Parallel
 def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) -> Schedule:
     """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound.
 
-    divided: the rate is that of the sends once they are divided among all equal ways, as the registry gives them.
+    The kind is ``exact`` where the schedule attains the bound, whatever was known before. Elsewhere it is ``upper``: a
+    schedule claims no more than it proves. divided: the rate is that of the sends once they are divided among all equal
+    ways, as the registry gives them.
     """
     achieved = (Parallel.of(schedule) if divided else Parallel(schedule)).rate
-    if achieved is None:
-        return schedule
     headline = bound.headline.to_dict(schedule.topology, schedule.collective)
-    return schedule.with_bound(headline | {"gap_exact": str(1 - achieved / bound.rate)})
+    if achieved is None:
+        return schedule.with_bound(headline | {"kind": "upper"})
+    gap = 1 - achieved / bound.rate
+    return schedule.with_bound(headline | {"kind": "upper" if gap else "exact", "gap_exact": str(gap)})

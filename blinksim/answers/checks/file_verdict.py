@@ -23,6 +23,8 @@ class FileVerdict(Result):
         What is wrong.
     facts : tuple of str
         What else was found.
+    unproved : tuple of str
+        What the file claims without proof; it may be true.
     about : mapping
         Machine, collective and members, where the file names them.
     details : mapping
@@ -42,6 +44,12 @@ class FileVerdict(Result):
     facts: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    unproved: tuple[str, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """Nothing is wrong, and everything that the file claims is proved."""
+        return self.ok and not self.unproved
 
     def rows(self) -> list[dict[str, Any]]:
         """The reasons, or the facts of a file that is right."""
@@ -54,13 +62,14 @@ class FileVerdict(Result):
             "ok": self.ok,
             "summary": self.summary,
             "reasons": list(self.reasons),
+            "unproved": list(self.unproved),
             "facts": list(self.facts),
             **self.details,
         }
 
     def text(self) -> str:
-        """The verdict, the reasons and the facts, a line each."""
-        return "\n".join([self.summary, *(f"  {line}" for line in (*self.reasons, *self.facts))])
+        """The verdict, the reasons, what is not proved, and the facts, a line each."""
+        return "\n".join([self.summary, *(f"  {line}" for line in (*self.reasons, *self.unproved, *self.facts))])
 
     def __repr__(self) -> str:
         return f"<FileVerdict {self.text()}>"

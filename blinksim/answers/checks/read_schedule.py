@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from blinksim.bounds.judgement import bound_here
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.machines import MachineLike
@@ -79,4 +80,9 @@ def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ..
         target = schedule.topology
     for edit in question.edits:
         target = target.edit(edit)
-    return rebase(schedule, target)
+    moved = rebase(schedule, target)
+    if isinstance(moved, tuple) or moved.bound or not schedule.bound:
+        return moved
+    # The figures of its bound are those of another machine, but its witness may prove something about this one.
+    here = bound_here(schedule.bound, moved.topology, moved.collective)
+    return moved.with_bound(here.to_dict(moved.topology, moved.collective)) if here else moved

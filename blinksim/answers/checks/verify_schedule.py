@@ -1,14 +1,17 @@
-"""Does a schedule keep its promise? The public interface of `blinksim.schedule.verify`."""
+"""Does a schedule keep its promise, and prove its bound? The public interface of `blinksim.schedule.verify`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 
 from blinksim.answers.checks.read_schedule import read_schedule
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.tree import moves_along_trees
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule
 
@@ -36,7 +39,8 @@ def verify(
     Returns
     -------
     Verdict
-        ``ok``, the reasons if it is wrong, and what was counted on the way.
+        ``ok``, the reasons if it is wrong, and what was counted on the way. The bound that the schedule comes with is
+        derived anew from the witness in its certificate; what is claimed without proof is listed in ``unproved``.
 
     Raises
     ------
@@ -54,4 +58,48 @@ def verify(
         schedule = read_schedule(schedule)
     if not isinstance(schedule, Schedule):
         raise InputError(f"a {type(schedule).__name__} is not a schedule; give a Schedule or the path of its file")
-    return verify_schedule(schedule, slots=slots, in_place=in_place, shares=shares)
+    verdict = verify_schedule(schedule, slots=slots, in_place=in_place, shares=shares)
+    if not schedule.bound:
+        return verdict
+    return _with_claim(schedule, verdict, _weights(shares))
+
+
+def _with_claim(schedule: Schedule, verdict: Verdict, weights: Sequence[int]) -> Verdict:
+    """The verdict, with what the schedule's bound is worth."""
+    from blinksim.bounds.judgement import judge_schedule
+
+    rate = verdict.facts.rate
+    found = judge_schedule(
+        schedule.bound,
+        schedule.topology,
+        schedule.collective,
+        rate,
+        keeps=lambda assumed: verdict.ok and keeps(schedule, assumed),
+        shares=weights,
+    )
+    facts = verdict.facts
+    if found.bound is not None and rate is not None and found.bound.rate:
+        facts = replace(facts, bound=found.bound.rate, gap=1 - rate / found.bound.rate)
+    reasons = (*verdict.reasons, *(f"its bound: {reason}" for reason in found.wrong))
+    return Verdict(not reasons, reasons, facts, found.unproved)
+
+
+def keeps(schedule: Schedule, assumed: str) -> bool:
+    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.assumptions`).
+
+    No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
+    """
+    from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES
+
+    if assumed == ONLY_TREES:
+        # Data that is only copied or only reduced takes trees: devices without a rank just forward where this scope is.
+        return schedule.collective.name != "allreduce" or moves_along_trees(schedule)
+    return assumed in (NOTHING, NO_CODING)
+
+
+def _weights(shares: Sequence[Fraction] | None) -> tuple[int, ...]:
+    """Shares of the size as whole weights."""
+    if shares is None:
+        return ()
+    common = lcm(*(Fraction(share).denominator for share in shares))
+    return tuple(int(share * common) for share in shares)

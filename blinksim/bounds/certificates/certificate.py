@@ -1,9 +1,9 @@
 """Certificates that anyone can check with the machine and a pocket calculator: sums only, no solver.
 
-A cut: what must leave a set of devices cannot leave faster than the links out of it carry (max-flow min-cut duality,
-Ford and Fulkerson 1956; for spanning trees Edmonds 1973). A partition: k parts that must all hear from each other need
-2(k-1) messages across its boundaries (Nash-Williams and Tutte 1961 for trees; Harary and Schwenk 1974 for messages in
-any order). `blinksim.bounds.certificates.lengths` has the third kind.
+A certificate is a witness (devices, parts of them, lengths of links) and what follows from it. The method ``of`` of
+each kind is its theorem: it takes the witness and the problem, and computes the rate that no schedule exceeds. Checking
+is to compute it again and to compare; docs/certificates.md states the theorems with worked numbers.
+`blinksim.bounds.certificates.lengths` has the fourth kind.
 """
 
 from __future__ import annotations
@@ -11,66 +11,72 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
-from blinksim.bounds.certificates.crossing_sums import capacity, crossing_links, must_leave, tight_limits
+from blinksim.bounds.certificates.crossing_sums import (
+    capacity,
+    check_shares,
+    crossing_links,
+    known_devices,
+    must_leave,
+    tight_limits,
+)
+from blinksim.bounds.certificates.stated import differing
 from blinksim.bounds.certificates.wording import listed, part_of
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate
 
+# What every part must send or receive in a collective, in vectors of `size` for each of the parts but one.
+_MESSAGES = {(EVERY, EVERY): 2, (OWN, EVERY): 1, (EVERY, OWN): 1, (ROOT, EVERY): 1, (EVERY, ROOT): 1}
 
-class Certificate(Protocol):
+
+class Certificate:
     """What every certificate can do; `rate` is algbw in bytes/s."""
 
-    @property
-    def kind(self) -> str: ...
+    kind = ""
 
     @property
-    def rate(self) -> Fraction: ...
+    def rate(self) -> Fraction:
+        """What it proves: no schedule of its scope has a higher algbw."""
+        raise NotImplementedError
 
-    def check(self, topology: Topology, collective: Collective, rate: Fraction) -> list[str]: ...
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Certificate:
+        """What the witness proves about another problem; raises `InputError` if that is nothing."""
+        raise NotImplementedError
 
-    def words(self, topology: Topology) -> str: ...
+    def words(self, topology: Topology) -> str:
+        """The proof in one sentence."""
+        raise NotImplementedError
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the witness, its sums and ``ratio_exact``, the rate in GB/s."""
+        raise NotImplementedError
 
+    def check(
+        self, topology: Topology, collective: Collective, rate: Fraction, shares: Sequence[int] = ()
+    ) -> list[str]:
+        """Reasons why this does not prove that algbw is at most `rate` (bytes/s); empty if it does.
 
-def _problems(topology: Topology, names: Iterable[str], shares: Sequence[int]) -> list[str]:
-    listed_names = list(names)
-    reasons = [f"{name} is no device of {topology.name}" for name in listed_names if name not in topology.index]
-    if len(set(listed_names)) < len(listed_names):
-        reasons.append("a device is listed twice")
-    if shares and (len(shares) != topology.ranks or min(shares) < 0 or not sum(shares)):
-        reasons.append(f"{len(shares)} shares for {topology.ranks} ranks")
-    return reasons
-
-
-def compare_rates(proved: Fraction, rate: Fraction) -> list[str]:
-    """A reason if the rate that the sums give is not the rate claimed."""
-    if proved == rate:
-        return []
-    return [f"the sums give {exact_GBps(proved)} GB/s, the claim is {exact_GBps(rate)} GB/s"]
-
-
-def differing(mine: dict[str, Any], fresh: dict[str, Any]) -> list[str]:
-    """A reason for every key that contradicts the machine; order of names does not matter."""
-    reasons = []
-    for key, value in fresh.items():
-        found = mine.get(key)
-        same = sorted(found or ()) == sorted(value) if key in ("links", "limits", "side") else found == value
-        if not same:
-            shown = f"{found} for {value}" if not isinstance(value, list) else "not those of this machine"
-            reasons.append(f"{key}: {shown}")
-    return reasons
+        shares: weights of the ranks' blocks in the problem, empty where they are equal; a certificate for other blocks
+        proves another problem.
+        """
+        try:
+            fresh = self.again(topology, collective, shares)
+        except BlinksimError as error:
+            return [str(error)]
+        reasons = differing(self.to_dict(), fresh.to_dict())
+        if fresh.rate != rate:
+            reasons.append(f"the sums give {exact_GBps(fresh.rate)} GB/s, the claim is {exact_GBps(rate)} GB/s")
+        return reasons
 
 
 # --- cut ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Certificate):
     """What must leave `side` over what its outgoing links carry.
 
     side: every device inside. ranks_inside: members among them. capacity: bytes/s out of it. crossing: the part of the
@@ -95,11 +101,17 @@ class Cut:
         limits: Sequence[str] = (),
         shares: Sequence[int] = (),
     ) -> Cut:
-        """The certificate of the devices `side`; raises `InputError` if nothing has to leave them."""
-        inside = set(side)
+        """Theorem: algbw is at most (what the links out of `side` carry) / (the part of the size that must leave it).
+
+        What must leave is known inside and must be known outside, and nothing leaves but over those links; so it takes
+        at least size * crossing / capacity seconds, however it is coded (the easy half of max-flow min-cut: Ford and
+        Fulkerson 1956). Raises `InputError` for unknown devices, and if nothing has to leave them.
+        """
+        inside = known_devices(topology, side)
+        weights = check_shares(collective, topology.ranks, shares)
         part = {device.name: int(device.name not in inside) for device in topology.devices}
         links = crossing_links(topology, part, leaving=0)
-        crossing = must_leave(collective, topology, inside, shares)
+        crossing = must_leave(collective, topology, inside, weights)
         if not crossing:
             raise InputError(f"nothing has to leave these devices in {collective}")
         return cls(
@@ -109,23 +121,16 @@ class Cut:
             crossing,
             tuple(link.name for link in links),
             tuple(limits),
-            tuple(shares),
+            weights,
         )
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Cut:
+        """What the same side proves about another problem."""
+        return Cut.of(topology, collective, self.side, self.limits, shares)
 
     @property
     def rate(self) -> Fraction:
         return self.capacity / self.crossing
-
-    def check(self, topology: Topology, collective: Collective, rate: Fraction) -> list[str]:
-        """Reasons why this does not prove that algbw is at most `rate` (bytes/s); empty if it does."""
-        reasons = _problems(topology, self.side, self.shares)
-        if reasons:
-            return reasons
-        try:
-            fresh = Cut.of(topology, collective, self.side, self.limits, self.shares)
-        except BlinksimError as error:
-            return [str(error)]
-        return differing(self.to_dict(), fresh.to_dict()) + compare_rates(fresh.rate, rate)
 
     def words(self, topology: Topology) -> str:
         """One sentence, such as ``GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross``."""
@@ -151,7 +156,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Partition:
+class Partition(Certificate):
     """k parts with a member each: `messages` of the whole size must cross, over what the links between parts carry.
 
     parts: every device, once. capacity: bytes/s of all links between parts, both ways, a shared bus once.
@@ -173,40 +178,41 @@ class Partition:
         parts: Iterable[Iterable[str]],
         limits: Sequence[str] | None = None,
     ) -> Partition:
-        """The certificate of `parts`. Raises `InputError` unless they hold every device once and a member each."""
+        """Theorem: algbw is at most (what the links between k parts carry, both ways) / `messages`.
+
+        Allreduce, without coding: every part must hear, directly or not, from every other about every element, and that
+        takes 2(k-1) one-way messages in any order (gossip: Harary and Schwenk 1974). Allgather and broadcast: a part
+        must receive what it does not hold, which is k-1 sizes for all parts together, coded or not; reducescatter and
+        reduce are the same backwards. Raises `InputError` unless the parts hold every device once and a member each.
+        """
         groups = [tuple(group) for group in parts]
+        known_devices(topology, (name for group in groups for name in group))
         part = {name: number for number, group in enumerate(groups) for name in group}
-        if len(part) != sum(map(len, groups)) or set(part) != set(topology.index):
+        if set(part) != set(topology.index):
             raise InputError("the parts do not hold every device exactly once")
         if len(groups) < 2 or {part[name] for name in topology.members} != set(range(len(groups))):
             raise InputError("there must be two parts or more, with a member in each")
-        factor = {"allreduce": 2, "allgather": 1, "reducescatter": 1, "broadcast": 1, "reduce": 1}
-        if collective.name not in factor:
+        each = _MESSAGES.get((collective.starts, collective.ends))
+        if each is None:
             raise InputError(f"a partition says nothing about {collective.name}")
         links = crossing_links(topology, part)
         chosen = tight_limits(topology, links, part) if limits is None else tuple(limits)
         return cls(
             tuple(groups),
             capacity(topology, links, chosen),
-            factor[collective.name] * (len(groups) - 1),
+            each * (len(groups) - 1),
             tuple(link.name for link in links),
             chosen,
         )
 
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Partition:
+        """What the same parts prove about another problem; how large the ranks' blocks are makes no difference."""
+        check_shares(collective, topology.ranks, shares)
+        return Partition.of(topology, collective, self.parts, self.limits)
+
     @property
     def rate(self) -> Fraction:
         return self.capacity / self.messages
-
-    def check(self, topology: Topology, collective: Collective, rate: Fraction) -> list[str]:
-        """Reasons why this does not prove that algbw is at most `rate` (bytes/s); empty if it does."""
-        reasons = _problems(topology, (name for group in self.parts for name in group), ())
-        if reasons:
-            return reasons
-        try:
-            fresh = Partition.of(topology, collective, self.parts, self.limits)
-        except BlinksimError as error:
-            return [str(error)]
-        return differing(self.to_dict(), fresh.to_dict()) + compare_rates(fresh.rate, rate)
 
     def words(self, topology: Topology) -> str:
         """One sentence that names the parts and what crosses between them."""
@@ -233,29 +239,39 @@ class Partition:
 
 # --- one after the other --------------------------------------------------------------------------------------------
 
+_PHASES = ("reducescatter", "allgather")
+
 
 @dataclass(frozen=True)
-class Phases:
+class Phases(Certificate):
     """Collectives one after the other on the same size: their times add."""
 
     phases: tuple[tuple[str, Cut], ...]
     kind = "phases"
 
+    @classmethod
+    def of(cls, topology: Topology, collective: Collective, cuts: Iterable[tuple[str, Cut]]) -> Phases:
+        """Theorem: a reducescatter of equal shards and then an allgather take at least the sum of their times.
+
+        Each time is bounded by a cut: size / rate = size / (rate of the first) + size / (rate of the second). Raises
+        `InputError` for other phases, and for what `Cut.of` refuses.
+        """
+        given = tuple(cuts)
+        names = tuple(name for name, _ in given)
+        if collective.name != "allreduce" or names != _PHASES:
+            raise InputError(f"{' then '.join(names)} is not {collective.name}")
+        return cls(tuple((name, cut.again(topology, Collective(name))) for name, cut in given))
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Phases:
+        """What the sides of both phases prove about another problem."""
+        check_shares(collective, topology.ranks, shares)
+        return Phases.of(topology, collective, self.phases)
+
     @property
     def rate(self) -> Fraction:
+        if not all(cut.rate for _, cut in self.phases):
+            return Fraction(0)
         return 1 / sum((1 / cut.rate for _, cut in self.phases), Fraction(0))
-
-    def check(self, topology: Topology, collective: Collective, rate: Fraction) -> list[str]:
-        """Reasons why this does not prove that reduce-scatter then allgather reaches at most `rate` (bytes/s)."""
-        names = [name for name, _ in self.phases]
-        if collective.name != "allreduce" or names != ["reducescatter", "allgather"]:
-            return [f"{' then '.join(names)} is not {collective.name}"]
-        reasons = [
-            f"{name}: {reason}"
-            for name, cut in self.phases
-            for reason in cut.check(topology, Collective(name), cut.rate)
-        ]
-        return reasons or compare_rates(self.rate, rate)
 
     def words(self, topology: Topology) -> str:
         """One sentence per phase."""

@@ -1,126 +1,123 @@
-"""Certificates back from JSON."""
+"""Certificates back from JSON: the witness is read, all else is derived anew and compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from math import gcd, lcm
+from typing import Any
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.certificates.stated import differing, shown
+from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
+from blinksim.topology.graph import Topology
 from blinksim.units import parse_exact
 
-_Kind = TypeVar("_Kind", Cut, Partition, Phases, Lengths)
 KINDS = ("cut", "partition", "phases", "lengths")
+# Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has far fewer.
+_MOST_DIGITS = 80
+_MOST_BITS = 8192
 
 
-def _exact(value: object, what: str, times: int = 1) -> Fraction:
+def certificate_from_dict(
+    entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = ()
+) -> Certificate:
+    """The certificate that `entry` is, proved anew for this problem.
+
+    Raises `InputError` for anything that is no certificate of the problem, and if a sum that it states is not what the
+    witness gives.
+    """
+    found = proved(entry, topology, collective, shares)
+    stated = {key: value for key, value in _object(entry).items() if key != "shares"}
+    reasons = differing(stated, {key: value for key, value in found.to_dict().items() if key != "shares"})
+    own = _object(entry).get("shares", [])
+    if _blocks(own) != check_shares(collective, topology.ranks, shares):
+        reasons.append(f"its shares {shown(own)} are those of another problem")
+    if reasons:
+        raise InputError("; ".join(reasons))
+    return found
+
+
+def proved(entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Certificate:
+    """What the witness in `entry` proves about this problem, whatever sums stand beside it.
+
+    Raises `InputError` if it proves nothing.
+    """
+    fields = _object(entry)
+    kind = fields.get("kind")
     try:
-        return parse_exact(value) * times
-    except InputError as error:
-        raise InputError(f"certificate: {what}: {error}") from None
-
-
-def _names(value: object, what: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InputError(f"certificate: {what} is not a list of names")
-    return tuple(value)
-
-
-def _counts(value: object, what: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(count) is int for count in value):
-        raise InputError(f"certificate: {what} is not a list of whole numbers")
-    return tuple(value)
-
-
-def certificate_from_dict(entry: Mapping[str, Any]) -> Certificate:
-    """The certificate that `to_dict` wrote; raises `InputError` for anything that is none. Checks no sums."""
-    if not isinstance(entry, Mapping):
-        raise InputError("certificate: it is not an object")
-    kind = entry.get("kind")
-    if kind not in KINDS:
-        raise unknown("kind of certificate", str(kind), KINDS)
-    try:
-        return _READERS[kind](entry)
+        match kind:
+            case "cut":
+                return Cut.of(topology, collective, *_side(fields), shares)
+            case "partition":
+                parts = [_names(group, "parts") for group in _list(fields["parts"], "parts")]
+                return Partition.of(topology, collective, parts, _names(fields.get("limits", []), "limits"))
+            case "phases":
+                return Phases.of(topology, collective, _cuts(fields["phases"], topology))
+            case "lengths":
+                return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
+    raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
 
 
-def _cut(entry: Mapping[str, Any]) -> Cut:
-    return _stated(
-        entry,
-        Cut(
-            _names(entry["side"], "side"),
-            _counts([entry["ranks_inside"]], "ranks_inside")[0],
-            _exact(entry["capacity_exact"], "capacity_exact", 10**9),
-            _positive(_exact(entry["crossing_exact"], "crossing_exact"), "crossing_exact"),
-            _names(entry["links"], "links"),
-            _names(entry.get("limits", []), "limits"),
-            _counts(entry.get("shares", []), "shares"),
-        ),
-    )
+def _object(entry: object) -> Mapping[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise InputError("certificate: it is not an object")
+    return entry
 
 
-def _partition(entry: Mapping[str, Any]) -> Partition:
-    if not isinstance(entry["parts"], list):
-        raise InputError("certificate: parts is not a list")
-    return _stated(
-        entry,
-        Partition(
-            tuple(_names(group, "parts") for group in entry["parts"]),
-            _exact(entry["capacity_exact"], "capacity_exact", 10**9),
-            int(_positive(Fraction(*_counts([entry["messages"]], "messages")), "messages")),
-            _names(entry["links"], "links"),
-            _names(entry.get("limits", []), "limits"),
-        ),
-    )
-
-
-def _phases(entry: Mapping[str, Any]) -> Phases:
-    if not isinstance(entry["phases"], list) or not entry["phases"]:
-        raise InputError("certificate: phases is not a list")
-    cuts = []
-    for phase in entry["phases"]:
-        if not isinstance(phase, Mapping):
-            raise InputError("certificate: a phase is not an object")
-        cut = _cut(phase)
-        _positive(cut.capacity, "capacity_exact")
-        cuts.append((str(phase["collective"]), cut))
-    return _stated(entry, Phases(tuple(cuts)))
-
-
-def _lengths(entry: Mapping[str, Any]) -> Lengths:
-    lengths = entry["lengths"]
-    if not isinstance(lengths, Mapping):
-        raise InputError("certificate: lengths is not an object")
-    return _stated(
-        entry,
-        Lengths(
-            tuple(sorted((str(name), _exact(length, f"the length of {name}")) for name, length in lengths.items())),
-            _exact(entry["price_exact"], "price_exact", 10**9),
-            _positive(_exact(entry["distance_exact"], "distance_exact"), "distance_exact"),
-            _counts(entry.get("shares", []), "shares"),
-        ),
-    )
-
-
-def _positive(value: Fraction, what: str) -> Fraction:
-    if value <= 0:
-        raise InputError(f"certificate: {what} is not positive")
+def _list(value: object, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"certificate: {what} is not a list")
     return value
 
 
-def _stated(entry: Mapping[str, Any], certificate: _Kind) -> _Kind:
-    """`certificate`, if its own quotient is the one that the file states."""
-    if _exact(entry["ratio_exact"], "ratio_exact", 10**9) != certificate.rate:
-        raise InputError("certificate: ratio_exact is not the quotient of its own numbers")
-    return certificate
+def _blocks(value: object) -> tuple[int, ...]:
+    """Weights in lowest terms, empty where they are equal."""
+    shares = _list(value, "shares")
+    if not all(type(share) is int and share >= 0 for share in shares):
+        raise InputError("certificate: shares is not a list of whole numbers")
+    common = gcd(*shares)
+    return () if len(set(shares)) <= 1 else tuple(share // common for share in shares)
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Certificate]] = {
-    "cut": _cut,
-    "partition": _partition,
-    "phases": _phases,
-    "lengths": _lengths,
-}
+def _names(value: object, what: str) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in _list(value, what)):
+        raise InputError(f"certificate: {what} is not a list of names")
+    return tuple(_list(value, what))
+
+
+def _side(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return _names(fields["side"], "side"), _names(fields.get("limits", []), "limits")
+
+
+def _cuts(value: object, topology: Topology) -> list[tuple[str, Cut]]:
+    cuts = []
+    for phase in _list(value, "phases"):
+        name = _object(phase)["collective"]
+        if not isinstance(name, str):
+            raise InputError("certificate: the collective of a phase is not a name")
+        cuts.append((name, Cut.of(topology, Collective(name), *_side(phase))))
+    return cuts
+
+
+def _lengths(value: object) -> dict[str, Fraction]:
+    if not isinstance(value, Mapping):
+        raise InputError("certificate: lengths is not an object")
+    lengths = {}
+    common = 1
+    for name, text in value.items():
+        try:
+            lengths[str(name)] = parse_exact(text)
+        except InputError as error:
+            raise InputError(f"certificate: the length of {shown(name)}: {error}") from None
+        if len(text) > _MOST_DIGITS:
+            raise InputError(f"certificate: the length of {shown(name)} has more than {_MOST_DIGITS} digits")
+        common = lcm(common, lengths[name].denominator)
+        if common.bit_length() > _MOST_BITS:
+            raise InputError("certificate: the lengths have no common denominator of a size that can be checked")
+    return lengths

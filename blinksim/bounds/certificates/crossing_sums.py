@@ -7,10 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import gcd
 
-from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Link, Topology
+
+# Collectives with a block of every rank on one side; the blocks may be unequal.
+_WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
+
+
+def known_devices(topology: Topology, names: Iterable[str]) -> set[str]:
+    """`names` as a set; raises `InputError` for one that is no device, and for one that stands there twice."""
+    found = set[str]()
+    for name in names:
+        if name not in topology.index:
+            raise InputError(f"{name} is no device of {topology.name}")
+        if name in found:
+            raise InputError(f"{name} is listed twice")
+        found.add(name)
+    return found
+
+
+def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> tuple[int, ...]:
+    """The weights of the ranks' blocks in lowest terms, empty where they are equal.
+
+    Raises `InputError` for weights that do not fit the ranks, that leave all blocks but one empty, or for a collective
+    without blocks.
+    """
+    if not shares:
+        return ()
+    if collective.name not in _WITH_SHARES:
+        raise InputError(f"{collective.name} has no shares; they are for {', '.join(_WITH_SHARES)}")
+    if len(shares) != ranks or min(shares) < 0 or not any(shares):
+        raise InputError(f"shares: give {ranks} whole numbers, none negative and not all 0")
+    if max(shares) == sum(shares):
+        raise InputError("shares: one rank has everything; that is a broadcast or a reduce")
+    common = gcd(*shares)
+    return () if len(set(shares)) == 1 else tuple(share // common for share in shares)
 
 
 def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
@@ -82,8 +116,7 @@ def must_leave(collective: Collective, topology: Topology, inside: set[str], sha
     shares: weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
     """
     members = topology.members
-    # The blocks of an alltoall are always equal.
-    weights = list(shares) if shares and collective.name != "alltoall" else [1] * len(members)
+    weights = shares or [1] * len(members)
     within = [name in inside for name in members]
     held = sum(w for w, here in zip(weights, within, strict=True) if here)
     total = sum(weights)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from blinksim.bounds.certificates.certificate import compare_rates, differing
+from blinksim.bounds.certificates.certificate import Certificate
+from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.least_length import least_length
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InputError
+from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate
 
@@ -43,7 +44,7 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(Certificate):
     """Lengths by link name (and ``gpu0 in`` / ``gpu0 out`` for device capacities); others are 0.
 
     price: capacity times length in bytes/s. distance: what `least_length` gives.
@@ -59,37 +60,36 @@ class Lengths:
     def of(
         cls, topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
     ) -> Lengths:
-        """The certificate of `lengths`; raises `InputError` for unknown links, or lengths that prove nothing."""
+        """Theorem: algbw is at most `price` (capacity times length, summed) / `distance` (length that a byte needs).
+
+        Moving one byte uses at least `least_length`; per second the machine offers `price` of length. Weak duality of
+        linear programs, true of any lengths. Raises `InputError` for unknown links, for lengths that prove nothing, and
+        where a device does more than forward: trees between members are then not the only way.
+        """
+        weights = check_shares(collective, topology.ranks, shares)
+        able = more_than_forwards(topology)
+        if able and not collective.personalized:
+            raise InputError(f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards")
         known = {link.name for link in topology.links}
+        ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out")}
         for name, length in lengths.items():
-            if name not in known and name.rpartition(" ")[0] not in topology.index:
+            if name not in known and name not in ways:
                 raise InputError(f"{name!r} is no link of {topology.name}")
             if length < 0:
                 raise InputError(f"the length of {name} is negative")
         kept = {name: Fraction(length) for name, length in lengths.items() if length}
-        distance = least_length(topology, collective, kept, shares)
+        distance = least_length(topology, collective, kept, weights)
         if distance <= 0:
             raise InputError("these lengths prove nothing: some schedule uses none of them")
-        return cls(tuple(sorted(kept.items())), price(topology, kept), distance, tuple(shares))
+        return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights)
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Lengths:
+        """What the same lengths prove about another problem."""
+        return Lengths.of(topology, collective, dict(self.lengths), shares)
 
     @property
     def rate(self) -> Fraction:
         return self.price / self.distance
-
-    def check(self, topology: Topology, collective: Collective, rate: Fraction) -> list[str]:
-        """Reasons why this does not prove that algbw is at most `rate` (bytes/s); empty if it does."""
-        if self.shares and len(self.shares) != topology.ranks:
-            return [f"{len(self.shares)} shares for {topology.ranks} ranks"]
-        if len(dict(self.lengths)) < len(self.lengths):
-            return ["a length is given twice"]
-        able = more_than_forwards(topology)
-        if able and not collective.personalized:
-            return [f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards"]
-        try:
-            fresh = Lengths.of(topology, collective, dict(self.lengths), self.shares)
-        except BlinksimError as error:
-            return [str(error)]
-        return differing(self.to_dict(), fresh.to_dict()) + compare_rates(fresh.rate, rate)
 
     def words(self, topology: Topology) -> str:
         """One sentence that a reader can check: what must carry each byte how often, and what that allows."""

@@ -29,9 +29,11 @@ from blinksim.nccl.files.graph_file import (
 )
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.exported import Exported, most_channels
+from blinksim.units import exact_GBps
 
 MOST_COMMUNICATORS = 32
 FORMAT, VERSION = "blinksim-nccl-graph-set", 1
@@ -58,9 +60,9 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     files["recipe.py"] = recipe()
     words = [f"{line.words} carries {line.share}" for line, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
-    rate = schedule.claim("rate_exact")
-    if rate is not None and schedule.claim("gap_exact") == 0:
-        facts.append(f"together {rate} GB/s algbw by their loads")
+    allowed = rate(schedule)
+    if allowed is not None:
+        facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
     count = "" if len(parts) == len(found) else f"{len(parts)} "
     return Exported(
         files=files,
@@ -175,21 +177,21 @@ def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
     They are what its share needs of thread blocks; a chain over several lanes has to be as wide as they are.
     """
     narrow = min(schedule.topology.links[link].bandwidth for route in _routes(schedule, line) for link in route)
-    rate = schedule.claim("rate_exact")
-    carried = narrow if rate is None else min(narrow, rate * 10**9 * line.share)
+    allowed = rate(schedule)
+    carried = narrow if allowed is None else min(narrow, allowed * line.share)
     width = max(1, min(16, -(-carried // BLOCK_RATE)))
     return width, carried / width
 
 
-def _graph(schedule: Schedule, line: Line, width: int, rate: Fraction) -> GraphFile:
-    """The graph file of one chain of `width` channels of `rate` bytes/s."""
+def _graph(schedule: Schedule, line: Line, width: int, speed: Fraction) -> GraphFile:
+    """The graph file of one chain of `width` channels of `speed` bytes/s."""
     kind = farthest((path_type(schedule.topology, route) for route in _routes(schedule, line)), "NVL")
     gpus = tuple(number(schedule.topology.device(device)) for device in line.devices)
     ring = Graph(
         pattern=PATTERN_RING,
         nchannels=width,
-        bw_intra=rate,
-        bw_inter=rate,
+        bw_intra=speed,
+        bw_inter=speed,
         type_intra=kind,
         type_inter="PIX",
         same_channels=True,

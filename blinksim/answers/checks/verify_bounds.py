@@ -1,0 +1,189 @@
+"""Is what `bound --json` printed right? Everything is derived anew from the machine and the certificates' witnesses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from blinksim.answers.checks.file_verdict import FileVerdict
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError, FileError, InputError
+from blinksim.question import Question
+from blinksim.textio.text_files import STDIN
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from blinksim.bounds import Bound
+
+# Ranks up to which a schedule is built to show that a bound is attained, and the seconds that it may take.
+_MOST_RANKS = 64
+_PATIENCE = 20.0
+_NAMES = ("members", "relays", "links", "edits")
+
+
+def about_part(topology: Topology, collective: Collective) -> dict[str, Any]:
+    """The part of a machine and the collective that a file is about, as JSON has them."""
+    return {
+        "machine": topology.name,
+        "collective": collective.name,
+        "members": list(topology.members),
+        "relays": list(topology.relays),
+        "links": list(topology.default_links()),
+        "rates": topology.rates,
+    }
+
+
+def verify_bounds(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
+    """The answer for what `bound --json` printed; raises `FileError` for what cannot be such an answer."""
+    from blinksim.bounds import BoundResult
+    from blinksim.bounds.certificates.stated import shown
+    from blinksim.bounds.judgement import compare, judge
+
+    topology, wanted, shares = _problem(file, document, question)
+    entries = document["bounds"]
+    if not isinstance(entries, list) or not entries:
+        raise FileError(file, "bounds is not a list of bounds")
+    wrong, unproved, facts, bounds = list[str](), list[str](), list[str](), list["Bound"]()
+    attained = _attained(topology, wanted)
+    for entry in entries:
+        if not isinstance(entry, dict) or not {"scope", "rate_exact", "certificate"} <= set(entry):
+            raise FileError(file, "an entry of bounds lacks scope, rate_exact or certificate")
+        found = judge(entry, topology, wanted, shares)
+        name = found.bound.scope if found.bound else shown(entry["scope"]).strip("'")
+        wrong += [f"{name}: {text}" for text in found.wrong]
+        unproved += [f"{name}: {text}" for text in found.unproved]
+        if found.bound is None:
+            continue
+        bounds.append(found.bound)
+        rate, reached = exact_GBps(found.bound.rate), ""
+        if found.bound.exact and not found.wrong:
+            if not shares and attained(found.bound):
+                reached = ", attained"
+            else:
+                unproved.append(f"{name}: not proved: that some schedule attains {rate} GB/s ({_why(topology)})")
+        facts.append(f"{name}: {rate} GB/s{reached}; {found.bound.certificate.words(topology)}")
+    if len(bounds) == len(entries):
+        result = BoundResult(topology, wanted, tuple(bounds), shares)
+        own = {"trees_per_root": result.trees_per_root, **result.to_dict(), **_asked(document, question, topology)}
+        claimed = {key: value for key, value in document.items() if key not in ("bounds", *_NAMES)}
+        more, open_claims = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
+        wrong += more
+        unproved += open_claims
+    state = "wrong" if wrong else "right"
+    return FileVerdict(
+        not wrong,
+        f"{state}: {len(entries)} bound{'s' * (len(entries) > 1)} of {wanted} on {topology.name}",
+        tuple(wrong),
+        () if wrong else tuple(facts),
+        about_part(topology, wanted),
+        {"rate_exact": exact_GBps(bounds[0].rate) if bounds and not wrong else None},
+        tuple(unproved),
+    )
+
+
+def _asked(document: dict[str, Any], question: Question, topology: Topology) -> dict[str, Any]:
+    """What the document must say of itself and of its machine; what only puts the question is as it stands there."""
+    asked = {"schema_version": 1, "command": "bound"}
+    asked |= {key: document[key] for key in ("source", "nodes", "rates_source", "relays_reduce") if key in document}
+    if question.machine:
+        return asked | {key: document[key] for key in ("machine", "rates") if key in document}
+    return asked | {"machine": topology.name, "rates": topology.rates}
+
+
+def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
+    """Machine, collective and shares that the bounds are about."""
+    from blinksim.bounds.certificates.crossing_sums import check_shares
+
+    name, root = document["collective"], document.get("root")
+    if not isinstance(name, str):
+        raise FileError(file, "collective is not a name")
+    if root is not None and type(root) is not int:
+        raise FileError(file, "root is not the number of a rank")
+    shares = document.get("shares", [])
+    if not isinstance(shares, list) or not all(type(share) is int for share in shares):
+        raise FileError(file, "shares is not a list of whole numbers")
+    topology = _machine_of(file, document, question)
+    wanted = Collective.parse(name, root)
+    wanted.check_ranks(topology.ranks)
+    return topology, wanted, check_shares(wanted, topology.ranks, shares)
+
+
+def _machine_of(file: str, document: dict[str, Any], question: Question) -> Topology:
+    """The part of the machine that the bound is about, loaded anew: nothing in the file is trusted."""
+    listed: dict[str, list[str]] = {}
+    for key in _NAMES:
+        value = document.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise FileError(file, f"{key} is not a list of names")
+        listed[key] = value
+    nodes, reduce = document.get("nodes", 1), document.get("relays_reduce", False)
+    if type(nodes) is not int or not 1 <= nodes <= 100_000:
+        raise FileError(file, "nodes is not a number of nodes")
+    if type(reduce) is not bool:
+        raise FileError(file, "relays_reduce is not true or false")
+    source = question.machine or document.get("source", document.get("machine"))
+    if source == STDIN and not question.machine:
+        raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
+    if not isinstance(source, str):
+        raise FileError(file, "names no machine; give one with machine=")
+    rates = question.table if question.machine else document.get("rates_source", "nominal")
+    if not isinstance(rates, str):
+        raise FileError(file, "rates_source is not the name of a table of rates")
+    asked = Question(source, nodes=nodes, rates=rates, edits=(*listed["edits"], *question.edits))
+    whole = asked.whole() if question.machine else _named(file, asked)
+    return whole.select(listed["members"], listed["relays"], listed["links"] or None, relays_reduce=reduce)
+
+
+def _named(file: str, asked: Question) -> Topology:
+    """The machine that a file names. It is a stranger's: no pipe is opened, and no error quotes what it points to."""
+    places = [place for place in (str(asked.machine), asked.table) if os.path.lexists(place)]
+    for place in places:
+        if not os.path.isfile(place):
+            raise FileError(file, f"names {place!r}, which is no ordinary file; say which machine with machine=")
+    try:
+        return asked.whole()
+    except InputError:
+        if not places:
+            raise
+        why = f"names {' and '.join(map(repr, places))}, which cannot be used"
+        raise FileError(file, f"{why}; say which machine with machine=") from None
+
+
+# --- is it attained? ----------------------------------------------------------------------------------------------
+
+
+def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], bool]:
+    """A test whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted."""
+    from blinksim.answers.checks.verify_schedule import keeps
+    from blinksim.answers.synthesize import synthesize
+    from blinksim.bounds import Phases
+    from blinksim.schedule.model import Schedule
+
+    @cache
+    def best(name: str) -> tuple[Schedule, Fraction] | None:
+        if topology.ranks > _MOST_RANKS:
+            return None
+        try:
+            made = synthesize(topology, Collective(name, collective.root), "packed", time_limit=_PATIENCE)
+        except BlinksimError:
+            return None
+        return (made.schedule, made.rate) if made.verdict.ok else None
+
+    def attains(bound: Bound) -> bool:
+        if isinstance(bound.certificate, Phases):
+            return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
+        found = best(collective.name)
+        return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
+
+    return attains
+
+
+def _why(topology: Topology) -> str:
+    if topology.ranks > _MOST_RANKS:
+        return f"one is built for up to {_MOST_RANKS} ranks, these are {topology.ranks}"
+    return "none was found that does"
