@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from blinksim import machines
+from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
 from blinksim.machines import MachineLike, RatesName
 from blinksim.topology.cluster import place
@@ -137,18 +138,20 @@ class Question:
         """The whole machine: loaded, edited, replicated. Raises as `blinksim.load` does."""
         return machines.assemble(self.node(), self.nodes, self.edits)
 
-    def part(self, whole: Topology | None = None) -> Topology:
+    def part(self, whole: Topology | None = None, collective: Collective | None = None) -> Topology:
         """The selected part of the machine, as `Topology.select` gives it.
 
-        whole: what `whole` returned, if it is known. Raises `InputError` for names and numbers that the machine does
-        not have, and `InfeasibleError` for members that no link joins.
+        whole: what `whole` returned, if it is known. collective: what the members must be connected for. Raises
+        `InputError` for names and numbers that the machine does not have, and `InfeasibleError` for members that no
+        link joins.
         """
         whole = self.whole() if whole is None else whole
         members = self.member_names(whole)
         relays = self.relay_names(whole, members)
         if self.relays_reduce and not relays:
             raise InputError("relays_reduce= says what relays may do; name some with relays=")
-        return whole.select(members, relays, self.link_classes(whole), relays_reduce=self.relays_reduce)
+        classes = self.link_classes(whole)
+        return whole.select(members, relays, classes, relays_reduce=self.relays_reduce, collective=collective)
 
     def member_names(self, whole: Topology) -> tuple[str, ...]:
         """The devices that hold ranks, in rank order."""

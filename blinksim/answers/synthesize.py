@@ -18,6 +18,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import Verdict, verify
+from blinksim.topology.connectivity import require_served
 from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
@@ -191,6 +192,8 @@ def synthesize(
     from blinksim.bounds import bound
 
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
+    wanted.check_ranks(part.ranks)
+    require_served(part, wanted)
     entry = registered(algorithm)
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():

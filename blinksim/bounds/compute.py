@@ -18,6 +18,7 @@ from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.topology.connectivity import require_served
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     collective = Collective.parse(collective) if isinstance(collective, str) else collective
     collective.check_ranks(topology.ranks)
     weights = check_shares(collective, topology.ranks, shares)
+    require_served(topology, collective)
     return BoundResult(topology, collective, _bounds(topology, collective, weights), weights)
 
 

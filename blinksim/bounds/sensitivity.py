@@ -17,6 +17,7 @@ from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.topology.connectivity import unserved
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.symmetry import link_orbits
 from blinksim.units import exact_GBps
@@ -85,11 +86,15 @@ def counted_links(certificate: Certificate) -> frozenset[str]:
             raise TypeError(f"unknown certificate {certificate!r}")
 
 
-def joined_pairs(topology: Topology) -> list[list[list[Link]]]:
+def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[Link]]]:
     """Pairs of links (both directions of one class; one where the other is missing), those that are alike together.
 
-    A symmetry that maps a link onto another maps their partners too, so the orbits of links are those of pairs.
+    A symmetry that maps a link onto another maps their partners too, so the orbits of links are those of pairs. A root
+    stays where it is: only symmetries that leave it count.
     """
+    if collective.rooted:
+        root = topology.index[topology.members[collective.root]]
+        topology = replace(topology, symmetries=tuple(perm for perm in topology.symmetries if perm[root] == root))
     number = {link.key: place for place, link in enumerate(topology.links)}
     orbit = {link: place for place, group in enumerate(link_orbits(topology)) for link in group}
     groups: dict[frozenset[int], list[list[Link]]] = {}
@@ -107,8 +112,8 @@ def _named(pair: list[Link]) -> str:
 
 
 def _answer(topology: Topology, collective: Collective) -> tuple[Fraction, str]:
-    groups = topology.components()
-    if len(groups) > 1:
+    if unserved(topology, collective):
+        groups = topology.components()
         return Fraction(0), "not connected: " + " | ".join(" ".join(group[:4]) for group in groups[:4])
     try:
         result = bound(topology, collective)
@@ -136,7 +141,7 @@ def link_losses(topology: Topology, collective: Collective, *, one_lane: bool = 
     """
     before = bound(topology, collective).rate
     rows = []
-    for alike in joined_pairs(topology):
+    for alike in joined_pairs(topology, collective):
         lanes = alike[0][0].lanes
         lost = 1 if one_lane else max(link.lanes for link in alike[0])
         after, words = _answer(_changed(topology, alike[0], -lost), collective)
@@ -151,7 +156,7 @@ def lane_gains(topology: Topology, collective: Collective) -> list[Change]:
     counted = counted_links(result.headline.certificate)
     same = result.headline.certificate.words(topology)
     rows = []
-    for alike in joined_pairs(topology):
+    for alike in joined_pairs(topology, collective):
         # The certificate of a symmetric machine names one of several equal bottlenecks, so all equivalent pairs are
         # tried.
         helping = [pair for pair in alike if any(link.name in counted for link in pair)]

@@ -65,9 +65,9 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     earlier = unedited(question, options["before"])
     wanted = Collective.parse(collective, options["root"])
     with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
-        topology = question.part()
+        topology = question.part(collective=wanted)
         found = bound(topology, wanted)
-        was = None if earlier is None else bound(earlier.part(), wanted)
+        was = None if earlier is None else bound(earlier.part(collective=wanted), wanted)
         less = losses(topology, wanted) if options["losses"] else []
         more = gains(topology, wanted) if options["gains"] else []
     if options["as_csv"]:

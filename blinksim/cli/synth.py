@@ -132,7 +132,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
     with waiting, within(limit, "schedule"):
-        topology = question.part()
+        topology = question.part(collective=wanted)
         found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
     target, failure = options["output"], None
     if target:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from blinksim.errors import InfeasibleError
 
 if TYPE_CHECKING:
+    from blinksim.collective import Collective
     from blinksim.topology.graph import Topology
 
 
@@ -23,6 +24,37 @@ def components(topology: Topology) -> list[list[str]]:
     for name in topology.members:
         groups.setdefault(label[index[name]], []).append(name)
     return list(groups.values())
+
+
+def unserved(topology: Topology, collective: Collective | None = None) -> list[str]:
+    """The members that some data cannot reach or leave, in rank order; empty if the collective is possible.
+
+    From the root of a broadcast or scatter, links must lead to every member; to that of a reduce or gather, from every
+    member; otherwise, and without a collective, between all members both ways.
+    """
+    if collective is None or not collective.rooted:
+        groups = components(topology)
+        return [name for name in topology.members if name not in groups[0]]
+    collective.check_ranks(topology.ranks)
+    index, ahead = topology.index, [list[int]() for _ in topology.devices]
+    for link in topology.links:
+        a, b = (link.dst, link.src) if collective.collects else (link.src, link.dst)
+        ahead[index[a]].append(index[b])
+    stack = [index[topology.members[collective.root]]]
+    seen = set(stack)
+    while stack:
+        new = [other for other in ahead[stack.pop()] if other not in seen]
+        seen.update(new)
+        stack += new
+    return [name for name in topology.members if index[name] not in seen]
+
+
+def require_served(topology: Topology, collective: Collective) -> None:
+    """Raises `InfeasibleError` if the links do not lead the data of `collective` to where it must be."""
+    lost = unserved(topology, collective)
+    if lost:
+        listed = " ".join(lost[:8]) + (" …" if len(lost) > 8 else "")
+        raise InfeasibleError(f"{topology.name}: the links do not carry the data of {collective} to or from {listed}")
 
 
 def in_reach(topology: Topology) -> frozenset[str]:
@@ -81,20 +113,24 @@ def _labels(back: list[list[int]], order: list[int]) -> list[int]:
     return label
 
 
-def require_connected(part: Topology, whole: Topology, classes: Sequence[str]) -> None:
+def require_connected(
+    part: Topology, whole: Topology, classes: Sequence[str], collective: Collective | None = None
+) -> None:
     """Raises `InfeasibleError` unless the members of `part`, selected from `whole` by link `classes`, are connected.
+
+    With a collective, as far as it needs them to be (`unserved`).
 
     The message lists the groups of members and whatever would connect them: further link classes, or idle GPUs that
     forward.
     """
-    groups = components(part)
-    if len(groups) == 1:
+    if not unserved(part, collective):
         return
+    groups = components(part)
     listed = [" ".join(group[:8]) + (" …" if len(group) > 8 else "") for group in groups]
     parts = " | ".join(listed[:8]) + (f" | … ({len(groups)} groups)" if len(groups) > 8 else "")
 
     def joins(links: Sequence[str], relays: Sequence[str]) -> bool:
-        return len(components(whole.select(part.members, relays, links, connected=False))) == 1
+        return not unserved(whole.select(part.members, relays, links, connected=False), collective)
 
     ways = []
     others = [kind for kind in whole.link_classes if kind not in classes]

@@ -22,6 +22,7 @@ from blinksim.topology.selection import Names, class_names, listed, relay_names
 if TYPE_CHECKING:
     import networkx as nx
 
+    from blinksim.collective import Collective
     from blinksim.topology.cluster import Fabric
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
@@ -221,6 +222,7 @@ class Topology(Tabular):
         *,
         relays_reduce: bool = False,
         connected: bool = True,
+        collective: Collective | None = None,
     ) -> Topology:
         """The part of the machine that a collective runs on.
 
@@ -233,6 +235,7 @@ class Topology(Tabular):
         their links. Relays forward; with `relays_reduce` they can also reduce and multicast.
 
         Raises `InputError` for unknown names and `InfeasibleError` if the members are not connected by what remains.
+        With a collective, they need only be as far as it takes: a broadcast needs ways from its root, and none back.
 
         >>> import blinksim as bs
         >>> bs.load("dgx1-v100").select([0, 1, 4], relays="idle").relays
@@ -275,7 +278,7 @@ class Topology(Tabular):
         if connected:
             from blinksim.topology import connectivity
 
-            connectivity.require_connected(result, self, classes)
+            connectivity.require_connected(result, self, classes, collective)
         return result
 
     def selected(self) -> Topology:

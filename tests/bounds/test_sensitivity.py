@@ -73,7 +73,7 @@ def test_a_lane_helps_only_where_every_bottleneck_counts_it() -> None:
 @given(topologies(max_devices=6))
 def test_gains_and_losses_match_edits(topology: Topology) -> None:
     collective = Collective("allgather")
-    pairs = [pair for group in joined_pairs(topology) for pair in group]
+    pairs = [pair for group in joined_pairs(topology, collective) for pair in group]
     assert sum(map(len, pairs)) == len(topology.links)
     gains = {row.pairs[0]: row.after for row in lane_gains(topology, collective)}
     for pair in pairs:

@@ -107,13 +107,13 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
     shares = document.get("shares", [])
     if not isinstance(shares, list) or not all(type(share) is int for share in shares):
         raise FileError(file, "shares is not a list of whole numbers")
-    topology = _machine_of(file, document, question)
     wanted = Collective.parse(name, root)
+    topology = _machine_of(file, document, question, wanted)
     wanted.check_ranks(topology.ranks)
     return topology, wanted, check_shares(wanted, topology.ranks, shares)
 
 
-def _machine_of(file: str, document: dict[str, Any], question: Question) -> Topology:
+def _machine_of(file: str, document: dict[str, Any], question: Question, wanted: Collective) -> Topology:
     """The part of the machine that the bound is about, loaded anew: nothing in the file is trusted."""
     listed: dict[str, list[str]] = {}
     for key in _NAMES:
@@ -136,7 +136,9 @@ def _machine_of(file: str, document: dict[str, Any], question: Question) -> Topo
         raise FileError(file, "rates_source is not the name of a table of rates")
     asked = Question(source, nodes=nodes, rates=rates, edits=(*listed["edits"], *question.edits))
     whole = asked.whole() if question.machine else _named(file, asked)
-    return whole.select(listed["members"], listed["relays"], listed["links"] or None, relays_reduce=reduce)
+    return whole.select(
+        listed["members"], listed["relays"], listed["links"] or None, relays_reduce=reduce, collective=wanted
+    )
 
 
 def _named(file: str, asked: Question) -> Topology:
