@@ -32,7 +32,7 @@ from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps
 
 GB = 10**9
-QUESTIONS = (
+QUESTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("dgx1-v100", {"members": "0,1,2,3,4,7"}, "allreduce"),
     ("dgx1-v100", {"members": "0,5", "relays": "idle"}, "allgather"),
     ("ring:6", {}, "allgather"),

@@ -124,7 +124,7 @@ def test_few_steps_states_the_gap_of_its_loads(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("algorithm", ["packed", "ring", "few_steps", "chains", "binary", "direct", "blink", "mxnet"])
 def test_what_synthesis_claims_is_proved(algorithm: str) -> None:
     try:
-        schedule = bs.synthesize("dgx1-v100", "allreduce", algorithm).schedule  # type: ignore[arg-type]
+        schedule = bs.synthesize("dgx1-v100", "allreduce", algorithm).schedule
     except bs.InfeasibleError:
         pytest.skip("not on this machine")
     found = bs.verify(schedule)

@@ -13,6 +13,7 @@ from strategies import topologies
 from blinksim.bounds import bound
 from blinksim.bounds.sensitivity import headroom, joined_pairs, lane_gains, link_losses, nic_gain
 from blinksim.collective import Collective
+from blinksim.machines import load
 from blinksim.topology.graph import Topology
 
 
@@ -103,3 +104,23 @@ def test_until_the_bottleneck_moves() -> None:
     assert found.bottleneck
     endless = headroom(bound(ring(4), Collective("allreduce")))
     assert endless.bottleneck.startswith("none")
+
+
+@pytest.mark.parametrize("name", ["gather", "scatter", "broadcast", "reduce"])
+def test_a_root_breaks_the_symmetry_of_a_ring(name: str) -> None:
+    machine, collective = load("ring:6").select(), Collective(name)
+    for rows, edit in (
+        (link_losses(machine, collective), "without {}"),
+        (lane_gains(machine, collective), "replace {} lanes=2"),
+    ):
+        assert sum(len(row.pairs) for row in rows) == 6
+        for row in rows:
+            for pair in row.pairs:
+                edited = machine.edit(edit.format(pair.partition(" ")[0]))
+                assert row.after == bound(edited, collective).rate
+
+
+def test_losses_of_a_gather_on_a_ring() -> None:
+    # Five shards of six reach the root over two links: 60 GB/s. Without a link, all that is beyond it takes one way.
+    rows = link_losses(load("ring:6").select(), Collective("gather"))
+    assert sorted({row.after for row in rows}) == [30 * GB, Fraction(75, 2) * GB, 50 * GB]
