@@ -14,7 +14,7 @@ from itertools import permutations
 from pathlib import Path
 
 from blinksim.formats import smi_table
-from blinksim.formats.smi_guess import capability, model_name, switch_lanes
+from blinksim.formats.smi_guess import assumed, capability, model_name, switch_lanes
 from blinksim.formats.smi_table import SmiTable, gpu_number
 from blinksim.textio import link_rates
 from blinksim.textio.text_files import MIB
@@ -35,8 +35,9 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
 
     rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from ``models/link_rates.yaml``; the
     table holds none. `path` names the machine and stands in messages. Devices: ``gpu<n>``, ``nic<n>``, ``cpu<n>``,
-    ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as those that have as many NVLinks. PCIe ports are taken
-    for generation 3 with 16 lanes, as NCCL takes unknown ones. There is no fabric: the table has no network speeds.
+    ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as those that have as many NVLinks, and `source` says so.
+    PCIe ports are taken for generation 3 with 16 lanes, as NCCL takes unknown ones. There is no fabric: the table has
+    no network speeds.
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
@@ -74,7 +75,7 @@ class _Builder:
             links=tuple(self.links),
             members=tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:]))),
             rates=self.rates.name,
-            source=f"nvidia-smi topo -m in {Path(self.path).name}",
+            source="; ".join([f"nvidia-smi topo -m in {Path(self.path).name}", *assumed(table)]),
         )
         nvlink = machine.with_links(link for link in self.links if link.kind == "nvlink")
         whole = bool(nvlink.links) and len(nvlink.components()) == 1

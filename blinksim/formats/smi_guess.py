@@ -16,6 +16,7 @@ _MODELS = (
 )
 _MOST_NVLINKS = 18
 _MOST_VOLTA, _MOST_AMPERE = 6, 12
+_GENERATIONS = {70: "Volta (V100)", 80: "Ampere (A100)", 90: "Hopper (H100, H200)", 100: "Blackwell (B200)"}
 _BLACKWELL_LANE = 40 * 10**9
 """Bytes/s of an NVLink above which it is of a generation later than Hopper."""
 
@@ -34,6 +35,23 @@ def switch_lanes(table: SmiTable) -> int:
     # Four GPUs with 6 each are a Grace Hopper board, whose links are the pairs' own, or part of a DGX-2.
     part_of_switched = len(gpus) > 3 and count >= 6 and not table.models and not table.grace
     return count if part_of_switched else 0
+
+
+def assumed(table: SmiTable) -> list[str]:
+    """What was taken for granted because the text names no models, in words."""
+    gpus = [gpu for gpu in table.gpus if _known(table, gpu) is None]
+    most = max((table.lanes(a, b) for a in gpus for b in gpus if a != b), default=0)
+    if not gpus or not most:
+        return []
+    generation = _GENERATIONS[capability(table, gpus[0])]
+    found = [] if table.lane is not None else [f"assumed: NVLinks of {generation} GPUs"]
+    if switch_lanes(table):
+        found.append(f"assumed: NV{most} leads to NVSwitches, as on an HGX or a DGX-2, and is not the pair's own")
+    elif len(table.gpus) > 2:
+        found.append("assumed: NV# counts the NVLinks of a pair, and there is no NVSwitch")
+    named = next((table.models[number] for number in sorted(table.models)), "")
+    why = f"the model {named!r} is not known here" if named else "the text names no model"
+    return [*found, f"{why}: put what nvidia-smi -L prints above the table"] if found else []
 
 
 def model_name(table: SmiTable, gpu: str) -> str:

@@ -27,6 +27,32 @@ _PEER = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 _MOST = 300
 
 
+# Words of other vendors' tables of GPUs, and whose tool prints them.
+_VENDORS = (
+    (re.compile(r"(?:Weight|Hops|Link Type|Link accessibility) between (?:two )?GPUs|ROCm System Management|\bXGMI\b"),
+     "rocm-smi or amd-smi (AMD)"),
+    (re.compile(r"^\s*(?:NPU0|Phy-ID0?|HCCS)\b|\bHCCS\b", re.MULTILINE), "npu-smi (Huawei)"),
+    (re.compile(r"\bMX[0-9]{1,2}\b.*\bMX[0-9]{1,2}\b|mx-smi|MetaXLink", re.IGNORECASE), "mx-smi (MetaX)"),
+    (re.compile(r"^\s*MLU0\b|\bMLULink\b|\bcnmon\b", re.MULTILINE), "cnmon (Cambricon)"),
+    (re.compile(r"xpu-smi|\bXL[0-9]{1,2}\b.*\bXL[0-9]{1,2}\b|^\s*GPU 0/0\b", re.MULTILINE), "xpu-smi (Intel)"),
+)  # fmt: skip
+
+
+def _vendor(text: str) -> str:
+    """Whose table it is if not NVIDIA's, as far as its words say."""
+    return next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
+
+
+def refuse_vendor(text: str, path: str | Path) -> None:
+    """Raises `FileError` for another vendor's table."""
+    tool = _vendor(text)
+    if tool:
+        raise FileError(
+            path,
+            f"is a table of {tool}; only NVIDIA's is read. Write the machine as YAML, or take a name of the catalogue",
+        )
+
+
 def looks_like(text: str) -> bool:
     """True if a text holds such a table."""
     return any(_HEADER.match(_ANSI.sub("", line)) for line in text.splitlines())
@@ -71,7 +97,8 @@ def parse(text: str, path: str | Path) -> SmiTable:
     """The table in `text`; `path` stands in messages. Raises `FileError` for anything that is no such table."""
     lines = [_ANSI.sub("", line) for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
-    if start is None:
+    if start is None or _vendor(text):
+        refuse_vendor(text, path)
         raise FileError(path, "holds no table of `nvidia-smi topo -m`: no line begins with GPU0")
     words = lines[start].split()
     labels = words[: words.index("CPU")] if "CPU" in words else words

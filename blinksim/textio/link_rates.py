@@ -31,13 +31,14 @@ class CpuRow:
 class LinkRates:
     """One column of the table: bytes/s in one direction, and seconds.
 
-    nvlink: (sm, holds for that sm only, rate of a lane), ascending. pcie: rate of a lane by transfer rate in GT/s as
-    text (``"2.5"``, ``"8"``). local: a connection without a limit of its own. timing: (latency, overhead) by what a
-    link is.
+    nvlink: (sm, holds for that sm only, rate of a lane), ascending. xgmi: (gfx number, generation, rate of a link).
+    pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). local: a connection without a limit of
+    its own. timing: (latency, overhead) by what a link is.
     """
 
     name: str
     nvlink: tuple[tuple[int, bool, Fraction], ...]
+    xgmi: tuple[tuple[int, str, Fraction], ...]
     pcie: Mapping[str, Fraction]
     pcie_unknown_rate: str
     pcie_unknown_lanes: int
@@ -50,6 +51,10 @@ class LinkRates:
         """The rate of an NVLink lane of a GPU of compute capability `sm` (70 for 7.0); None if it has no NVLink."""
         rates = [rate for start, only, rate in self.nvlink if (sm == start if only else sm >= start)]
         return rates[-1] if rates else None
+
+    def xgmi_lane(self, gfx: int) -> tuple[str, Fraction]:
+        """Generation and rate of an xGMI link of a GPU of AMD with the number `gfx` (0x942), 0 for an unknown one."""
+        return next((name, rate) for start, name, rate in reversed(self.xgmi) if gfx >= start)
 
     def cpu_link(self, arch: str, vendor: str, family: int | None, model: int | None) -> CpuRow:
         """The row for the interconnect of a CPU; family and model as its CPUID says, None where not known."""
@@ -72,6 +77,7 @@ def load(rates: str) -> LinkRates:
     return LinkRates(
         name=rates,
         nvlink=tuple((row["sm"], row.get("only", False), parse_rate(row[rates])) for row in table["nvlink_lane"]),
+        xgmi=tuple((row["gfx"], row["name"], parse_rate(row[rates])) for row in table["xgmi_lane"]),
         pcie={f"{row['transfer_rate']:g}": parse_rate(row[rates]) for row in table["pcie_lane"]},
         pcie_unknown_rate=f"{table['pcie_unknown']['transfer_rate']:g}",
         pcie_unknown_lanes=table["pcie_unknown"]["lanes"],

@@ -198,3 +198,38 @@ def test_any_numbers_of_links_come_back(cells: list[int]) -> None:
     found = read_text("\n".join(rows), "x.txt")
     assert nvlinks(found) == {(f"gpu{a}", f"gpu{b}"): count for (a, b), count in lanes.items() if count}
     assert {x.lane_bandwidth for x in found.links if x.kind == "nvlink"} <= {Fraction(25 * GB)}
+
+
+NAMED = "".join(f"GPU {number}: {{}} (UUID: GPU-{number})\n" for number in range(4))
+
+
+def test_what_is_assumed_without_model_names_is_said() -> None:
+    tray = read_text(quad("NV18"), "tray.txt")
+    assert "assumed: NVLinks of Hopper" in tray.source
+    assert "NV18 leads to NVSwitches" in tray.source
+    assert "put what nvidia-smi -L prints above the table" in tray.source
+    blackwell = read_text(quad("NV18", extra=NAMED.format(*["NVIDIA GB200"] * 4)), "tray.txt")
+    assert blackwell.links_between("gpu0", "nvswitch")[0].bandwidth == 900 * GB
+    assert blackwell.source == "nvidia-smi topo -m in tray.txt"
+    board = read_text(quad("NV6"), "board.txt")
+    assert "assumed: NV6 leads to NVSwitches" in board.source
+    assert "there is no NVSwitch" in read_text(dgx1(), "dgx1.txt").source
+    unknown = read_text(quad("NV18", extra=NAMED.format(*["NVIDIA Z900"] * 4)), "new.txt")
+    assert "the model 'NVIDIA Z900' is not known here" in unknown.source
+    assert read_text(quad("PXB"), "x.txt").source == "nvidia-smi topo -m in x.txt"
+
+
+ROCM = """
+======================= ROCm System Management Interface =======================
+========================== Link Type between two GPUs ==========================
+       GPU0         GPU1
+GPU0   0            XGMI
+GPU1   XGMI         0
+"""
+ASCEND = "\t   NPU0   NPU1   CPU Affinity\nNPU0   X   HCCS   0-23\nNPU1   HCCS   X   0-23\n"
+
+
+@pytest.mark.parametrize(("text", "tool"), [(ROCM, "rocm-smi or amd-smi"), (ASCEND, "npu-smi")])
+def test_tables_of_other_vendors_are_refused_by_name(text: str, tool: str) -> None:
+    with pytest.raises(FileError, match=f"is a table of {tool}"):
+        read_text(text, "x.txt")

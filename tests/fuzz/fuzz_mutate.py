@@ -133,6 +133,8 @@ def changed_values(random_: random.Random, text: str) -> str:
     """JSON with the grammar left whole: values replaced, taken away, doubled or exchanged."""
     document = json.loads(text)
     for _ in range(random_.choice((1, 1, 2, 4))):
+        if len(json.dumps(document)) > _LONGEST:
+            break
         places = [(box, key) for box in _boxes(document) for key in (box if isinstance(box, dict) else range(len(box)))]
         if not places:
             break
@@ -145,7 +147,7 @@ def changed_values(random_: random.Random, text: str) -> str:
                 if name in other if isinstance(other, dict) else name < len(other):
                     box[key] = json.loads(json.dumps(other[name]))
             case 2 if isinstance(box, list):
-                box.extend([box[key]] * random_.choice((1, 10, 5000)))
+                box.extend([box[key]] * min(random_.choice((1, 10, 5000)), 1 + _LONGEST // len(json.dumps(box[key]))))
             case 3 if isinstance(box, dict):
                 box[random_.choice(("root", "shares", "kind", "bus", "attributes", "extra"))] = random_.choice(_VALUES)
             case 4 if isinstance(box[key], int) and not isinstance(box[key], bool):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blinksim.answers.bound import bound
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.nccl.files.topo_read import read, read_text
 from blinksim.textio import link_rates
@@ -458,7 +459,6 @@ REFUSED = {
     "negative count": (system(gpu(0, nvlink(1, -1)), gpu(1)), 3, "count='-1' must lie between 1 and 1024"),
     "no count": (system(gpu(0, nvlink(1, 0)), gpu(1)), 3, "count='0' must lie between"),
     "no target": (system(gpu(0, nvlink(1).replace("target", "to")), gpu(1)), 3, "attribute target is missing"),
-    "itself": (system(gpu(0, nvlink(0))), 3, "target='0000:10:00.0' is the GPU itself"),
     "tclass": (system(gpu(0, nvlink(1, 1, 'tclass="0x0200"')), gpu(1)), 3, "tclass='0x0200' is not the class of"),
     "old sm": (system(gpu(0, nvlink(1), sm=50), gpu(1)), 3, "NVLink at a GPU of sm=50; NVLink begins with sm=60"),
     "c2c": (system(gpu(0, '<c2c bw="none" count="1"/>')), 3, "bw='none' is not a whole number"),
@@ -607,3 +607,58 @@ def test_links_to_gpus_that_are_not_in_the_dump_are_left_out(tclass: str) -> Non
     topology = read_text(text, "part.xml")
     assert [(x.src, x.dst) for x in topology.links if x.kind == "nvlink"] == [("gpu0", "gpu1"), ("gpu1", "gpu0")]
     assert "without 2 NVLinks to GPUs that are not in it" in topology.source
+
+
+# --- files of the wild --------------------------------------------------------------------------------------------
+
+
+def rccl(gcn: str, count: int = 1) -> str:
+    """Four GPUs of AMD, each with `count` xGMI links to each other, as RCCL writes them."""
+    lines = []
+    for dev in range(4):
+        links = "".join(
+            f'<xgmi target="0000:1{peer}:00.0" count="{count}" tclass="0x120000"/>' for peer in range(4) if peer != dev
+        )
+        one = gpu(dev, links, sm=304 if gcn == "gfx942" else 104, rank=f'rank="{dev}" gcn="{gcn}" arch="38911"')
+        lines.append(one.replace("0x030200", "0x120000"))
+    return system(*lines).replace('version="1"', 'version="2"')
+
+
+@pytest.mark.parametrize(("gcn", "expected"), [("906", 24), ("gfx90a", 36), ("gfx942", 48), ("gfx950", 48), ("", 24)])
+def test_topologies_of_rccl_are_read_with_their_xgmi_links(gcn: str, expected: float) -> None:
+    # RCCL, src/graph/topo.h: VEGA_XGMI_WIDTH 24, MI200_XGMI_WIDTH 36, GFX94X_XGMI_WIDTH 48.
+    machine = read_text(rccl(gcn, count=2), "mi.xml", "nccl")
+    assert machine.collective_links == ("xgmi",)
+    links = [link for link in machine.links if link.kind == "xgmi"]
+    assert len(links) == 12
+    assert {(link.lanes, float(link.lane_bandwidth / GB)) for link in links} == {(2, expected)}
+    assert f"xGMI links at {expected} GB/s" in machine.source
+    assert "a file of RCCL" in machine.source
+    # Every GPU has three peers with two links each: allgather is bound by what enters it.
+    assert bound(machine, "allgather").rate_GBps == pytest.approx(6 * expected / 3 * 4)
+
+
+def test_version_2_is_rccls() -> None:
+    with pytest.raises(FileError, match="version='2' must lie between 1 and 1"):
+        read_text(system(*PAIR).replace('version="1"', 'version="2"'), "t.xml")
+
+
+@pytest.mark.parametrize("text", ["32 GT/s PCIe/s", "32.0 GT/s PCIe", "32 GT/s", "32.0 GT/s PCIe Gen5"])
+def test_link_speeds_are_compared_by_their_beginning(text: str) -> None:
+    pci = f'link_speed="{text}" link_width="16"'
+    machine = read_text(system(gpu(0, pci=pci), gpu(1, pci=pci)), "t.xml")
+    assert rate(machine, "gpu0", "cpu0", "pcie") == 64
+
+
+def test_what_is_passed_over_is_named() -> None:
+    itself = read_text(system(gpu(0, nvlink(0) + nvlink(1)), gpu(1, nvlink(0))), "t.xml")
+    assert lanes(itself, ("gpu0", "gpu1")) == {("gpu0", "gpu1"): 1, ("gpu1", "gpu0"): 1}
+    assert "NVLinks of gpu0 to itself passed over" in itself.source
+    misspelt = read_text(system(gpu(0, '<nvlnk target="0000:11:00.0" count="4"/>'), gpu(1)), "t.xml")
+    assert "elements <nvlnk> passed over" in misspelt.source
+    template = read_text(system(*(gpu(dev, sm=90) for dev in range(8))), "p5.xml")
+    assert "no NVLinks are listed" in template.source
+    plain = read_text(system(*PAIR), "t.xml")
+    assert plain.source == "NCCL topology file t.xml"
+    with pytest.raises(FileError, match=r"names no GPU.*NCCL_TOPO_DUMP_FILE"):
+        read_text(system(), "ndv4-topo.xml")

@@ -27,7 +27,8 @@ _MAX_CPUS = 256
 BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
 # What a virtual machine shows for an NVSwitch that stays with the hypervisor.
 _HIDDEN_SWITCH = re.compile(r"f{4,8}:f{2,4}:f{2,4}\.[0f]")
-_PCIE_SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?GT/s(?:PCIe)?")
+# What follows the unit ("PCIe", "PCIe/s") is not looked at: NCCL compares as far as its own words reach.
+_PCIE_SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?GT/s.*")
 _PARENTS = {
     "cpu": ("system",),
     "pci": ("cpu", "pci"),
@@ -39,6 +40,10 @@ _PARENTS = {
     "pcilink": ("pci",),
 }
 _GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
+_KNOWN = ("system", "xgmi", *_PARENTS)
+# Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200.
+_HAVE_NVLINK = (70, 80, 90, 100)
+_GFX = re.compile(r"(?:gfx)?([0-9]{1,2}[0-9a-f]{2})")
 
 BusId = tuple[int, int, int, int]
 
@@ -55,10 +60,11 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     `path` names the machine and stands in messages.
 
     Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus ids and the
-    like as attributes. Link classes: nvlink, pcie, cpu, c2c, nic (adapter to its network port); the ports' links out of
-    the node (class net) are the topology's fabric, one switch. Members are the GPUs with a `rank`, in rank order; a GPU
-    without one was not in the job that wrote the file and stays a device that is not a member. If no GPU has a
-    rank, all are members in order of `dev`. Several hosts in one file (multi-node NVLink) become ``n0.gpu0`` ….
+    like as attributes. Link classes: nvlink, xgmi, pcie, cpu, c2c, nic (adapter to its network port); the ports' links
+    out of the node (class net) are the topology's fabric, one switch. Members are the GPUs with a `rank`, in rank
+    order; a GPU without one was not in the job that wrote the file and stays a device that is not a member. If no GPU
+    has a rank, all are members in order of `dev`. Several hosts in one file (multi-node NVLink) become ``n0.gpu0`` ….
+    `source` says what was assumed or passed over.
 
     Raises `FileError` with the line for anything malformed, and `InputError` for other rates.
     """
@@ -81,6 +87,15 @@ def _written(element: Element) -> dict[str, object]:
     return {key: " ".join(value.split()) for key, value in element.attributes.items()}
 
 
+def _tags(element: Element) -> set[str]:
+    """The names of all elements."""
+    return {element.tag}.union(*map(_tags, element.children))
+
+
+def _names_gcn(element: Element) -> bool:
+    return "gcn" in element.attributes or any(map(_names_gcn, element.children))
+
+
 class _Builder:
     """Devices and links so far, and what is needed to place the next; bus ids are unique to a host."""
 
@@ -99,10 +114,20 @@ class _Builder:
         self.numbers: dict[str, int] = {}
         self.nets: list[tuple[str, Fraction, float]] = []
         self.lost_lanes = 0
+        self.remarks: list[str] = []
+
+    def remark(self, text: str) -> None:
+        """Notes what was taken for granted or passed over, once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
 
     def build(self, root: Element) -> Topology:
-        integer(self.path, root, "version", low=1, high=1)
+        # NCCL writes 1; RCCL, whose GPUs have a gfx number and xGMI links, 2.
+        tags = _tags(root)
+        integer(self.path, root, "version", low=1, high=2 if "xgmi" in tags or _names_gcn(root) else 1)
         safe_xml.check_places(self.path, root, _PARENTS)
+        for tag in sorted(tags - set(_KNOWN)):
+            self.remark(f"elements <{tag[:40]}> passed over: NCCL does not know them")
         cpus = list(root.named("cpu"))
         if len(cpus) > _MAX_CPUS:
             raise fault(self.path, cpus[_MAX_CPUS], f"more than {_MAX_CPUS} CPUs; no real file has that many")
@@ -111,10 +136,18 @@ class _Builder:
         for cpu in cpus:
             self.add_cpu(cpu)
         if not self.gpus:
-            raise FileError(self.path, "names no GPU: a <gpu> inside a <pci> inside a <cpu>", root.line)
+            raise FileError(
+                self.path,
+                "names no GPU: a <gpu> inside a <pci> inside a <cpu>. Templates of clouds leave GPUs and NVLinks to "
+                "NCCL, which finds them when it runs: take what NCCL_TOPO_DUMP_FILE writes on the machine, a name of "
+                "the catalogue, or the text of nvidia-smi topo -m",
+                root.line,
+            )
         for gpu in self.gpus.values():
             for entry in gpu.element.named("nvlink"):
                 self.add_nvlink(gpu, entry)
+            for entry in gpu.element.named("xgmi"):
+                self.add_xgmi(gpu, entry)
             for entry in gpu.element.named("c2c"):
                 self.add_c2c(gpu, entry)
         for (host, _), (name, element) in self.bridges.items():
@@ -134,6 +167,11 @@ class _Builder:
         members.sort(key=lambda gpu: (gpu.rank if gpu.rank is not None else 0, gpu.host, gpu.dev))
         present = {link.kind for link in links}
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
+        if not present & {"nvlink", "xgmi"} and len(members) > 1 and min(gpu.sm for gpu in members) in _HAVE_NVLINK:
+            self.remark(
+                "no NVLinks are listed: if the GPUs have some, this is a template and not a dump of the machine"
+            )
+        lost += "".join(f"; {remark}" for remark in self.remarks[:8])
         machine = Topology(
             name=machine_name(Path(self.path).stem),
             devices=tuple(self.devices),
@@ -143,13 +181,14 @@ class _Builder:
             rates=self.rates.name,
             source=f"NCCL topology file {Path(self.path).name}{lost}",
         )
-        inside = tuple(kind for kind in ("nvlink", "pcie", "cpu", "c2c") if kind in present)
-        nvlink = machine.with_links(link for link in links if link.kind == "nvlink")
-        enough = "nvlink" in present and len(nvlink.components()) == 1
+        inside = tuple(kind for kind in ("nvlink", "xgmi", "pcie", "cpu", "c2c") if kind in present)
+        own = next((kind for kind in ("nvlink", "xgmi") if kind in present), "nvlink")
+        direct = machine.with_links(link for link in links if link.kind == own)
+        enough = own in present and len(direct.components()) == 1
         reach = tuple(kind for kind in ("pcie", "cpu", "c2c", "nic") if kind in present)
         return replace(
             machine,
-            collective_links=("nvlink",) if enough else inside,
+            collective_links=(own,) if enough else inside,
             inter_node_links=(*reach, "net") if self.nets else (),
             fabric=self.fabric() if self.nets and hosts == 1 else None,
         )
@@ -267,6 +306,8 @@ class _Builder:
     def add_gpu(self, element: Element, pci: Element, host: int, cpu: str, bus: BusId) -> str:
         dev = integer(self.path, element, "dev", low=0, high=65535)
         sm = integer(self.path, element, "sm", low=10, high=999)
+        if "gcn" in element.attributes:
+            self.remark("a file of RCCL: sm counts compute units, and is no compute capability")
         rank = None
         if "rank" in element.attributes:
             rank = integer(self.path, element, "rank", low=0, high=10**6)
@@ -317,7 +358,9 @@ class _Builder:
                 self.lost_lanes += lanes
                 return
             if peer is gpu:
-                raise fault(self.path, entry, f"target={target!r} is the GPU itself")
+                # NCCL adds a link of the GPU to itself, which no path takes.
+                self.remark(f"NVLinks of {gpu.name} to itself passed over, as they carry nothing")
+                return
             self.add_link(gpu.name, peer.name, "nvlink", lane, lanes)
         elif kind == _CPU:
             self.add_pair(gpu.name, gpu.cpu, "nvlink", lane, lanes)
@@ -330,6 +373,18 @@ class _Builder:
         else:
             known = f"{_GPU}…. for a GPU, {_SWITCH} for an NVSwitch, {_CPU} for a CPU"
             raise fault(self.path, entry, f"tclass={kind[:40]!r} is not the class of an NVLink's end: {known}")
+
+    def add_xgmi(self, gpu: _Gpu, entry: Element) -> None:
+        """A link of AMD's between two GPUs, at RCCL's rate for the generation."""
+        lanes = integer(self.path, entry, "count", low=1, high=1024)
+        peer = self.gpus.get((gpu.host, self.bus_id(entry, "target")))
+        if peer is None or peer is gpu:
+            self.remark("xGMI links to GPUs that are not in the file passed over")
+            return
+        match = _GFX.fullmatch(word(self.path, gpu.element, "gcn", "").lower())
+        name, lane = self.rates.xgmi_lane(int(match[1], 16) if match else 0)
+        self.remark(f"xGMI links at {float(lane) / 1e9:g} GB/s each way ({name})")
+        self.add_link(gpu.name, peer.name, "xgmi", lane, lanes)
 
     def add_c2c(self, gpu: _Gpu, entry: Element) -> None:
         megabytes = integer(self.path, entry, "bw", low=1, high=10**8)
