@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 # What moves a terminal's cursor, colours it, turns the writing direction, breaks the line, or is no character.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 # What a message quotes may be as long as a file.
 _LONGEST = 1500
 # Among more names than this no near one is looked for: that takes seconds, and lists nothing that helps.
 _MOST_COMPARED = 2000
 
 
-def printable(text: str) -> str:
+def one_line(text: str) -> str:
     r"""`text` on one line that any terminal shows as it is: control characters stand as ``\x1b`` or ``\u202e``."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
@@ -46,7 +48,7 @@ class BlinksimError(Exception):
     exit_code = 2
 
     def __init__(self, message: object) -> None:
-        text = printable(str(message))
+        text = one_line(str(message))
         super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}")
 
 

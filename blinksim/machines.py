@@ -227,6 +227,12 @@ def catalogue() -> dict[str, str]:
     return {name: describe(name) for name in names()}
 
 
+def remarks(topology: Topology) -> list[str]:
+    """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
+    told, *found = topology.source.split("; ")
+    return found if told.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
+
+
 def names() -> list[str]:
     """The names of the catalogue's machines, sorted."""
     return [path.stem for path in data_files.files("topologies")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 import click
 
 from blinksim.cli.numbers import Integer, Whole
-from blinksim.cli.output import typed
+from blinksim.cli.output import note, typed
 from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -216,10 +217,13 @@ class TableOptions(TextOptions):
 
 
 def question_of(machine: str, options: MachineOptions) -> Question:
-    """The question that a command line asks; raises `KeyError` without the options of `machine_options`."""
+    """The question that a command line asks; raises `KeyError` without the options of `machine_options`.
+
+    What was assumed of a machine that is read from another tool's file is noted on stderr.
+    """
     from blinksim.question import Question
 
-    return Question(
+    question = Question(
         machine,
         nodes=options["nodes"],
         ranks_per_node=options["ranks_per_node"],
@@ -230,6 +234,12 @@ def question_of(machine: str, options: MachineOptions) -> Question:
         edits=options["edits"],
         rates=options["rates"],
     )
+    if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):
+        from blinksim.machines import remarks
+
+        for remark in remarks(question.node()):
+            note(f"{machine}: {remark}", quiet=bool(dict(options).get("quiet")))
+    return question
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None) -> str:

@@ -289,3 +289,16 @@ def test_before_is_the_answer_without_the_edit(
     assert f"{rate(alone):.4g} GB/s algbw" in printed
     assert f"with it {100 * rate(damaged) / rate(alone):.1f} % of that" in printed
     refusal(capsys, *line.split(), "--before")
+
+
+def test_what_was_assumed_of_a_table_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = [f"GPU{number}" for number in range(4)]
+    rows = ["\t".join([a, *(" X " if a == b else "NV18" for b in labels)]) for a in labels]
+    table = tmp_path / "tray.txt"
+    table.write_text("\n".join(["\t" + "\t".join(labels), *rows]) + "\n", encoding="utf-8")
+    assert run(["project", str(table), "allreduce", "1MiB"]) == 0
+    said = capsys.readouterr().err
+    assert "tray.txt: assumed: NVLinks of Hopper" in said
+    assert "put what nvidia-smi -L prints above the table" in said
+    assert run(["project", "-q", str(table), "allreduce", "1MiB"]) == 0
+    assert capsys.readouterr().err == ""

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 # Numbers at the edges of what readers store, in digits of several kinds.
@@ -149,11 +150,12 @@ def changed_values(random_: random.Random, text: str) -> str:
             case 2 if isinstance(box, list):
                 box.extend([box[key]] * min(random_.choice((1, 10, 5000)), 1 + _LONGEST // len(json.dumps(box[key]))))
             case 3 if isinstance(box, dict):
-                box[random_.choice(("root", "shares", "kind", "bus", "attributes", "extra"))] = random_.choice(_VALUES)
+                new = random_.choice(("root", "shares", "kind", "bus", "attributes", "extra"))
+                box[new] = deepcopy(random_.choice(_VALUES))
             case 4 if isinstance(box[key], int) and not isinstance(box[key], bool):
                 box[key] += random_.choice((-1, 1, 7, -100))
             case _:
-                box[key] = random_.choice(_VALUES)
+                box[key] = deepcopy(random_.choice(_VALUES))
     return json.dumps(document)[: 4 * _LONGEST]
 
 

@@ -147,9 +147,9 @@ def _command(folder: Path, random_: random.Random) -> tuple[Callable[[], str], s
 
 
 def _unclean(message: str) -> str:
-    from blinksim.errors import printable
+    from blinksim.errors import one_line
 
-    if printable(message) != message:
+    if one_line(message) != message:
         return f"control characters in {message[:300]!r}"
     return f"a message of {len(message)} characters: {message[:300]!r}" if len(message) > 2000 else ""
 

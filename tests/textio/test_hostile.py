@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.errors import BlinksimError, FileError, InputError, printable, unknown
+from blinksim.errors import BlinksimError, FileError, InputError, one_line, unknown
 from blinksim.formats import machine_yaml
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.logs import tests_log
@@ -188,7 +188,7 @@ def test_empty_attributes_of_xml_can_be_written_as_yaml() -> None:
 
 
 def test_control_characters_of_a_file_are_written_out_in_messages() -> None:
-    assert printable("a\x1b[31mb\r\n\u202ec\x9b\ud800é") == "a\\x1b[31mb\\r\\n\\u202ec\\x9b\\ud800é"
+    assert one_line("a\x1b[31mb\r\n\u202ec\x9b\ud800é") == "a\\x1b[31mb\\r\\n\\u202ec\\x9b\\ud800é"
     error = FileError("x\x1b]0;y\x07.yaml", "line\nline", 3)
     assert str(error) == "x\\x1b]0;y\\x07.yaml:3: line\\nline"
     assert str(InputError("\x1b")) == str(FileError("f", "\x1b")).removeprefix("f: ") == "\\x1b"
