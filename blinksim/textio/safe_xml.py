@@ -43,6 +43,12 @@ class Element:
         """The children called `tag`, in file order."""
         return (child for child in self.children if child.tag == tag)
 
+    def walk(self) -> Iterator[Element]:
+        """The element and all below it, in file order."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
 
 @dataclass(slots=True)
 class _Open:

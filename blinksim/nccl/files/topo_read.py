@@ -87,15 +87,6 @@ def _written(element: Element) -> dict[str, object]:
     return {key: " ".join(value.split()) for key, value in element.attributes.items()}
 
 
-def _tags(element: Element) -> set[str]:
-    """The names of all elements."""
-    return {element.tag}.union(*map(_tags, element.children))
-
-
-def _names_gcn(element: Element) -> bool:
-    return "gcn" in element.attributes or any(map(_names_gcn, element.children))
-
-
 class _Builder:
     """Devices and links so far, and what is needed to place the next; bus ids are unique to a host."""
 
@@ -121,13 +112,17 @@ class _Builder:
         if text not in self.remarks:
             self.remarks.append(text)
 
-    def build(self, root: Element) -> Topology:
+    def check(self, root: Element) -> None:
         # NCCL writes 1; RCCL, whose GPUs have a gfx number and xGMI links, 2.
-        tags = _tags(root)
-        integer(self.path, root, "version", low=1, high=2 if "xgmi" in tags or _names_gcn(root) else 1)
+        elements = list(root.walk())
+        rccl = any(one.tag == "xgmi" or "gcn" in one.attributes for one in elements)
+        integer(self.path, root, "version", low=1, high=2 if rccl else 1)
         safe_xml.check_places(self.path, root, _PARENTS)
-        for tag in sorted(tags - set(_KNOWN)):
+        for tag in sorted({one.tag for one in elements} - set(_KNOWN)):
             self.remark(f"elements <{tag[:40]}> passed over: NCCL does not know them")
+
+    def build(self, root: Element) -> Topology:
+        self.check(root)
         cpus = list(root.named("cpu"))
         if len(cpus) > _MAX_CPUS:
             raise fault(self.path, cpus[_MAX_CPUS], f"more than {_MAX_CPUS} CPUs; no real file has that many")
@@ -144,12 +139,9 @@ class _Builder:
                 root.line,
             )
         for gpu in self.gpus.values():
-            for entry in gpu.element.named("nvlink"):
-                self.add_nvlink(gpu, entry)
-            for entry in gpu.element.named("xgmi"):
-                self.add_xgmi(gpu, entry)
-            for entry in gpu.element.named("c2c"):
-                self.add_c2c(gpu, entry)
+            for tag, add in (("nvlink", self.add_nvlink), ("xgmi", self.add_xgmi), ("c2c", self.add_c2c)):
+                for entry in gpu.element.named(tag):
+                    add(gpu, entry)
         for (host, _), (name, element) in self.bridges.items():
             for entry in element.named("pcilink"):
                 peer = self.bridges.get((host, self.bus_id(entry, "target")))
@@ -168,9 +160,7 @@ class _Builder:
         present = {link.kind for link in links}
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
         if not present & {"nvlink", "xgmi"} and len(members) > 1 and min(gpu.sm for gpu in members) in _HAVE_NVLINK:
-            self.remark(
-                "no NVLinks are listed: if the GPUs have some, this is a template and not a dump of the machine"
-            )
+            self.remark("no NVLinks are listed: if the GPUs have some, this is a template and no dump of the machine")
         lost += "".join(f"; {remark}" for remark in self.remarks[:8])
         machine = Topology(
             name=machine_name(Path(self.path).stem),
