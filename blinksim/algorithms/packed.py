@@ -263,10 +263,13 @@ class _Builder:
                 found.append(undirected_trees(self.topology, net, pairs, self.progress))
                 if found[-1][0] >= target:
                     break
-        if self.fixed and (not found or max(found, key=_first)[0] < target):
-            found.append(self._two_phases())
-        if not found or max(found, key=_first)[0] < target:
-            found.append(self._free_roots())
+        ways = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
+        if any(bound.scope == "reduce-scatter + allgather" and bound.rate < target for bound in self.bound.bounds):
+            # Two phases cannot attain the target; they are the last resort.
+            ways.reverse()
+        for way in ways:
+            if not found or max(found, key=_first)[0] < target:
+                found.append(way())
         return max(found, key=_first)[1]
 
     def _two_phases(self) -> tuple[Fraction, list[Tree]]:

@@ -93,6 +93,7 @@ DATA = Path(__file__).parents[1] / "data" / "machines"
         ("uneven_48.yaml", "allreduce", Fraction(1)),
         ("capacity_64.yaml", "broadcast", Fraction(25)),
         ("mesh:9x9@50GB/s", "allreduce", Fraction(90)),
+        ("mesh:16x16@1GB/s", "allreduce", Fraction(960, 510)),
         # Two boxes, on rails and on a thin fabric.
         ("rails:2x8@300GB/s,20GB/s", "allreduce", None),
         ("fattree:2x8@300GB/s,20GB/s", "allreduce", None),
