@@ -39,7 +39,8 @@ def scope_of(certificate: Certificate, collective: Collective) -> str:
 def assumed_by(certificate: Certificate, collective: Collective) -> str:
     """What a certificate's bound assumes besides the machine."""
     if isinstance(certificate, Phases):
-        return TWO_PHASES
+        phases = (assumed_by(proof, Collective(name)) for name, proof in certificate.phases)
+        return "; ".join(dict.fromkeys((TWO_PHASES, *(assumed for assumed in phases if assumed != NOTHING))))
     if isinstance(certificate, Partition) and collective.name == "allreduce":
         return NO_CODING
     if isinstance(certificate, Lengths):

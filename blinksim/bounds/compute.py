@@ -153,17 +153,7 @@ class _Question:
 
     def allreduce(self) -> list[Bound]:
         """The cut and the partition bound, the best of all trees, and reduce-scatter then allgather."""
-        gathering, scattering = Collective("allgather"), Collective("reducescatter")
-        gather = self.cut(gathering)
-        if self.net.symmetric:
-            inside = set(gather.side)
-            other = [device.name for device in self.topology.devices if device.name not in inside]
-            scatter = Cut.of(self.topology, scattering, other)
-        else:
-            scatter = self.cut(scattering)
-        phases = Phases((("reducescatter", scatter), ("allgather", gather)))
-        both = self.attained(gathering) and self.attained(scattering)
-        two_phases = self.of(phases, both)
+        phases = self.two_phases()
         ways = [self.cut(Collective("broadcast"))]
         if not self.net.symmetric:
             ways.append(self.cut(Collective("reduce")))
@@ -171,13 +161,27 @@ class _Question:
         cut = Cut.of(self.topology, self.collective, least.side, least.limits)
         partition, searched = self.partition()
         direct = self.net.symmetric and not len(self.net.forwarders) and self.paired_buses and searched
-        reached = both and partition.rate == phases.rate
-        cut_reached = cut.rate == partition.rate if direct else both and cut.rate == phases.rate
+        reached = phases.exact and partition.rate == phases.rate
+        cut_reached = cut.rate == partition.rate if direct else phases.exact and cut.rate == phases.rate
         bounds = [self.of(cut, cut_reached), self.of(partition, direct or reached)]
         if not any(entry.exact for entry in bounds):
-            bounds = self.with_trees(bounds, phases.rate if both else None)
+            bounds = self.with_trees(bounds, phases.rate if phases.exact else None)
         best, *others = sorted(bounds, key=_order)
-        return [best, two_phases, *others]
+        return [best, phases, *others]
+
+    def two_phases(self) -> Bound:
+        """Reduce-scatter and then allgather, each with the tightest bound of its own."""
+        first, second = (_Question(self.topology, Collective(name), ()) for name in ("reducescatter", "allgather"))
+        gather = second.one_way()[0]
+        side = gather.certificate.side if isinstance(gather.certificate, Cut) else ()
+        if gather.exact and side and self.net.symmetric:
+            # Read from the other side, it is the cut of the reduce-scatter.
+            other = [device.name for device in self.topology.devices if device.name not in set(side)]
+            scatter = first.of(Cut.of(self.topology, first.collective, other), True)
+        else:
+            scatter = first.one_way()[0]
+        phases = Phases((("reducescatter", scatter.certificate), ("allgather", gather.certificate)))
+        return self.of(phases, scatter.exact and gather.exact)
 
     def alltoall(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""

@@ -79,7 +79,7 @@ def counted_links(certificate: Certificate) -> frozenset[str]:
         case Cut() | Partition():
             return frozenset(certificate.links)
         case Phases():
-            return frozenset().union(*(cut.links for _, cut in certificate.phases))
+            return frozenset().union(*(counted_links(proof) for _, proof in certificate.phases))
         case Lengths():
             return frozenset(name for name, _ in certificate.lengths)
         case _:

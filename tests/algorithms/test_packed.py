@@ -18,7 +18,7 @@ from strategies import topologies
 from blinksim import machines
 from blinksim.algorithms.building import forest_plan
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds import bound
+from blinksim.bounds import bound, certificate_from_dict
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import rate
@@ -121,6 +121,19 @@ def test_shares_are_rounded_where_their_common_denominator_is_out_of_reach(
     assert best is not None
     assert near is not None
     assert (1 - Fraction(1, 10**6)) * best < near <= best
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(topologies(max_devices=7))
+def test_two_phases_are_bounded_by_the_best_of_each(topology: Topology) -> None:
+    """What reduces first and then gathers is an allreduce, so its bound is not above that of all of them."""
+    found = bound(topology, "allreduce")
+    phases = next(entry for entry in found.bounds if entry.scope == "reduce-scatter + allgather")
+    assert phases.rate <= found.rate
+    assert 1 / phases.rate == sum(1 / bound(topology, name).rate for name in ("reducescatter", "allgather"))
+    assert phases.check(topology, found.collective) == []
+    written = certificate_from_dict(phases.certificate.to_dict(), topology, found.collective)
+    assert written == phases.certificate
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

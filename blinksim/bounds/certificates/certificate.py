@@ -246,21 +246,22 @@ _PHASES = ("reducescatter", "allgather")
 class Phases(Certificate):
     """Collectives one after the other on the same size: their times add."""
 
-    phases: tuple[tuple[str, Cut], ...]
+    phases: tuple[tuple[str, Certificate], ...]
     kind = "phases"
 
     @classmethod
-    def of(cls, topology: Topology, collective: Collective, cuts: Iterable[tuple[str, Cut]]) -> Phases:
+    def of(cls, topology: Topology, collective: Collective, proofs: Iterable[tuple[str, Certificate]]) -> Phases:
         """Theorem: a reducescatter of equal shards and then an allgather take at least the sum of their times.
 
-        Each time is bounded by a cut: size / rate = size / (rate of the first) + size / (rate of the second). Raises
-        `InputError` for other phases, and for what `Cut.of` refuses.
+        Each time is bounded by a certificate of its own collective:
+        size / rate = size / (rate of the first) + size / (rate of the second). Raises `InputError` for other phases,
+        and for a certificate that proves nothing about its phase.
         """
-        given = tuple(cuts)
+        given = tuple(proofs)
         names = tuple(name for name, _ in given)
         if collective.name != "allreduce" or names != _PHASES:
             raise InputError(f"{' then '.join(names)} is not {collective.name}")
-        return cls(tuple((name, cut.again(topology, Collective(name))) for name, cut in given))
+        return cls(tuple((name, proof.again(topology, Collective(name))) for name, proof in given))
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Phases:
         """What the sides of both phases prove about another problem."""
@@ -269,15 +270,15 @@ class Phases(Certificate):
 
     @property
     def rate(self) -> Fraction:
-        if not all(cut.rate for _, cut in self.phases):
+        if not all(proof.rate for _, proof in self.phases):
             return Fraction(0)
-        return 1 / sum((1 / cut.rate for _, cut in self.phases), Fraction(0))
+        return 1 / sum((1 / proof.rate for _, proof in self.phases), Fraction(0))
 
     def words(self, topology: Topology) -> str:
         """One sentence per phase."""
-        return "; then ".join(f"{name}: {cut.words(topology)}" for name, cut in self.phases)
+        return "; then ".join(f"{name}: {proof.words(topology)}" for name, proof in self.phases)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON: the cut of each phase."""
-        phases = [{"collective": name, **cut.to_dict()} for name, cut in self.phases]
+        """JSON: the certificate of each phase."""
+        phases = [{"collective": name, **proof.to_dict()} for name, proof in self.phases]
         return {"kind": self.kind, "phases": phases, "ratio_exact": exact_GBps(self.rate)}

@@ -56,7 +56,7 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
                 parts = [_names(group, "parts") for group in _list(fields["parts"], "parts")]
                 return Partition.of(topology, collective, parts, _names(fields.get("limits", []), "limits"))
             case "phases":
-                return Phases.of(topology, collective, _cuts(fields["phases"], topology))
+                return Phases.of(topology, collective, _phases(fields["phases"], topology))
             case "lengths":
                 return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares)
     except KeyError as missing:
@@ -95,14 +95,14 @@ def _side(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return _names(fields["side"], "side"), _names(fields.get("limits", []), "limits")
 
 
-def _cuts(value: object, topology: Topology) -> list[tuple[str, Cut]]:
-    cuts = []
+def _phases(value: object, topology: Topology) -> list[tuple[str, Certificate]]:
+    phases = []
     for phase in _list(value, "phases"):
         name = _object(phase)["collective"]
         if not isinstance(name, str):
             raise InputError("certificate: the collective of a phase is not a name")
-        cuts.append((name, Cut.of(topology, Collective(name), *_side(phase))))
-    return cuts
+        phases.append((name, proved(phase, topology, Collective(name))))
+    return phases
 
 
 def _lengths(value: object) -> dict[str, Fraction]:
