@@ -147,7 +147,7 @@ class Question:
         """
         whole = self.whole() if whole is None else whole
         members = self.member_names(whole)
-        relays = self.relay_names(whole, members)
+        relays = None if self.relays == NONE else self.relay_names(whole, members)
         if self.relays_reduce and not relays:
             raise InputError("relays_reduce= says what relays may do; name some with relays=")
         classes = self.link_classes(whole)

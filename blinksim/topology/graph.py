@@ -217,7 +217,7 @@ class Topology(Tabular):
     def select(
         self,
         members: Names | None = None,
-        relays: Names = (),
+        relays: Names | None = None,
         links: str | Iterable[str] | None = None,
         *,
         relays_reduce: bool = False,
@@ -227,15 +227,15 @@ class Topology(Tabular):
         """The part of the machine that a collective runs on.
 
         members, relays: names, or numbers that count the GPUs of this topology, as a list or as text such as ``0-3``
-        or ``gpu0,gpu3``; relays also ``none``, or ``idle`` for every GPU that is no member. links: classes as a list,
-        or as text such as ``nvlink,pcie`` or ``all``.
+        or ``gpu0,gpu3``; relays also ``none``, or ``idle`` for every GPU that is no member (default: this topology's).
+        links: classes as a list, or as text such as ``nvlink,pcie`` or ``all``.
 
         Keeps the members (default: all of this topology's), the relays, every device that only forwards, and the links
         of the classes in `links` (default: `default_links`). GPUs that are neither member nor relay are left out with
         their links. Relays forward; with `relays_reduce` they can also reduce and multicast.
 
-        Raises `InputError` for unknown names and `InfeasibleError` if the members are not connected by what remains.
-        With a collective, they need only be as far as it takes: a broadcast needs ways from its root, and none back.
+        Raises `InputError` for unknown names and `InfeasibleError` if what remains does not connect the members (as far
+        as the collective needs, if one is given).
 
         >>> import blinksim as bs
         >>> bs.load("dgx1-v100").select([0, 1, 4], relays="idle").relays
@@ -245,7 +245,8 @@ class Topology(Tabular):
         chosen = self.members if members is None else listed(members, holders, "members")
         if not chosen:
             raise InputError("no members: name at least one GPU")
-        helpers = relay_names(relays, chosen, holders)
+        wanted = [name for name in self.relays if name not in chosen] if relays is None else relays
+        helpers = relay_names(wanted, chosen, holders)
         classes = self.default_links() if links is None else class_names(links, self.link_classes)
         for kind in classes:
             if kind not in self.link_classes:
@@ -283,8 +284,7 @@ class Topology(Tabular):
 
     def selected(self) -> Topology:
         """This topology if it is what `select` gives, else its part with its default members and links."""
-        taking_part = {*self.members, *self.relays}
-        whole = any(device.holds and device.name not in taking_part for device in self.devices)
+        whole = any(device.holds and device.name not in self.members for device in self.devices)
         return self.select() if whole or set(self.default_links()) != set(self.link_classes) else self
 
     def pruned(self) -> Topology:
