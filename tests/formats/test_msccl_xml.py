@@ -239,3 +239,48 @@ def test_too_many_steps_are_refused() -> None:
     sends = [[(chunk, "gpu0", "gpu1", COPY)] for chunk in range(count)]
     with pytest.raises(InfeasibleError, match="300 steps"):
         export(steps(full(2), "broadcast", whole(count), sends))
+
+
+def ring_in_place(name: str, buffer: str, kinds: list[str], ahead: int) -> str:
+    """A ring of four GPUs that works on one buffer, the other one having no chunks: msccl-tools' ``inplace``.
+
+    kinds: of the steps. ahead: how far before its own block a GPU sends first; every step is one block earlier.
+    """
+    count, lines = 4, []
+    for gpu in range(count):
+        steps = []
+        for number, kind in enumerate(kinds):
+            chunk = (gpu - ahead - number) % count
+            steps.append(
+                f'<step s="{number}" type="{kind}" srcbuf="{buffer}" srcoff="{chunk}" dstbuf="{buffer}" '
+                f'dstoff="{chunk}" cnt="1" depid="-1" deps="-1" hasdep="0"/>'
+            )
+        block = f'<tb id="0" send="{(gpu + 1) % count}" recv="{(gpu - 1) % count}" chan="0">{"".join(steps)}</tb>'
+        sizes = " ".join(f'{b}_chunks="{count if b == buffer else 0}"' for b in "ios")
+        lines.append(f'<gpu id="{gpu}" {sizes}>{block}</gpu>')
+    return (
+        f'<algo name="x" proto="Simple" coll="{name}" nchannels="1" nchunksperloop="{count}" ngpus="{count}" '
+        f'inplace="1" outofplace="0" minBytes="0" maxBytes="1">{"".join(lines)}</algo>'
+    )
+
+
+ALLREDUCE = ["s", "rrs", "rrs", "rrcs", "rcs", "rcs", "r"]
+RINGS = {
+    "allgather": ("o", ["s", "rcs", "rcs", "r"], 0),
+    "reducescatter": ("i", ["s", "rrs", "rrs", "rrc"], 1),
+    "allreduce": ("o", ALLREDUCE, 0),
+    "allreduce in its input": ("i", ALLREDUCE, 0),
+}
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_in_place_a_buffer_without_chunks_is_part_of_the_other(name: str) -> None:
+    buffer, kinds, ahead = RINGS[name]
+    text = ring_in_place(name.split()[0], buffer, kinds, ahead)
+    # Every GPU sends before it receives, so a connection has to hold two sends.
+    assert check_text(text, "f.xml", slots=2).steps == len(kinds)
+    less = text.replace(f'type="{kinds[-2]}"', 'type="rcs"' if kinds[-2] == "rrs" else 'type="rrs"')
+    outside = text.replace('outofplace="0"', 'outofplace="1"').replace('inplace="1"', 'inplace="0"')
+    for wrong in (less, outside):
+        with pytest.raises(FileError):
+            check_text(wrong, "f.xml", slots=2)
