@@ -16,11 +16,11 @@ from blinksim.errors import InfeasibleError
 
 Vector = NDArray[np.float64]
 
-# Flow variables (`flow_program`: sources times arcs) up to which a program is solved, for bounds and packings alike:
-# they take memory. A program is given up after so many seconds. Then a bound is a cut, and a packing takes the shortest
-# routes.
+# Flow variables (`flow_program`: sources times arcs) up to which a program is built, for bounds and packings alike, and
+# GLOP's own count of its work, about seconds and the same on every machine, after which it is given up. Then a bound is
+# a cut, and a packing takes the shortest routes.
 MOST_FLOWS = 300_000
-MOST_SECONDS = 20.0
+MOST_WORK = 20.0
 # Rounds in which a program of trees (`tree_program`) may ask for more sets; it rarely needs more than 20.
 MOST_ROUNDS = 200
 
@@ -60,7 +60,7 @@ class Program:
             self._model.set_var_objective_coefficient(variable, factor)
         self._model.set_maximize(True)
         solver = ModelSolverHelper("glop")
-        solver.set_time_limit_in_seconds(MOST_SECONDS)
+        solver.set_solver_specific_parameters(f"max_deterministic_time: {MOST_WORK}")
         solver.solve(self._model)
         if solver.status() != SolveStatus.OPTIMAL:
             raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")
