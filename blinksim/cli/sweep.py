@@ -155,7 +155,16 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         output = None if failure else output
     if options["as_json"]:
         asked = {"source": machine, "collective": found.collective.name, "model": options["model"]}
-        print_json({"command": "sweep", "machine": found.machine, **asked, "vary": list(options["vary"]), "rows": rows})
+        print_json(
+            {
+                "command": "sweep",
+                "machine": found.machine,
+                **asked,
+                "edits": list(question.edits),
+                "vary": list(options["vary"]),
+                "rows": rows,
+            }
+        )
     elif options["as_csv"]:
         click.echo(csv_text(rows), nl=False)
     else:
@@ -285,7 +294,7 @@ def _show(found: Sweep, output: str | None) -> None:
     text = {i for i, column in enumerate(varying) if any(isinstance(row[column], str) for row in rows)}
     text |= {place for place, name in enumerate(header) if name in ("takes", "algorithm", "rates")}
     click.echo(table(header, cells, left=text))
-    for words in _notes(found, several):
+    for words in [*_notes(found, several), *(f"edited {edit}" for edit in found.base.edits)]:
         click.echo(f"  {words}")
     if len(rows) > _SHOWN:
         click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.collective import busbw_factor
 from blinksim.plots.measures import Measure, measure, number_axis, value_axis
-from blinksim.plots.style import COLOURS, MARKERS, figure, plain, wrapped
+from blinksim.plots.style import COLOURS, MARKERS, PAPER, drawn_machine, figure, plain, wrapped
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     axes.set_ylabel(shown_as.label)
     number_axis(axes, comparison.sizes, sizes=True)
     value_axis(axes, values, times=y == "time")
-    _crossovers(axes, comparison, shown)
+    _crossovers(axes, comparison, shown, above=y == "time")
     axes.set_title(wrapped(_title(comparison, len(shown)), _WIDTH), fontsize=10, loc="left")
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return drawn
@@ -92,10 +92,9 @@ def _title(comparison: Comparison, shown: int) -> str:
     topology = comparison.topology
     listed = [projection for found in comparison.projections for projection in found]
     models = ", ".join(dict.fromkeys(projection.model for projection in listed))
-    nodes = f"{topology.nodes} nodes, " if topology.nodes > 1 else ""
     left = f"; {shown} of {len(comparison.algorithms)} algorithms" if shown < len(comparison.algorithms) else ""
     return (
-        f"{comparison.collective} on {topology.name}: {nodes}{topology.ranks} ranks, "
+        f"{comparison.collective} on {drawn_machine(topology)}: {topology.ranks} ranks, "
         f"{', '.join(topology.link_classes)}, {comparison.rates}, model {models}{left}"
     )
 
@@ -110,7 +109,8 @@ def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float,
     return line
 
 
-def _crossovers(axes: Axes, comparison: Comparison, shown: list[str]) -> None:
+def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: bool) -> None:
+    """A line at every size at which the lead changes; above: its words stand at the top, where times leave room."""
     first, last = comparison.sizes[0], comparison.sizes[-1]
     marked = [crossing for crossing in comparison.crossovers if crossing.faster in shown]
     for number, crossing in enumerate(marked):
@@ -120,11 +120,13 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str]) -> None:
         left = math.log(crossing.size / first, last / first) > 0.8
         axes.annotate(
             plain(f"{_shown(crossing.faster)}\nfrom {format_size_about(crossing.size)}"),
-            (crossing.size, 0.02 + 0.085 * (number % 3)),
+            (crossing.size, abs(above - 0.02 - 0.085 * (number % 3))),
             xycoords=("data", "axes fraction"),
             xytext=(-3 if left else 3, 0),
             textcoords="offset points",
             ha="right" if left else "left",
+            va="top" if above else "bottom",
+            bbox=PAPER,
             fontsize=7,
             color="#555555",
         )

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from blinksim.topology.graph import Topology
+
 
 # Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":")
 FORMATS = (".png", ".svg", ".pdf")
+# Behind words that stand on lines.
+PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 # Letters of the title's size that fit on an inch.
 _LETTERS = 13
+# Edits that a title names one by one.
+_MOST_EDITS = 3
 # Formats that note the time of day in the file unless it is taken out.
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -90,6 +96,17 @@ def plain(text: str) -> str:
 def wrapped(text: str, inches: float) -> str:
     """A title that fits on `inches`, as one or several lines, without mathematics."""
     return plain("\n".join(textwrap.wrap(text, max(20, int(inches * _LETTERS)))))
+
+
+def machine_words(name: str, edits: Sequence[str] = (), nodes: int = 1) -> str:
+    """What a picture is of: ``dgx1-v100 without gpu0-gpu3``, ``hgx-h100, 8 nodes``; many edits by their number."""
+    changed = f" {', '.join(edits)}" if len(edits) <= _MOST_EDITS else f" after {len(edits)} edits"
+    return f"{name}{changed if edits else ''}{f', {nodes} nodes' if nodes > 1 else ''}"
+
+
+def drawn_machine(topology: Topology) -> str:
+    """`machine_words` of a topology."""
+    return machine_words(topology.name, topology.edits, topology.nodes)
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError
 from blinksim.plots.measures import MEASURES
+from blinksim.plots.style import machine_words
 from blinksim.plots.sweeps import sweep_lines, sweep_maps
 from blinksim.plots.sweeps.sweep_table import Table
 from blinksim.units import format_size
@@ -30,7 +31,7 @@ class Axes:
     lines: bool = True
 
 
-def sweep(found: Sweep, value: str = "algbw", rates: str | None = None) -> Figure:
+def sweep(found: Sweep, value: str = "algbw") -> Figure:
     """The rates or times of a sweep along what varies.
 
     Lines along sizes, nodes or another number; bars for one category, such as edits or algorithms; a heat map for two;
@@ -42,8 +43,6 @@ def sweep(found: Sweep, value: str = "algbw", rates: str | None = None) -> Figur
         What to draw.
     value : str
         ``time``, ``algbw``, ``busbw`` or a column of numbers.
-    rates : str, optional
-        The name of the table of rates in force, where the rows do not say.
 
     Returns
     -------
@@ -72,7 +71,7 @@ def sweep(found: Sweep, value: str = "algbw", rates: str | None = None) -> Figur
         raise InputError(f"{len(along)} things vary ({', '.join(along)}); a picture holds three, so fix one")
     table = Table(rows, column, found.collective)
     chosen = arranged(table, along)
-    title = _title(found, rates)
+    title = _title(found)
     if not chosen.lines:
         assert chosen.down is not None
         return sweep_maps.maps(table, chosen.across, chosen.down, chosen.panel, title)
@@ -101,18 +100,19 @@ def arranged(table: Table, along: list[str]) -> Axes:
     return Axes(across, next(name for name in rest if name != across), panel, lines=False)
 
 
-def _title(found: Sweep, rates: str | None) -> str:
+def _title(found: Sweep) -> str:
     """Collective, machine, and of size, nodes, rates, algorithm and model what is the same at every point."""
     rows, varying = found.rows(), found.varying()
     name = PurePath(found.machine).name if found.machine.endswith(_FILES) else found.machine
-    words = [f"{found.collective} on {name}"]
+    nodes = 1 if "nodes" in varying else found.base.nodes
+    words = [f"{found.collective} on {machine_words(name, found.base.edits, nodes)}"]
     sizes = {row["size_bytes"] for row in rows}
     if len(sizes) == 1:
         words.append(format_size(sizes.pop()))
     ranks = {row["ranks"] for row in rows if row["ranks"] is not None}
     if len(ranks) == 1:
         words.append(f"{ranks.pop()} ranks")
-    tables = _same(row.get("rates", rates) for row in rows if not row["reason"]) or ([rates] if rates else [])
+    tables = _same(row["rates"] for row in rows if not row["reason"])
     if len(tables) > 1 and "rates" not in varying:
         at = {table: _same(row["asked"] for row in rows if row["rates"] == table) for table in tables}
         words += [f"{table} rates ({', '.join(names)})" for table, names in at.items()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.plots.style import COLOURS, figure, natural, plain, wrapped
+from blinksim.plots.style import COLOURS, drawn_machine, figure, natural, plain, wrapped
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -36,12 +36,25 @@ def _axis(seconds: float) -> tuple[float, str]:
 
 
 def _busiest(timeline: Timeline, most: int) -> list[Use]:
-    """The links that limit the run first; of those equally busy, in the order of their names."""
+    """The busiest links first; of those equally busy, in the order of their names."""
     return sorted(timeline.uses, key=lambda use: (-use.busy, natural(use.resource)))[:most]
 
 
+def _limiting(timeline: Timeline, most: int) -> tuple[list[Use], list[Use]]:
+    """The links that the time goes by on, the longest first, in up to half of the rows; and the busiest others."""
+    spent: dict[str, float] = {}
+    for leg in timeline.critical_path:
+        spent[leg.place] = spent.get(leg.place, 0.0) + leg.time_s
+    ordered = _busiest(timeline, len(timeline.uses))
+    path = sorted((use for use in ordered if use.resource in spent), key=lambda use: -spent[use.resource])
+    first = path[: (most + 1) // 2]
+    return first, [use for use in ordered if use not in first][: most - len(first)]
+
+
 def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
-    """Time to the right, a row for each of the busiest links, the busiest on top.
+    """Time to the right, a row for each of the links that matter most.
+
+    On top are those that the time goes by on (`critical_path`), the longest first, then the busiest others.
 
     A bar is a piece, a colour a chunk. Where a link carries too many pieces to tell apart, or several at once, a band
     shows the share of the time in which it is busy.
@@ -65,7 +78,8 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     >>> run = bs.simulate(bs.synthesize(pair, "broadcast", "chain").schedule, "64MiB", pieces=4)
     >>> picture = bs.plot.gantt(run)
     """
-    uses = _busiest(timeline, most_links)
+    path, others = _limiting(timeline, most_links)
+    uses = [*path, *others]
     spans = timeline.spans([use.resource for use in uses])
     scale, unit = _axis(timeline.time_s)
     hidden = len(timeline.uses) - len(uses)
@@ -86,6 +100,9 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     axes.set_xlabel(f"time ({unit})")
     axes.grid(False, axis="y")
     words = _title(timeline)
+    if path and others:
+        axes.axhline(len(path) - 0.5, color="#555555", linewidth=0.9)
+        words += "; above the line what the time goes by on, below it the busiest others"
     if timeline.recorded_pieces < timeline.pieces:
         words += f"; drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces"
     axes.set_title(wrapped(words, _WIDTH), fontsize=9, loc="left", pad=14)
@@ -215,6 +232,6 @@ def _title(timeline: Timeline) -> str:
     schedule = timeline.schedule
     topology = schedule.topology
     return (
-        f"{schedule.collective} of {format_size(timeline.size)} on {topology.name} by {schedule.algorithm}, "
+        f"{schedule.collective} of {format_size(timeline.size)} on {drawn_machine(topology)} by {schedule.algorithm}, "
         f"{topology.rates} rates, simulated: {format_time(timeline.time_s)}"
     )

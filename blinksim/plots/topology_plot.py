@@ -12,7 +12,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.plots.changes import Changes, changes
 from blinksim.plots.layout import Point, span
 from blinksim.plots.machine_view import Line, View, view
-from blinksim.plots.style import COLOURS, figure, natural, plain, wrapped
+from blinksim.plots.style import COLOURS, PAPER, drawn_machine, figure, natural, plain, wrapped
 from blinksim.topology.graph import Topology
 from blinksim.units import in_GBps
 
@@ -174,11 +174,7 @@ def _bundle(axes: Axes, shown: View, lines: Sequence[Line]) -> None:
 
 
 def _note(axes: Axes, place: Point, text: str, colour: str) -> None:
-    axes.annotate(text, place, ha="center", va="center", fontsize=7, color=colour, zorder=6, bbox=_PAPER)
-
-
-# Behind words that stand on lines.
-_PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+    axes.annotate(text, place, ha="center", va="center", fontsize=7, color=colour, zorder=6, bbox=PAPER)
 
 
 def _gone(axes: Axes, shown: View, changed: Changes) -> None:
@@ -290,7 +286,7 @@ def _name(axes: Axes, machine: Topology, device: Device, places: Mapping[str, Po
         rotation=90 if upright else 0,
         fontsize=6,
         zorder=5,
-        bbox=_PAPER,
+        bbox=PAPER,
     )
 
 
@@ -377,8 +373,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _title(machine: Topology, bound: BoundResult | None, shaded: str, width: float) -> str:
-    nodes = f", {machine.nodes} nodes" if machine.nodes > 1 else ""
-    lines = [f"{machine.name}{nodes}: {machine.ranks} ranks, {machine.rates} rates"]
+    lines = [f"{drawn_machine(machine)}: {machine.ranks} ranks, {machine.rates} rates"]
     if bound is not None:
         lines.append(f"{bound.collective} at most {in_GBps(bound.rate):.4g} GB/s algbw ({bound.scope})")
     lines = [wrapped(line, width) for line in lines]

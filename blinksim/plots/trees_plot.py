@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
 from blinksim.plots.layout import layout
-from blinksim.plots.style import COLOURS, wrapped
+from blinksim.plots.style import COLOURS, drawn_machine, wrapped
 from blinksim.plots.topology_plot import bare, devices, pairs, way
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def trees(schedule: Schedule, most: int = 12) -> Figure:
     reduced = "; data is reduced up the same trees first" if schedule.collective.name == "allreduce" else ""
     drawn.suptitle(
         wrapped(
-            f"{schedule.algorithm} {schedule.collective} on {machine.name}, {machine.rates} rates: "
+            f"{schedule.algorithm} {schedule.collective} on {drawn_machine(machine)}, {machine.rates} rates: "
             f"{schedule.parts()}{hidden}{reduced}",
             drawn.get_figwidth(),
         ),

@@ -116,10 +116,44 @@ def test_a_third_thing_gives_panels_to_one_scale() -> None:
 
 
 def test_titles_say_what_is_the_same_everywhere() -> None:
-    title = texts(plots.sweep(nodes(), rates="nominal"))
+    title = texts(plots.sweep(nodes()))
     assert "allreduce on hgx-h200, 64 MiB, nominal rates, model alpha-beta" in title
     drawn = plots.compare(compared())
     assert "allreduce on dgx1-v100: 8 ranks, nvlink, nominal rates, model alpha-beta" in texts(drawn)
+
+
+def test_titles_say_what_was_edited_and_how_many_nodes_there_are() -> None:
+    cut = "without gpu0-gpu3"
+    one, many = bs.load("dgx1-v100", edits=cut), bs.load("hgx-h200", nodes=2)
+    schedule = bs.synthesize(one, "broadcast", "chain").schedule
+    for drawn in (
+        plots.compare(bs.compare(one, "allreduce", ["1MiB"], ["ring"])),
+        plots.sweep(sweep("dgx1-v100", "allreduce", ["1MiB", "2MiB"], base=Question(edits=(cut,)))),
+        plots.topology(one, before=bs.load("dgx1-v100")),
+        plots.trees(schedule),
+        plots.gantt(bs.simulate(schedule, "1MiB", pieces=1)),
+        plots.pareto(bs.pareto(one, "broadcast", seconds=1)),
+    ):
+        assert f"dgx1-v100 {cut}" in texts(drawn)
+    ring = bs.synthesize(many, "allreduce", "ring").schedule
+    for drawn in (
+        plots.compare(bs.compare(many, "allreduce", ["1MiB"], ["ring"])),
+        plots.sweep(sweep("hgx-h200", "allreduce", ["1MiB", "2MiB"], base=Question(nodes=2))),
+        plots.topology(many),
+        plots.trees(ring),
+        plots.gantt(bs.simulate(ring, "1MiB", pieces=1)),
+    ):
+        assert "hgx-h200, 2 nodes" in texts(drawn)
+
+
+def test_words_about_crossovers_stand_where_times_leave_room() -> None:
+    drawn = plots.compare(compared(), y="time")
+    drawn.draw_without_rendering()
+    axes = drawn.axes[0]
+    marks = [line.get_transform().transform(line.get_xydata()) for line in axes.lines if line.get_marker() != "None"]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert boxes
+    assert not any(box.contains(x, y) for box in boxes for line in marks for x, y in line)
 
 
 @pytest.mark.parametrize("y", ["algbw", "busbw", "time"])

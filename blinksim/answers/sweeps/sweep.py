@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any, Literal
@@ -83,6 +83,8 @@ class Sweep(Result):
         Pieces of work that came from a journal.
     damaged : tuple of int
         Lines of the journal that were not as they had been written; their work was done again.
+    base : Question
+        What all points have in common: nodes, edits and so on.
 
     Examples
     --------
@@ -98,6 +100,7 @@ class Sweep(Result):
     points: tuple[dict[str, Any], ...]
     resumed: int = 0
     damaged: tuple[int, ...] = ()
+    base: Question = field(default_factory=Question)
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
@@ -232,7 +235,7 @@ def sweep(
             kept.add(task.key, found)
         say(len(answers), total)
     title = next(iter(nodes.values()))[0].name
-    return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed, kept.damaged)
+    return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed, kept.damaged, start)
 
 
 def _silent(done: int, total: int) -> None:
