@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from blinksim.cli.before import before_option, left, unedited
+from blinksim.cli.export import proof_lines
 from blinksim.cli.options import (
     MachineOptions,
     TextOptions,
@@ -107,14 +108,14 @@ def _show(
     found: Advice, was: Advice | None, option: Option | None, question: Question, output: str | None, *, here: bool
 ) -> None:
     click.echo(found.sentence() + "\n")
-    for key, words in _facts(found):
+    for key, words in _facts(found, question):
         click.echo(_wrapped(key, words))
     for key, words in _changed(found, was):
         click.echo(_wrapped(key, words))
     _how(found, option, question, output, here=here)
 
 
-def _facts(found: Advice) -> list[tuple[str, str]]:
+def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
     from blinksim.bounds.assumptions import NOTHING
 
     part, best = found.part, found.bound
@@ -139,6 +140,7 @@ def _facts(found: Advice) -> list[tuple[str, str]]:
     facts += [
         ("ranks", f"{part.ranks}: {names(part.members)}"),
         ("links", f"{', '.join(part.link_classes)} at {part.rates} rates"),
+        *(("" if number else "edited", edit) for number, edit in enumerate(question.edits)),
     ]
     return facts
 
@@ -181,6 +183,8 @@ def _how(found: Advice, option: Option | None, question: Question, output: str |
     if output:
         click.echo(_wrapped("written", output))
     click.echo(f"  load      {variables}")
+    if output:
+        click.echo("\n".join(proof_lines(option.exported, output)))
     if option.exported.caution:
         click.echo(_wrapped("caution", option.exported.caution))
     if not output:

@@ -122,11 +122,14 @@ def _show(
     for title, changes in (("after losing one link", losses), ("with one more", gains)):
         if changes:
             click.echo(f"\n  {title}, GB/s algbw")
+            # A column of nothing but ones says nothing.
+            several = any(len(c.pairs) > 1 for c in changes)
             cells = [
-                (c.what, f"{float(c.after) / 1e9:.4g}", f"{100 * (c.ratio - 1):+.1f} %", str(len(c.pairs)))
+                (c.what, f"{float(c.after) / 1e9:.4g}", f"{100 * (c.ratio - 1):+.1f} %")
+                + ((str(len(c.pairs)),) if several else ())
                 for c in changes
             ]
-            click.echo(table(("change", "bound", "change by", "alike"), cells))
+            click.echo(table(("change", "bound", "change by", *(["alike"] if several else [])), cells))
     click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
     if topology.relays:
         click.echo(f"  relays {names(topology.relays)}")

@@ -77,13 +77,19 @@ def _advice(found: Exported, output: str) -> list[str]:
     if found.environment:
         lines += ["  set, for one command:"]
         lines += [f"    export {key}={shlex.quote(value)}" for key, value in found.variables(output).items()]
-    if found.proof:
-        lines += ["  in force if the log (NCCL_DEBUG=INFO) of rank 0 says:"] if found.environment else ["  try it:"]
-        lines += [f"    {_named(line, output)}" for line in found.proof]
+    lines += proof_lines(found, output)
     lines += [f"  note     {text}" for text in found.notes]
     if found.caution:
         lines += [f"  caution  {found.caution}"]
     return lines
+
+
+def proof_lines(found: Exported, output: str) -> list[str]:
+    """What shows that a runtime uses the file that went to `output`; nothing where nothing is known to."""
+    if not found.proof:
+        return []
+    head = "in force if the log (NCCL_DEBUG=INFO) of rank 0 says:" if found.environment else "try it:"
+    return [f"  {head}", *(f"    {_named(line, output)}" for line in found.proof)]
 
 
 def _named(line: str, output: str) -> str:

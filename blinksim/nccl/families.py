@@ -29,9 +29,22 @@ FAMILY_PATTERNS = {
 }
 """The patterns that make sense for a family."""
 
-PATH_TYPES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
-"""Kinds of paths, nearest first: itself, NVLink, NVLink through one GPU, GPU to CPU by a chip link, one PCIe switch,
-several, chip link and then PCIe, NVLink to a GPU beside the port, through a CPU, between CPUs, network, none."""
+PATH_WORDS = {
+    "LOC": "the device itself",
+    "NVL": "NVLink",
+    "NVB": "NVLink by way of another GPU",
+    "C2C": "a chip link between GPU and CPU",
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "P2C": "a chip link, then PCIe",
+    "PXN": "NVLink to the GPU beside the network port",
+    "PHB": "PCIe by way of a CPU",
+    "SYS": "the link between CPUs",
+    "NET": "the network",
+    "DIS": "no path",
+}
+"""Kinds of paths, nearest first, as NCCL abbreviates them, in words."""
+PATH_TYPES = tuple(PATH_WORDS)
 LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET, DIS = range(len(PATH_TYPES))
 _SINCE = {"PXN": 12, "P2C": 27}
 FILE_PATH_TYPES = tuple(kind for kind in PATH_TYPES if kind not in ("C2C", "NET", "DIS"))

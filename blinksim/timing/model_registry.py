@@ -132,8 +132,19 @@ def check(name: str, known: Iterable[str] | None = None) -> str:
         return asked  # without reading the presets
     known = names() if known is None else tuple(known)
     if name not in known and _short(name) not in set(known) - set(MODELS):
-        raise unknown("model", asked, known, hint=_advice(asked))
+        raise _refused("model", asked, known)
     return asked
+
+
+def _refused(what: str, name: str, known: Iterable[str]) -> InputError:
+    """Why a name is none of `known`: no model has it, or the one that has it does something else."""
+    if known_as(name) in MODELS or is_preset(name):
+        others = " or blinksim sweep" if is_preset(name) else ""
+        return InputError(
+            f"model={name} has an algorithm of its own, and is no model of schedules; known here: "
+            f"{', '.join(known)}; ask blinksim project{others} with it"
+        )
+    return unknown(what, name, known, hint=_advice(name))
 
 
 def _advice(name: str) -> str:
@@ -172,7 +183,7 @@ def model(name: str, **given: Any) -> TimingModel:
 def schedule_model(name: str, **given: Any) -> ScheduleModel:
     """The model called `name`, which must time schedules."""
     if not times_schedules(name):
-        raise unknown("model of schedules", name, schedule_models())
+        raise _refused("model of schedules", name, schedule_models())
     return cast("ScheduleModel", model(name, **given))
 
 

@@ -104,6 +104,14 @@ def test_no_projection_beats_the_bound(capsys: pytest.CaptureFixture[str], machi
         assert all(row["algbw_GBps"] <= best * (1 + 1e-9) for row in rows)
 
 
+def test_a_column_that_says_nothing_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = answer(capsys, ["bound", "torus:4x4", "allreduce", "--losses"])
+    assert "alike" in whole
+    hurt = answer(capsys, ["bound", "dgx1-v100", "allreduce", "--edit", "without gpu0-gpu3", "--losses"])
+    assert "gpu0-gpu4 (nvlink) lost" in hurt
+    assert "alike" not in hurt
+
+
 def test_losses_and_gains(capsys: pytest.CaptureFixture[str]) -> None:
     found = as_json(capsys, "bound", "dgx1-v100", "allreduce", "--members", "0,1,2,3", "--losses", "--gains")
     assert found["losses"][0]["algbw_GBps"] < found["algbw_GBps"]

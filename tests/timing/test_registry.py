@@ -77,6 +77,12 @@ def test_what_a_model_does_not_take_is_refused() -> None:
         models.model("projection", gamma=1e-12)
     with pytest.raises(InputError, match="model of schedules"):
         models.schedule_model("nccl-tuner")
+    # A preset is no unknown name: what it is, and who takes it.
+    for taken in (lambda: bs.compare("aurora", "allreduce", ["1GB"], model="aurora-projection"),
+                  lambda: models.check("aurora-projection", models.schedule_models())):  # fmt: skip
+        with pytest.raises(InputError, match=r"algorithm of its own.*alpha-beta.*project or blinksim sweep") as caught:
+            taken()
+        assert "unknown" not in str(caught.value)
     with pytest.raises(InputError, match="algorithm of its own"):
         bs.project("dgx1-v100", "allreduce", 2**20, model="projection", algorithm="ring")
     with pytest.raises(InputError, match="not members="):

@@ -11,6 +11,9 @@ from blinksim.errors import FileError, InputError
 from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blinksim.nccl.files.graph_rules import Judgement
     from blinksim.question import Question
 
 
@@ -72,6 +75,23 @@ def _wrong(what: str, error: FileError) -> FileVerdict:
     return FileVerdict(False, f"wrong: {what}", (str(error),))
 
 
+def _families(found: Judgement, nodes: int) -> Iterator[str]:
+    """The channels of every family that is in force, and what the names of their paths mean."""
+    from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
+
+    kinds: set[str] = set()
+    for name, graph in found.graphs.items():
+        if graph.in_force:
+            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
+            more = " …" if len(graph.channels) > 8 else ""
+            # Paths to the network count where there is one.
+            types = graph.types if nodes > 1 else graph.types[:1]
+            yield f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, over {'/'.join(types)} paths"
+            kinds.update(types)
+    if kinds:
+        yield "; ".join(f"{kind}: {PATH_WORDS[kind]}" for kind in sorted(kinds, key=PATH_TYPES.index))
+
+
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
     """What NCCL does with a graph file, in words."""
     from blinksim.nccl.export.devices import communicator
@@ -90,12 +110,7 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
             f"{topology.nodes}: name the GPUs of each node, such as n[0-{topology.nodes - 1}].gpu0, or leave nodes= out"
         )
     found = judge(text, judged, rules)
-    facts = []
-    for name, graph in found.graphs.items():
-        if graph.in_force:
-            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
-            more = " …" if len(graph.channels) > 8 else ""
-            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, {'/'.join(graph.types)}")
+    facts = list(_families(found, judged.nodes))
     if found.channels is not None:
         facts.append(f"the communicator has {count(found.channels, 'channel')}, unless NCCL_MAX_NCHANNELS says less")
     reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
