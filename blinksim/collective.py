@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from blinksim.errors import InputError, unknown
+from blinksim.units import whole
 
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
@@ -62,7 +63,7 @@ class Collective:
     Raises
     ------
     InputError
-        For another name.
+        For another name, and for a root that is no whole number.
 
     Examples
     --------
@@ -77,6 +78,7 @@ class Collective:
     def __post_init__(self) -> None:
         if self.name not in COLLECTIVES:
             raise unknown("collective", self.name, COLLECTIVES)
+        object.__setattr__(self, "root", whole(self.root, "root"))
 
     @classmethod
     def parse(cls, text: str, root: int | None = None) -> Collective:
@@ -89,7 +91,7 @@ class Collective:
             raise unknown("collective", text, COLLECTIVES)
         if root is not None and name not in ROOTED:
             raise InputError(f"{name} has no root; leave root= out (rooted: {', '.join(sorted(ROOTED))})")
-        return cls(name, root or 0)
+        return cls(name, 0 if root is None else root)
 
     @classmethod
     def of(cls, collective: Collective | str, root: int | None = None) -> Collective:
@@ -106,7 +108,7 @@ class Collective:
             return cls.parse(collective, root)
         if not isinstance(collective, Collective):
             raise InputError(f"{collective!r} is not a collective; give a name such as 'allreduce'")
-        if root is not None and root != collective.root:
+        if root is not None and whole(root, "root") != collective.root:
             raise InputError(f"{collective} has a root already; give root= with a name only")
         return collective
 

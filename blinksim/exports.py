@@ -16,7 +16,7 @@ from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
-    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.model import Schedule, ScheduleLike
     from blinksim.simulation.timeline import Timeline
     from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
@@ -71,13 +71,13 @@ def find(name: str) -> Format:
 
 
 def write(
-    thing: Schedule | Topology | RateTable | Timeline | Exported, path: str | os.PathLike[str], force: bool = False
+    thing: ScheduleLike | Topology | RateTable | Timeline | Exported, path: str | os.PathLike[str], force: bool = False
 ) -> None:
     """Writes a schedule (.json, .json.gz), a machine or a table of rates (.yaml), a timeline, or what `export` gives.
 
     Parameters
     ----------
-    thing : Schedule, Topology, RateTable, Timeline or Exported
+    thing : Schedule, Synthesis, Topology, RateTable, Timeline or Exported
         What to write; a timeline becomes a trace (.json) for ui.perfetto.dev, of very many transfers a sample.
     path : str or path
         Where; the ending must fit. An export of several files goes into a folder.
@@ -102,18 +102,14 @@ def write(
     from blinksim.formats import machine_yaml, rate_tables
     from blinksim.formats.chrome_trace import write_trace
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.model import Schedule, as_schedule
     from blinksim.simulation.timeline import Timeline
     from blinksim.textio.exported import Exported
     from blinksim.textio.whole_files import write_text
     from blinksim.topology.graph import Topology
 
     name = os.fspath(path)
-    if isinstance(thing, Schedule):
-        if not name.endswith((".json", ".json.gz")):
-            raise InputError(f"{name}: a schedule file ends in .json or .json.gz")
-        write_schedule(thing, path, force)
-    elif isinstance(thing, Topology):
+    if isinstance(thing, Topology):
         if not name.endswith((".yaml", ".yml")):
             raise InputError(f"{name}: a machine file ends in .yaml")
         write_text(path, machine_yaml.write(thing), force)
@@ -127,6 +123,10 @@ def write(
         write_trace(thing, path, force)
     elif isinstance(thing, Exported):
         _write_files(thing, Path(path), force)
+    elif isinstance(thing, Schedule) or hasattr(thing, "schedule"):
+        if not name.endswith((".json", ".json.gz")):
+            raise InputError(f"{name}: a schedule file ends in .json or .json.gz")
+        write_schedule(as_schedule(thing), path, force)
     else:
         raise InputError(
             f"a {type(thing).__name__} has no file format; schedules, machines, rates, timelines and exports have"
@@ -144,7 +144,7 @@ def _write_files(exported: Exported, path: Path, force: bool) -> None:
 
 
 def export(
-    thing: Schedule | Topology,
+    thing: ScheduleLike | Topology,
     name: FormatName | MachineFormatName | str,
     channels: int | None = None,
     *,
@@ -154,7 +154,7 @@ def export(
 
     Parameters
     ----------
-    thing : Schedule or Topology
+    thing : Schedule, Synthesis or Topology
         What to export.
     name : str
         ``nccl-graph``, ``nccl-graph-set``, ``msccl-xml`` or ``mscclpp-json`` for schedules, ``nccl-topo`` for machines.
@@ -183,6 +183,7 @@ def export(
     ['NCCL_ALGO', 'NCCL_GRAPH_FILE', 'NCCL_MAX_NCHANNELS', 'NCCL_PROTO']
     >>> bs.write(bs.export(bs.load("dgx1-v100"), "nccl-topo"), "dgx1.xml")
     """
+    from blinksim.schedule.model import as_schedule
     from blinksim.topology.graph import Topology
 
     if isinstance(thing, Topology):
@@ -191,7 +192,7 @@ def export(
         return _machine(thing, name, bus_ids)
     if bus_ids is not None:
         raise InputError("bus_ids= is for machines; leave it out for a schedule")
-    return find(name).export(thing, channels)
+    return find(name).export(as_schedule(thing), channels)
 
 
 def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Exported:

@@ -17,6 +17,7 @@ from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import text_files
 from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
+from blinksim.units import whole
 
 if TYPE_CHECKING:
     from blinksim.topology.rules import Finding
@@ -166,6 +167,7 @@ def as_topology(machine: MachineLike) -> Topology:
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
     """`node` after `edits`, as a cluster of `nodes` nodes; edits and errors are those of `load`."""
+    nodes = whole(nodes, "nodes")
     later = []
     for edit in edits:
         if nodes > 1 and _names_a_node(edit):

@@ -124,6 +124,21 @@ def size_of(size: int | float | str) -> int:
     return parse_size(str(int(size)))
 
 
+def whole(value: int | float | str, argument: str) -> int:
+    """A count as a public function takes it: a whole number of any type, or its digits as text.
+
+    argument: what the caller calls it, for the message of the `InputError` for anything else.
+
+    >>> whole("4", "nodes"), whole(4.0, "nodes")
+    (4, 4)
+    """
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value) and value == int(value):
+        return int(value)
+    raise InputError(f"{argument}={value!r:.60} is not a whole number; write it like {argument}=4")
+
+
 def parse_rate(text: str) -> Fraction:
     """Bytes per second, exact, from text such as ``25GB/s``, ``100Gb/s`` or ``100Gbps``.
 

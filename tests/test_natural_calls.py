@@ -35,11 +35,29 @@ NATURAL: dict[str, Callable[[], object]] = {
     "plot": lambda: bs.plot.topology(MACHINE),
     "models": lambda: bs.across_models(MACHINE, "allreduce", ["1MiB"], ["alpha-beta"], ["ring"]),
     "question": lambda: bs.Question(MACHINE, members="0-3").part(),
+    "sizes as text": lambda: bs.compare("dgx1-v100", "allreduce", "1KiB:1MiB:x4", "ring,chain"),
+    "sizes of models as text": lambda: bs.across_models(MACHINE, "allreduce", "1MiB,2MiB", algorithms="ring"),
+    "one size": lambda: bs.compare("dgx1-v100", "allreduce", 2**20, "ring"),
+    "sweep of text": lambda: bs.sweep(MACHINE, "allreduce", "1MiB,2MiB", "edit=none;without gpu7", algorithms="ring"),
+    "rank of a list": lambda: bs.rank(MACHINE, "allreduce", "1MiB", algorithms=["ring", "chain"]),
+    "nodes as text": lambda: bs.load("hgx-h100", nodes="2"),  # type: ignore[arg-type]
+    "root as text": lambda: bs.bound("dgx1-v100", "broadcast", root="3"),  # type: ignore[arg-type]
+    "count as text": lambda: bs.place("dgx1-v100", "2"),  # type: ignore[arg-type]
+    "simulate a synthesis": lambda: bs.simulate(made(), "1MiB"),
+    "execute a synthesis": lambda: bs.execute(made(), "1MiB"),
+    "verify a synthesis": lambda: bs.verify(made()),
+    "export a synthesis": lambda: bs.export(made(), "msccl-xml"),
+    "trees of a synthesis": lambda: bs.plot.trees(made(), most=1),
+    "compare with a synthesis": lambda: bs.compare("dgx1-v100", "allgather", "1MiB", ["ring", made()]),
 }
 
 
+def made() -> bs.Synthesis:
+    return bs.synthesize("dgx1-v100", "allgather", "ring")
+
+
 def ring() -> bs.Schedule:
-    return bs.synthesize("dgx1-v100", "allgather", "ring").schedule
+    return made().schedule
 
 
 @pytest.mark.parametrize("name", NATURAL)
@@ -69,6 +87,18 @@ WRONG: dict[str, Callable[[], object]] = {
     "plot": lambda: bs.plot.topology("dgx1-v1000"),
     "place over": lambda: bs.place("dgx1-v100", 2, links="nvlimk"),
     "root": lambda: bs.bound("dgx1-v100", "allreduce", root=1),
+    "root by name": lambda: bs.bound("dgx1-v100", "broadcast", root="gpu3"),  # type: ignore[arg-type]
+    "nodes": lambda: bs.load("hgx-h100", nodes="four"),  # type: ignore[arg-type]
+    "half a node": lambda: bs.Question("hgx-h100", nodes=1.5).part(),  # type: ignore[arg-type]
+    "ranks of a node": lambda: bs.Question("hgx-h100", ranks_per_node="x").part(),  # type: ignore[arg-type]
+    "one member": lambda: bs.load("dgx1-v100").select(4),  # type: ignore[arg-type]
+    "members without commas": lambda: bs.load("dgx1-v100").select("0 1 2"),
+    "a file to simulate": lambda: bs.simulate("ring.json", "1MiB"),  # type: ignore[arg-type]
+    "a machine to execute": lambda: bs.execute(bs.load("ring:4"), "1MiB"),  # type: ignore[arg-type]
+    "a machine for its trees": lambda: bs.plot.trees(bs.load("ring:4")),  # type: ignore[arg-type]
+    "an option that packed lacks": lambda: bs.synthesize("ring:4", "allreduce", edits="without gpu0"),
+    "no sizes": lambda: bs.compare("dgx1-v100", "allreduce", []),
+    "no sizes to sweep": lambda: bs.sweep("dgx1-v100", "allreduce", []),
 }
 
 
@@ -78,3 +108,17 @@ def test_wrong_calls_are_refused_in_a_line(name: str) -> None:
         WRONG[name]()
     assert "\n" not in str(refused.value)
     assert "--" not in str(refused.value)
+
+
+def test_text_means_what_a_list_means(tmp_path: Path) -> None:
+    listed = bs.compare("dgx1-v100", "allreduce", [2**10, 2**12, 2**13], ["ring", "chain"])
+    assert bs.compare("dgx1-v100", "allreduce", "1KiB:8KiB:x4", "ring, chain").rows() == listed.rows()
+    assert bs.bound("dgx1-v100", "broadcast", root="3").rate == bs.bound("dgx1-v100", "broadcast", root=3).rate  # type: ignore[arg-type]
+    assert bs.load("hgx-h100", nodes="2") == bs.load("hgx-h100", nodes=2)  # type: ignore[arg-type]
+    bs.write(made(), tmp_path / "ring.json")
+    assert bs.read_schedule(tmp_path / "ring.json").sends == made().schedule.sends
+
+
+def test_a_message_about_members_shows_the_commas() -> None:
+    with pytest.raises(bs.InputError, match="like 0,1,2"):
+        bs.load("dgx1-v100").select("0 1 2")

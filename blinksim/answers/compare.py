@@ -24,6 +24,9 @@ from blinksim.units import format_size, format_size_about, format_time, parse_si
 SIZES = tuple(2**power for power in range(10, 31))
 
 
+Sizes = Iterable[int | float | str] | int | float | str
+"""Sizes as public functions take them (`sizes_of`)."""
+
 # Algorithms that stand beside each other on a line of 80 characters.
 _COLUMNS = 5
 
@@ -179,8 +182,8 @@ def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), ra
 def compare(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    sizes: Iterable[int | float | str] | None = None,
-    algorithms: Sequence[AlgorithmName | Entrant] | None = None,
+    sizes: Sizes | None = None,
+    algorithms: Iterable[AlgorithmName | Entrant] | str | None = None,
     report: Callable[[str], None] | None = None,
     others: Mapping[str, Answer] | None = None,
     model: ScheduleModelName | str | ScheduleModel = DEFAULT,
@@ -193,10 +196,12 @@ def compare(
         A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
     collective : str or Collective
         Such as ``"allreduce"``.
-    sizes : iterable of int or str, optional
-        Bytes, or text such as ``"1MiB"``. Default: 1 KiB to 1 GiB, doubling (`SIZES`).
-    algorithms : sequence of str, path or Schedule, optional
-        Names; schedules, or files of schedules, own and of MSCCL, which must fit the machine. Default: all that are
+    sizes : iterable of int or str, or str, optional
+        Bytes, or text such as ``"1MiB"``; as a single text ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"`` (`parse_sizes`).
+        Default: 1 KiB to 1 GiB, doubling (`SIZES`).
+    algorithms : sequence of str, path or Schedule, or str, optional
+        Names, also as text such as ``"ring,chain"``; schedules, or files of schedules, own and of MSCCL, which must
+        fit the machine. Default: all that are
         found quickly (`blinksim.timing.entrants`).
     report : callable, optional
         Called with a progress message.
@@ -228,9 +233,7 @@ def compare(
     >>> bs.compare("dgx1-v100", "allreduce", ["64MiB"], ["ring", own]).algorithms
     ('ring', 'chains (given)')
     """
-    ordered = tuple(sorted({size_of(size) for size in (SIZES if sizes is None else sizes)}))
-    if not ordered:
-        raise InputError("no sizes to compare at")
+    ordered = sizes_of(SIZES if sizes is None else sizes)
     candidates = contest(machine, collective, algorithms, report, model, sizes=ordered)
     candidates.others |= others or {}
     return compared(candidates, ordered, report)
@@ -265,6 +268,20 @@ def _crossover(candidates: Contest, small: int, large: int, slower: str, faster:
         else:
             high = middle
     return Crossover(high, slower, faster)
+
+
+def sizes_of(sizes: Sizes) -> tuple[int, ...]:
+    """Sizes in bytes, ascending and each once, from a list, a single size, or text as `parse_sizes` reads it.
+
+    Raises `InputError` as `size_of` and `parse_sizes` do, and if there is none.
+    """
+    if isinstance(sizes, str):
+        return tuple(sorted(set(parse_sizes(sizes))))
+    listed = sizes if isinstance(sizes, Iterable) else (sizes,)
+    found = tuple(sorted({size_of(size) for size in listed}))
+    if not found:
+        raise InputError("no sizes given; write them like sizes=['1MiB', '64MiB']")
+    return found
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -7,22 +7,23 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.compare import part_lines
+from blinksim.answers.compare import Sizes, part_lines, sizes_of
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
+from blinksim.timing.entrants import each
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size, size_of
+from blinksim.units import format_size
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ class Models(Result):
 def across_models(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    sizes: Iterable[int | float | str],
+    sizes: Sizes,
     models: Sequence[model_registry.ModelName | str | TimingModel] | None = None,
-    algorithms: Sequence[AlgorithmName | str] = ("ring", "double_binary"),
+    algorithms: Sequence[AlgorithmName | str] | str = ("ring", "double_binary"),
     report: Callable[[str], None] | None = None,
 ) -> Models:
     """Times the named algorithms by each model.
@@ -129,8 +130,8 @@ def across_models(
         A name of the catalogue, a machine file, or a topology, whole or as `Topology.select` gives it.
     collective : str or Collective
         Such as ``"allreduce"``.
-    sizes : iterable of int or str
-        Bytes, or text such as ``"1MiB"``.
+    sizes : iterable of int or str, or str
+        Bytes, or text such as ``"1MiB"`` or ``"1KiB:1GiB:x4"``.
     models : sequence of str or TimingModel, optional
         Default: all that time schedules. ``nccl-tuner`` needs a whole machine; for a selection give a
         `blinksim.timing.nccl_model.NcclTuner` that knows the machine.
@@ -159,12 +160,12 @@ def across_models(
     [('alpha-beta', 1.0), ('simulate', 1.0)]
     """
     topology, chosen = as_topology(machine), Collective.of(collective)
-    ordered = tuple(sorted({size_of(size) for size in sizes}))
+    ordered = sizes_of(sizes)
     named = model_registry.schedule_models() if models is None else models
-    if not ordered or not named or not algorithms:
-        raise InputError("no sizes, models or algorithms to compare")
+    if not named or not algorithms:
+        raise InputError("no models or algorithms to compare")
     timing = [_model(model) for model in named]
-    names = tuple(dict.fromkeys(name.strip() for name in algorithms))
+    names = tuple(dict.fromkeys(str(name).strip() for name in each(algorithms)))
     found: dict[tuple[int, str, str], Projection] = {}
     refused: dict[str, str] = {}
     for model in timing:

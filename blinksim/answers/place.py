@@ -20,7 +20,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names
-from blinksim.units import exact_GBps, in_GBps
+from blinksim.units import exact_GBps, in_GBps, whole
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
@@ -163,7 +163,7 @@ def place(
     >>> bs.place("dgx1-v100", 4)[0].members
     ('gpu0', 'gpu1', 'gpu2', 'gpu3')
     """
-    topology, wanted = as_topology(machine), Collective.of(collective)
+    topology, wanted, count = as_topology(machine), Collective.of(collective), whole(count, "count")
     members = topology.members
     helpers = () if isinstance(relays, str) else tuple(relays)
     if isinstance(relays, str) and relays not in ("none", "idle"):

@@ -111,7 +111,7 @@ class Contest(Tabular):
 def contest(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    names: Iterable[AlgorithmName | Entrant] | None = None,
+    names: Iterable[AlgorithmName | Entrant] | str | None = None,
     report: Callable[[str], None] | None = None,
     model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
     *,
@@ -125,8 +125,9 @@ def contest(
         As for `project`.
     collective : str or Collective
         Such as ``"allreduce"``.
-    names : iterable of str, path or Schedule, optional
-        Algorithms by name, schedules, and files of schedules, own and of MSCCL. Default: all that have the collective
+    names : iterable of str, path or Schedule, or str, optional
+        Algorithms by name, also as text such as ``"ring,chain"``, schedules, and files of schedules, own and of
+        MSCCL. Default: all that have the collective
         and are quickly found (`blinksim.timing.entrants`).
     report : callable, optional
         Called with a progress message.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -117,7 +117,7 @@ def rank(
     collective: Collective | CollectiveName | str,
     size: int | float | str,
     model: ModelName | str | TimingModel = DEFAULT,
-    algorithms: Literal["best", "all"] | AlgorithmName | str = BEST,
+    algorithms: Literal["best", "all"] | AlgorithmName | str | Sequence[AlgorithmName | str] = BEST,
     report: Callable[[str], None] | None = None,
 ) -> Ranking:
     """Times several algorithms at one size, and ranks them.
@@ -132,8 +132,8 @@ def rank(
         Bytes, or text such as ``"256MiB"``.
     model : str or TimingModel
         What times them. A machine that is named is loaded at the rates that a named model wants.
-    algorithms : str
-        ``best`` or ``all`` of those that the model times, or names separated by commas.
+    algorithms : str or sequence of str
+        ``best`` or ``all`` of those that the model times, or names, as a list or separated by commas.
     report : callable, optional
         Called with a progress message.
 
@@ -164,6 +164,7 @@ def rank(
             question = model.at_its_rates(question)
         elif model.rates is not None:
             question = question.preferring_known(model.rates)
+    algorithms = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(question)
     if isinstance(timing, ScheduleModel):

@@ -14,6 +14,7 @@ from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.collective import Collective, CollectiveName, busbw_factor
+from blinksim.errors import unknown
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
@@ -148,6 +149,9 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
+_ELSEWHERE = "(nodes, edits and members are the machine's: blinksim.load('hgx-h100', nodes=2).select('0-7'))"
+
+
 def synthesize(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
@@ -179,7 +183,7 @@ def synthesize(
     Raises
     ------
     InputError
-        For unknown names.
+        For unknown names, also of options.
     InfeasibleError
         If the algorithm has no such schedule here.
 
@@ -195,6 +199,10 @@ def synthesize(
     wanted.check_ranks(part.ranks)
     require_served(part, wanted)
     entry = registered(algorithm)
+    if entry.fill is None:
+        for name in options:
+            if name not in entry.options():
+                raise unknown(f"option of {entry.name}", name, entry.options(), hint=_ELSEWHERE)
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.

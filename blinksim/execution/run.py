@@ -11,7 +11,7 @@ from blinksim.execution.execution_result import Execution
 from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.options import RunKeywords, RunOptions
 from blinksim.execution.program import Program
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.units import size_of
 
 ExecutorName = Literal["numpy", "cupy"]
@@ -23,7 +23,7 @@ EXECUTORS = {
 
 
 def execute(
-    schedule: Schedule,
+    schedule: ScheduleLike,
     size: int | float | str,
     *,
     executor: ExecutorName = "numpy",
@@ -39,7 +39,7 @@ def execute(
 
     Parameters
     ----------
-    schedule : Schedule
+    schedule : Schedule or Synthesis
         What to run.
     size : int, float or str
         Bytes, or text such as ``"256MiB"``. It is rounded down to whole elements; `Execution.rounding` says so.
@@ -82,7 +82,7 @@ def execute(
     0
     """
     backend = _executor(executor)
-    task = Task(schedule, size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
+    task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
     program = backend.prepare(task)
     outcome = backend.run(check)
     return _report(executor, task, program, outcome)

@@ -13,18 +13,18 @@ from blinksim.plots.topology_plot import bare, devices, pairs, way
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.model import ScheduleLike
 
 MOST_RANKS = 64
 
 
-def trees(schedule: Schedule, most: int = 12) -> Figure:
+def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
     """The ways of a schedule's chunks, those with the largest shares first: arrows for what is copied, lines without
     for what is also reduced the other way.
 
     Parameters
     ----------
-    schedule : Schedule
+    schedule : Schedule or Synthesis
         Whose chunks to draw.
     most : int
         Panels.
@@ -46,8 +46,9 @@ def trees(schedule: Schedule, most: int = 12) -> Figure:
     """
     from matplotlib.figure import Figure as Canvas
 
-    from blinksim.schedule.model import COPY
+    from blinksim.schedule.model import COPY, as_schedule
 
+    schedule = as_schedule(schedule)
     machine = schedule.topology
     if machine.ranks > MOST_RANKS:
         raise InputError(f"the trees of {machine.ranks} ranks are too many to draw (at most {MOST_RANKS} ranks)")

@@ -11,12 +11,13 @@ its own and its steps only say what depends on what: the chunks can be cut into 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -311,3 +312,28 @@ class Builder:
 
 def _flat(routes: Iterable[tuple[int, ...]]) -> npt.NDArray[np.int32]:
     return np.array([link for links in routes for link in links], dtype=np.int32)
+
+
+class HasSchedule(Protocol):
+    """What comes with a schedule, such as a `Synthesis`."""
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+
+ScheduleLike = Schedule | HasSchedule
+"""A schedule as public functions take it: itself, or what `synthesize` returns."""
+
+
+def as_schedule(thing: ScheduleLike) -> Schedule:
+    """A schedule as it is, or the one that comes with a synthesis.
+
+    Raises `InputError` for anything else.
+    """
+    schedule = thing if isinstance(thing, Schedule) else getattr(thing, "schedule", None)
+    if isinstance(schedule, Schedule):
+        return schedule
+    if isinstance(thing, (str, os.PathLike)):
+        name = os.fspath(thing)
+        raise InputError(f"{name!r:.80} is the name of a schedule; read it first: blinksim.read_schedule({name!r:.80})")
+    raise InputError(f"a {type(thing).__name__} is not a schedule; give what synthesize or read_schedule returns")

@@ -10,7 +10,7 @@ from typing import Unpack
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InputError
 from blinksim.schedule.loads import rate
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.simulation.engines.choice import Outcome, outcome
 from blinksim.simulation.simulation_options import (
     MOST_EVENTS,
@@ -34,7 +34,7 @@ _MOST_TRIAL = 400_000
 
 
 def simulate(
-    schedule: Schedule,
+    schedule: ScheduleLike,
     size: int | float | str,
     *,
     chunk: int | str | None = None,
@@ -52,7 +52,7 @@ def simulate(
 
     Parameters
     ----------
-    schedule : Schedule
+    schedule : Schedule or Synthesis
         What to run.
     size : int or str
         Bytes, or text such as ``"256MiB"``.
@@ -91,7 +91,7 @@ def simulate(
     """
     given = check_rare(rare)
     return simulated(
-        schedule,
+        as_schedule(schedule),
         whole_bytes(size),
         Chunks(chunk, pieces, given.get("most_events", MOST_EVENTS)),
         Service(service, given.get("offer"), given.get("slots"), given.get("engine", "auto")),

@@ -8,7 +8,7 @@ that chooses them takes a second to load, and packed trees reach every rate that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,12 +22,14 @@ from blinksim.timing.projection_result import Ceiling, left_out_words
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
-    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.model import ScheduleLike
     from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
-Entrant: TypeAlias = "str | os.PathLike[str] | Schedule"
+Entrant: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
 """An algorithm by its name, a schedule by its file or its name, or a schedule."""
+Entrants: TypeAlias = "Iterable[Entrant] | Entrant"
+"""Several of them, as a list or as text such as ``ring,chain``."""
 GIVEN = "(given)"
 """How the label of a schedule that is no file ends."""
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
@@ -68,6 +70,17 @@ def ceiling_of(part: Topology, collective: Collective, granted: Sequence[str] = 
     )
 
 
+def each(entrants: Entrants) -> tuple[Entrant, ...]:
+    """The entrants one by one: text is divided at its commas, and a single path or schedule is one.
+
+    >>> each("ring, chain")
+    ('ring', 'chain')
+    """
+    if isinstance(entrants, str):
+        return tuple(name.strip() for name in entrants.split(","))
+    return tuple(entrants) if isinstance(entrants, Iterable) else (entrants,)
+
+
 def asked_as(name: str) -> str:
     """How any process finds what a name stands for: an algorithm as it is registered, or the file of a schedule.
 
@@ -89,10 +102,11 @@ def named(entrant: Entrant, part: Topology, collective: Collective) -> tuple[str
     for text that is neither an algorithm nor a file by its ending.
     """
     from blinksim.formats import schedule_files
-    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.model import as_schedule
 
-    if isinstance(entrant, Schedule):
-        return f"{entrant.algorithm} {GIVEN}", partial(schedule_files.entrant, entrant, part, collective)
+    if not isinstance(entrant, (str, os.PathLike)):
+        given = as_schedule(entrant)
+        return f"{given.algorithm} {GIVEN}", partial(schedule_files.entrant, given, part, collective)
     name = os.fspath(entrant).strip()
     if schedule_files.names_a_file(name):
         return name, partial(schedule_files.entrant, name, part, collective)

@@ -12,7 +12,7 @@ from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
-from blinksim.timing.entrants import GIVEN, Entrant, Field, best_of, ceiling_of, named
+from blinksim.timing.entrants import GIVEN, Entrants, Field, best_of, ceiling_of, each, named
 from blinksim.timing.projection_result import Ceiling, Projection
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ScheduleModel(TimingModel):
         self,
         part: Topology,
         collective: Collective,
-        names: Iterable[Entrant] | None = None,
+        names: Entrants | None = None,
         report: Report | None = None,
         sizes: Collection[int] = (LARGE,),
     ) -> Field:
@@ -168,7 +168,7 @@ class ScheduleModel(TimingModel):
         if names is None:
             return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say)
         entrants: dict[str, Parallel] = {}
-        for name in names:
+        for name in each(names):
             label, build = named(name, part, collective)
             if label in entrants and label.endswith(GIVEN):
                 label = f"{label} {sum(other.startswith(label) for other in entrants) + 1}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.topology.cluster_symmetry import cluster_symmetries
 from blinksim.topology.elements import Device, Link
+from blinksim.units import whole
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -66,7 +67,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     One node is returned as it is. Raises `InfeasibleError` if the machine describes no fabric, and `InputError` for a
     count below one, a node that is itself a cluster, or more nodes than a direct fabric can wire.
     """
-    fabric = fabric or node.fabric
+    fabric, nodes = fabric or node.fabric, whole(nodes, "nodes")
     if nodes < 1:
         raise InputError(f"{nodes} nodes; give at least 1")
     if node.nodes != 1:
@@ -153,6 +154,7 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
     """
     if ranks_per_node is None:
         return topology.members
+    ranks_per_node = whole(ranks_per_node, "ranks_per_node")
     by_node: dict[int, list[str]] = {}
     for name in topology.members:
         by_node.setdefault(topology.device(name).node, []).append(name)

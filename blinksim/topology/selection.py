@@ -28,7 +28,13 @@ def _number(text: str) -> int:
 
 def names_text(names: Names) -> str:
     """Devices as one line of text, the form in which a question can be printed, compared and sent elsewhere."""
-    return names if isinstance(names, str) else ",".join(str(name) for name in names)
+    return names if isinstance(names, str) else ",".join(str(name) for name in _several(names))
+
+
+def _several(names: Iterable[int | str], argument: str = "members") -> Iterable[int | str]:
+    if not isinstance(names, Iterable):
+        raise InputError(f"{argument}={names!r}: give a list of numbers and names of GPUs, such as [0, 1, 'gpu4']")
+    return names
 
 
 def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ...]:
@@ -42,7 +48,7 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
         return tuple(name for part in names.split(",") for name in _part(part.strip(), names, holders, argument))
     known = frozenset(holders)
     chosen: list[str] = []
-    for name in names:
+    for name in _several(names, argument):
         if isinstance(name, str):
             chosen += [name] if name in known else _part(name.strip(), name, holders, argument)
         elif isinstance(name, Integral) and not isinstance(name, bool) and name >= 0:
@@ -64,6 +70,8 @@ def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequen
         return holders[low : high + 1]
     if _is_number(first) and dash and not last:
         raise InputError(f"{argument}={part}: the range has no end; write it like {first}-{len(holders) - 1}")
+    if " " in part:
+        raise InputError(f"{argument}={text!r}: write commas between the names, like {','.join(part.split())}")
     if not part:
         raise InputError(f"{argument}={text!r}: a name is missing between the commas; write it like 0,1,4")
     return expand(part) if has_range(part) and part not in holders else (part,)

@@ -9,15 +9,14 @@ from fractions import Fraction
 from math import lcm
 
 from blinksim.answers.checks.read_schedule import read_schedule
-from blinksim.errors import InputError
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.tree import moves_along_trees
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule
 
 
 def verify(
-    schedule: Schedule | str | os.PathLike[str],
+    schedule: ScheduleLike | str | os.PathLike[str],
     *,
     slots: int = 1,
     in_place: bool = False,
@@ -27,7 +26,7 @@ def verify(
 
     Parameters
     ----------
-    schedule : Schedule, str or path
+    schedule : Schedule, Synthesis, str or path
         A schedule, or the file of one.
     slots : int
         Buffers of each connection; more let a sender run further ahead.
@@ -56,8 +55,7 @@ def verify(
     """
     if isinstance(schedule, (str, os.PathLike)):
         schedule = read_schedule(schedule)
-    if not isinstance(schedule, Schedule):
-        raise InputError(f"a {type(schedule).__name__} is not a schedule; give a Schedule or the path of its file")
+    schedule = as_schedule(schedule)
     verdict = verify_schedule(schedule, slots=slots, in_place=in_place, shares=shares)
     if not schedule.bound:
         return verdict

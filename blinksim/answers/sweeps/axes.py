@@ -148,12 +148,15 @@ class Case:
     labels: tuple[tuple[str, int | float | str], ...] = ()
 
 
-def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis]) -> tuple[Axis, ...]:
+def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str) -> tuple[Axis, ...]:
     """Axes from text, from a mapping of names to values, or as they are; raises `InputError` if one is named twice."""
     if isinstance(vary, Mapping):
         found = tuple(Axis.of(name, values) for name, values in vary.items())
     else:
-        found = tuple(entry if isinstance(entry, Axis) else Axis.parse(entry) for entry in vary)
+        found = tuple(
+            entry if isinstance(entry, Axis) else Axis.parse(entry)
+            for entry in ([vary] if isinstance(vary, str) else vary)
+        )
     columns = [axis.column for axis in found]
     for column in columns:
         if columns.count(column) > 1:

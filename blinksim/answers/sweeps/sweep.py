@@ -17,6 +17,7 @@ from typing import Any, Literal
 from blinksim import machines
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, candidates
+from blinksim.answers.compare import Sizes, sizes_of
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
@@ -28,11 +29,11 @@ from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result, paragraph
 from blinksim.timing import model_registry as models
-from blinksim.timing.entrants import asked_as
+from blinksim.timing.entrants import asked_as, each
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, in_GBps, size_of
+from blinksim.units import exact_GBps, in_GBps
 
 SIZES = (2**20, 2**24, 2**28)
 # Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
@@ -129,10 +130,10 @@ class Sweep(Result):
 def sweep(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    sizes: Iterable[int | float | str] = SIZES,
-    vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] = (),
+    sizes: Sizes = SIZES,
+    vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str = (),
     *,
-    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl"] | str] = ("best",),
+    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl"] | str] | str = ("best",),
     model: models.ModelName | str = models.DEFAULT,
     bounds: bool = False,
     base: Question | None = None,
@@ -149,13 +150,14 @@ def sweep(
         A name or a file as `blinksim.load` takes it, or one node as a topology.
     collective : str or Collective
         Such as ``"allreduce"``.
-    sizes : iterable of int or str
-        Bytes, or text such as ``"1MiB"``.
-    vary : mapping or sequence of str
+    sizes : iterable of int or str, or str
+        Bytes, or text such as ``"1MiB"``; as a single text also ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"``.
+    vary : mapping or sequence of str, or str
         Axes by name, such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"]}``, or as text
         (`blinksim.answers.sweeps.axes.Axis.parse`).
-    algorithms : sequence of str
-        Names of the registry; files of schedules, own and of MSCCL; ``best`` is the quickest of those that are found
+    algorithms : sequence of str, or str
+        Names of the registry, also as text such as ``"ring,chain"``; files of schedules, own and of MSCCL; ``best``
+        is the quickest of those that are found
         quickly, ``all`` every one that needs no solver, ``nccl`` what NCCL would choose by its own model, at the rates
         ``nccl`` unless the base names others.
     model : str
@@ -191,9 +193,7 @@ def sweep(
     ['ring', 'packed']
     """
     wanted = Collective.of(collective)
-    lengths = tuple(sorted({size_of(size) for size in sizes}))
-    if not lengths:
-        raise InputError("no sizes to sweep over")
+    lengths = sizes_of(sizes)
     if workers < 1:
         raise InputError(f"{workers} workers; give at least 1")
     along = axes(vary)
@@ -242,13 +242,14 @@ def _silent(done: int, total: int) -> None:
     pass
 
 
-def _algorithms(names: Sequence[str], collective: Collective, model: TimingModel) -> list[str]:
+def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel) -> list[str]:
     if not isinstance(model, ScheduleModel):
-        if list(names) != ["best"]:
-            raise InputError(f"model={model.name} has an algorithm of its own; leave {', '.join(names)} out")
+        if each(names) != ("best",):
+            given = ", ".join(map(str, each(names)))
+            raise InputError(f"model={model.name} has an algorithm of its own; leave {given} out")
         return ["best"]
     found: list[str] = []
-    for name in (name.strip() for name in names):
+    for name in (str(name).strip() for name in each(names)):
         if name == "all":
             found += [entry.name for entry in candidates(collective.name)]
         else:
