@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from small_schedules import full, ring_allreduce, steps, whole
 
 from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY, algorithm
+from blinksim.answers.checks.verify_file import verify_file
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats.msccl.moves import moves
@@ -274,9 +276,12 @@ RINGS = {
 
 
 @pytest.mark.parametrize("name", RINGS)
-def test_in_place_a_buffer_without_chunks_is_part_of_the_other(name: str) -> None:
+def test_in_place_a_buffer_without_chunks_is_part_of_the_other(name: str, tmp_path: Path) -> None:
     buffer, kinds, ahead = RINGS[name]
     text = ring_in_place(name.split()[0], buffer, kinds, ahead)
+    file = tmp_path / "f.xml"
+    file.write_text(text)
+    assert [verify_file(file, slots=slots).ok for slots in (1, 2)] == [False, True]
     # Every GPU sends before it receives, so a connection has to hold two sends.
     assert check_text(text, "f.xml", slots=2).steps == len(kinds)
     less = text.replace(f'type="{kinds[-2]}"', 'type="rcs"' if kinds[-2] == "rrs" else 'type="rrs"')

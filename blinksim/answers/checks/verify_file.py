@@ -34,7 +34,7 @@ def verify_file(
         The machine to check against, its rates and edits; members and nodes for a graph file. Without a machine, the
         one in the file counts.
     in_place, slots
-        For a schedule, as `blinksim.verify` takes them.
+        For a schedule, as `blinksim.verify` takes them; `slots` also for an algorithm of MSCCL.
     root : int
         For the file of a runtime: the root's rank.
     release : str
@@ -65,7 +65,7 @@ def verify_file(
 
     file, asked = os.fspath(located(path)), question or Question()
     if is_xml(file):
-        return verify_runtime.xml(file, asked, release, root)
+        return verify_runtime.xml(file, asked, release, root, slots)
     from blinksim.formats.schedule_json import FORMAT, MOST_BYTES
     from blinksim.textio.strict_json import parse, unpack
     from blinksim.textio.text_files import read_bytes

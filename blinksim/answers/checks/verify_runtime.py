@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from blinksim.question import Question
 
 
-def xml(file: str, question: Question, release: str, root: int) -> FileVerdict:
+def xml(file: str, question: Question, release: str, root: int, slots: int) -> FileVerdict:
     """The answer for an XML file: an algorithm of MSCCL by its outermost element, everything else a graph of NCCL."""
     from blinksim.textio.safe_xml import file_text, outermost
 
     text = file_text(file)
     if outermost(text) == "algo":
-        return _algorithm(file, text, question, root)
+        return _algorithm(file, text, question, root, slots)
     if outermost(text) == "system":
         raise FileError(file, f"is a topology file, no graph; check it with `blinksim topo check {shlex.quote(file)}`")
     return _graph(file, text, question, release)
@@ -55,11 +55,11 @@ def _on_machine(file: str, question: Question, root: int) -> list[str]:
     return [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
 
 
-def _algorithm(file: str, text: str, question: Question, root: int) -> FileVerdict:
+def _algorithm(file: str, text: str, question: Question, root: int, slots: int) -> FileVerdict:
     from blinksim.formats.msccl.msccl_check import RCCL_STEPS, check_text
 
     try:
-        counted = check_text(text, file, root=root)
+        counted = check_text(text, file, root=root, slots=slots)
     except FileError as error:
         return _wrong("an MSCCL algorithm", error)
     blocks, channels = count(counted.blocks, "thread block"), count(counted.channels, "channel")
