@@ -16,11 +16,12 @@ from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.cost.alpha_beta import cost
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
+from blinksim.schedule.ways import MOST_SENDS
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size, in_GBps, size_of
 
@@ -139,8 +140,11 @@ class Advice(Result):
             )
         if not self.large:
             return f"{what}: nothing worth loading: latency decides at this size"
-        share = 100 * self.algbw(own) / float(self.bound.rate)
-        return f"{what}: nothing worth loading: NCCL's own choice reaches {share:.0f} % of the bound"
+        reached, possible = (100 * self.algbw(time_s) / float(self.bound.rate) for time_s in (own, self.best.time_s))
+        words = f"{what}: nothing worth loading: NCCL's own choice reaches {reached:.0f} % of the bound"
+        if self.best.time_s * WORTH > own:
+            return words
+        return f"{words}, and no file makes NCCL or MSCCL reach the {possible:.0f} % of {self.best.algorithm}"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -272,9 +276,15 @@ def _options(expectation: Expectation, size: int) -> list[Option]:
     """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
     part, collective = expectation.part, expectation.collective
     field = contest(part, collective, sizes=[size])
-    quickest = field.projections(size)[0].algorithm
-    wanted = dict.fromkeys((quickest, *_FOR_NCCL))
-    plans = {name: field.schedules[name] for name in wanted if name in field.schedules}
+    entrants = field.field.entrants
+    # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
+    ranked = [name for p in field.projections(size) if entrants[name := p.algorithm].sends <= MOST_SENDS]
+    if not ranked:
+        raise InfeasibleError(
+            f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer nodes"
+        )
+    wanted = dict.fromkeys((ranked[0], *_FOR_NCCL))
+    plans = {name: entrants[name].schedule for name in wanted if name in ranked}
     # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
     solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
     for name in solved if part.ranks <= MOST_RANKS else ():

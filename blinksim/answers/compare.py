@@ -100,6 +100,7 @@ class Comparison(Result):
             {
                 "size_bytes": projection.size,
                 **projection.row(),
+                "model": projection.model,
                 "best": place == 0,
                 **({"nccl_takes": projection.pick} if picked else {}),
             }
@@ -140,7 +141,7 @@ class Comparison(Result):
             rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
             cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in shown]
             picks = [words for projection in projections if (words := projection.pick)]
-            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells, *picks))
+            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells, *picks[:1]))
         models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
         picked = any(projection.pick for projection in self.projections[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -21,7 +22,7 @@ from blinksim.cli.options import (
 from blinksim.cli.output import csv_text, print_json
 from blinksim.cli.progress import Working
 from blinksim.cli.spelling import as_typed
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from blinksim.answers.compare import Comparison
@@ -52,6 +53,7 @@ Examples:
   blinksim compare dgx1-v100 allreduce
   blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
   blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
+  blinksim compare p5.48xlarge allreduce --nodes 64 --model nccl-tuner --sizes 1MiB:2GiB --plot ring-or-tree.png
   blinksim compare dgx1-v100 allreduce --algorithms ring,mine.json,theirs.xml --plot mine.png
   blinksim compare dgx1-v100 allreduce --model alpha-beta,simulate,nccl-tuner --sizes 1MiB:1GiB:x8""",
 )
@@ -69,7 +71,8 @@ Examples:
     "--model",
     default="alpha-beta",
     show_default=True,
-    help="alpha-beta or simulate; several, also nccl-tuner, stand side by side for the same algorithms.",
+    help="alpha-beta or simulate; nccl-tuner for NCCL's own ring and tree; several stand side by side for the same "
+    "algorithms.",
 )
 @nccl.nccl_options
 @click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF, with the bound.")
@@ -87,16 +90,20 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     sizes = study.parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
     models = [name.strip() for name in options["model"].split(",")]
-    if len(models) > 1 or not registry.times_schedules(models[0]):
+    if len(models) > 1:
         _across(question, wanted, sizes, models, listed, options)
         return
-    chosen = [name for name in listed or () if registry.chooser(name)]
-    others = _choices(chosen, question, wanted, options)
-    if chosen:
-        listed = [name for name in listed or () if name not in chosen]
     check_picture(options["plot"], options["plot_y"], force=options["force"])
+    timing: str = models[0]
+    if registry.times_schedules(timing):
+        chosen = [name for name in listed or () if registry.chooser(name)]
+        others = _choices(chosen, question, wanted, options)
+        if chosen:
+            listed = [name for name in listed or () if name not in chosen]
+    else:
+        others, listed, timing = _own(timing, listed, question, wanted, options), [], registry.DEFAULT
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(question.part(), wanted, sizes, listed, say, others, models[0])
+        found = study.compare(question.part(), wanted, sizes, listed, say, others, timing)
     _show(found, question, options)
     if options["plot"]:
         from blinksim import plots
@@ -119,8 +126,25 @@ def _choices(names: list[str], question: Question, collective: Collective, optio
     return found
 
 
+def _own(
+    name: str, listed: list[str] | None, question: Question, collective: Collective, options: Options
+) -> dict[str, Answer]:
+    """What a model that times no schedules says of its own algorithms, such as NCCL's ring and tree."""
+    from blinksim.timing import model_registry as registry
+
+    takes = registry.settings(registry.check(name, registry.MODELS))
+    model = registry.model(name, **nccl.settings(options, takes, "name nccl-tuner in --model"))
+    asked = model.at_its_rates(question)
+    model.check(asked)
+    model, topology = model.at(asked)
+    known = [own for own in model.algorithms(topology, collective) if not registry.chooser(own)]
+    if not known:
+        raise InfeasibleError(f"{name} times no {collective}")
+    return {own: _answer(model, topology, collective, own) for own in (word.strip() for word in listed or known)}
+
+
 def _answer(model: TimingModel, topology: Topology, collective: Collective, name: str) -> Answer:
-    return lambda size: model.times(topology, collective, [size], [name])[0]
+    return lambda size: replace(model.times(topology, collective, [size], [name])[0], algorithm=name)
 
 
 def _across(

@@ -98,9 +98,14 @@ def cli() -> None:
     """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?"""
 
 
-def _no_option(error: click.NoSuchOption) -> str:
-    """The message, with the option that other tools call so, if the command has it."""
-    known = {name for parameter in error.ctx.command.params for name in parameter.opts} if error.ctx else set[str]()
+def _words(error: click.ClickException) -> str:
+    """The message, with the option that is meant: where sizes go, and what other tools call so."""
+    context = getattr(error, "ctx", None)
+    known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
+    if not isinstance(error, click.NoSuchOption):
+        # click has no class of its own for too many arguments.
+        extra = "unexpected extra argument" in error.message and "--sizes" in known
+        return f"{error.message.rstrip('.')}: sizes go after --sizes" if extra else error.format_message()
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
         return f"{error.message} Did you mean '{meant}'?"
@@ -147,8 +152,7 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
-        text = _no_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
-        print(f"blinksim: {text.rstrip('.')}{where}", file=sys.stderr)
+        print(f"blinksim: {_words(error).rstrip('.')}{where}", file=sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("blinksim: interrupted", file=sys.stderr)

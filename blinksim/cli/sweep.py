@@ -265,9 +265,11 @@ def _show(found: Sweep, output: str | None) -> None:
     if answered:
         best = max(answered, key=lambda row: row["algbw_GBps"])
         slow = min(answered, key=lambda row: row["algbw_GBps"])
-        at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in varying)
+        low, high = (f"{row['algbw_GBps']:.4g}" for row in (slow, best))
+        # Where all points are alike, none is best.
+        at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in varying if low != high)
         lost = f"; {len(found.failed)} without an answer" if found.failed else ""
-        span = f"{slow['algbw_GBps']:.4g} to {best['algbw_GBps']:.4g} GB/s algbw over {len(rows)} points"
+        span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {len(rows)} point{'s' * (len(rows) > 1)}"
         click.echo(f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}\n")
     bounded = "bound_algbw_GBps" in rows[0]
     several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying

@@ -171,9 +171,9 @@ class NcclTuner(TimingModel):
         return self._searched[1]
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
-        """Those that the registry has too, and ``nccl``, the choice of NCCL itself."""
-        timed = {row.algorithm for row in self.prediction(topology).rows if row.collective == collective.name}
-        return (*(name for name, own in _SAME.items() if own in timed), CHOICE)
+        """NCCL's own, by its words (``ring``, ``tree``, ``nvls`` …), and ``nccl``, the choice of NCCL itself."""
+        timed = (row.algorithm for row in self.prediction(topology).rows if row.collective == collective.name)
+        return (*dict.fromkeys(timed), CHOICE)
 
     def times(
         self,
@@ -185,8 +185,8 @@ class NcclTuner(TimingModel):
     ) -> list[Projection]:
         """As `TimingModel.times`; by default everything that NCCL could take, by its own names (``ring/Simple``).
 
-        topology: the whole machine, unless the model knows it already. algorithms: names of the registry, which stand
-        for their best protocol, and ``nccl`` for what NCCL chooses.
+        topology: the whole machine, unless the model knows it already. algorithms: NCCL's words or names of the
+        registry, which stand for their best protocol, and ``nccl`` for what NCCL chooses.
         """
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
@@ -202,7 +202,7 @@ class NcclTuner(TimingModel):
         if name == CHOICE:
             best = choice(found, whole, timed[0].collective, timed[0].size)
             return self._bounded(best, found, whole)
-        named = _SAME.get(name)
+        named = _SAME.get(name, name)
         quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
         if quickest is None:
             raise InfeasibleError(f"NCCL's tuner has no {name} here")

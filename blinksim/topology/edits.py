@@ -57,7 +57,8 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
     found = _pairs(topology, target)
     if found is None:
         known = [*topology.link_classes, *fabric] if classes else []
-        raise unknown("link", target, [*known, *topology.index], hint="(a link is written gpu0-gpu3)")
+        named = f"; link classes: {', '.join(known)}" if known else ""
+        raise unknown("link", target, [*known, *topology.index], hint=f"(a link is written gpu0-gpu3{named})")
     both, pairs = found
     keys = set[tuple[str, str, str]]()
     for a, b in pairs:

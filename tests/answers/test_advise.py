@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blinksim.answers.advise import WORTH, Advice, advise
+from blinksim.answers.project import contest
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -110,3 +111,30 @@ def test_small_sizes_are_left_alone() -> None:
 def test_gpus_that_are_not_connected() -> None:
     with pytest.raises(InfeasibleError, match="does not connect the members"):
         dgx1(["gpu0", "gpu5"])
+
+
+def test_what_no_file_brings_is_said() -> None:
+    """Far from the bound, "nothing worth loading" has another reason than a bound that is near."""
+    machine = load("p5.48xlarge", nodes=16, rates="nccl")
+    found = advise(machine.select(), machine)
+    assert found.load is None
+    assert found.alternative is None
+    assert found.best.time_s * WORTH < found.expected.time_s
+    assert found.sentence().endswith("% of packed")
+    assert "no file makes NCCL or MSCCL reach" in found.sentence()
+
+
+def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of ranks on parallel routes: the others are still advice."""
+    machine = load("aurora", nodes=2)
+    sends = {name: entrant.sends for name, entrant in contest(machine, "allreduce").field.entrants.items()}
+    limit = sorted(sends.values())[-2]
+    largest = max(sends, key=lambda name: sends[name])
+    monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", limit)
+    monkeypatch.setattr("blinksim.schedule.ways.MOST_SENDS", limit)
+    found = advise(machine.select(), machine)
+    assert found.best.schedule.sends <= limit
+    assert found.best.algorithm != largest
+    monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", 0)
+    with pytest.raises(InfeasibleError, match="take fewer nodes"):
+        advise(machine.select(), machine)

@@ -163,6 +163,9 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --gpus 0,1", 2, "Did you mean '--members'?"),
         ("compare dgx1-v100 allreduce --algo ring", 2, "Did you mean '--algorithms'?"),
         ("... --dtype bf16", 2, "only bytes count for the time"),
+        ("compare dgx1-v100 allreduce 1MiB:2GiB", 2, "(1MiB:2GiB): sizes go after --sizes"),
+        ("sweep dgx1-v100 allreduce 1MiB 2GiB", 2, "sizes go after --sizes"),
+        ("bound aurora allreduce --edit 'replace nic bandwidth=50GB/s'", 2, "link classes: mdfi, xe, "),
         ("... --members 0,1,1", 2, "more than once"),
         ("... --members 0,9", 2, "GPUs 0 to 7"),
         ("... --members 0,gpu99", 2, "unknown device 'gpu99'"),
@@ -302,3 +305,10 @@ def test_what_was_assumed_of_a_table_is_noted(tmp_path: Path, capsys: pytest.Cap
     assert "put what nvidia-smi -L prints above the table" in said
     assert run(["project", "-q", str(table), "allreduce", "1MiB"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_where_all_points_are_alike_none_is_best(capsys: pytest.CaptureFixture[str]) -> None:
+    """A projection of bandwidths alone has one algbw for all sizes; it was "40.84 to 40.84, best at size 64 MB"."""
+    words = "sweep aurora allreduce --nodes 64 --ranks-per-node 12 --model aurora-projection --sizes 64MB,2GB"
+    assert run(words.split()) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "allreduce on aurora: 40.84 GB/s algbw over 2 points"

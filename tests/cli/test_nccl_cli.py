@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from blinksim.cli.main import run
+from blinksim.machines import load
+from blinksim.nccl.tuner.prediction import predict
 
 GRAPH = "tests/data/captures/h200x8/graph.xml"
 TOPO = "tests/data/captures/h200x8/topo.xml"
@@ -113,3 +116,40 @@ def test_what_cannot_be_asked_of_nccl(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str, status: int
 ) -> None:
     assert says in refused(capsys, "project", "dgx1-v100", *arguments, status=status)
+
+
+def test_nccls_ring_and_tree_are_compared_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One model is a comparison like any other: who leads from which size, by NCCL's words, with a picture."""
+    words = ("compare", "p5.48xlarge", "allreduce", "--nodes", "8", "--model", "nccl-tuner", "--sizes", "1MiB:2GiB:x16")
+    found = asked(capsys, *words)
+    rows = found["rows"]
+    prediction = predict(load("p5.48xlarge", nodes=8, rates="nccl"))
+    for row in rows:
+        timed = [t.time_s for t in prediction.times("allreduce", row["size_bytes"]) if t.algorithm == row["algorithm"]]
+        assert row["time_s"] == pytest.approx(min(timed), rel=1e-12)
+    assert {row["algorithm"] for row in rows} >= {"ring", "tree"}
+    assert {row["rates"] for row in rows} == {"nccl"}
+    leads = {row["size_bytes"]: row for row in rows if row["best"]}
+    assert all(row["nccl_takes"].split()[0] == row["algorithm"] for row in leads.values())
+    picture = tmp_path / "ring-or-tree.svg"
+    assert run([*words, "--algorithms", "ring,tree", "--plot", str(picture)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("allreduce on p5.48xlarge: tree is quickest")
+    assert "model nccl-tuner" in shown
+    assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "status"),
+    [
+        (("allreduce", "--algorithms", "chain"), "has no chain", 3),
+        (("alltoall",), "times no alltoall", 3),
+        (("allreduce", "--links", "nvlink"), "leave --links nvlink out", 2),
+        (("allreduce", "--relays", "idle", "--members", "0,1"), "does not relay", 2),
+    ],
+)
+def test_what_nccls_model_cannot_compare(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str, status: int
+) -> None:
+    assert run(["compare", "dgx1-v100", *words, "--sizes", "1MiB", "--model", "nccl-tuner"]) == status
+    assert said in capsys.readouterr().err
