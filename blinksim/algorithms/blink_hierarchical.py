@@ -20,9 +20,7 @@ from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns.column_mix import Column, Mix, best_mix
-from blinksim.packing.columns.fewest_columns import fewest
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
-from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.columns.steiner import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
@@ -65,7 +63,6 @@ def build(
         return builder.finish()
     found = bound or find_bound(topology, collective)
     hops = find_hops(topology)
-    limits = Limits(time_limit, seed)
     if groups is None:
         options = cliques(topology, hops)
     else:
@@ -84,11 +81,19 @@ def build(
         )
     mix, chunks, option = best
     if len(set(mix.rates)) > 1:
-        mix = fewest(mix, list(chunks), hops.capacity, limits=limits)
+        mix = _fewest(mix, list(chunks), hops, time_limit, seed)
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
         _add(builder, hops, option, chunks[column], builder.add_chunk(rate / total), channel)
     return with_gap(builder.finish(), found)
+
+
+def _fewest(mix: Mix, columns: Sequence[Column], hops: Hops, time_limit: float | None, seed: int) -> Mix:
+    # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
+    from blinksim.packing.columns.fewest_columns import fewest
+    from blinksim.packing.columns.solver_limits import Limits
+
+    return fewest(mix, columns, hops.capacity, limits=Limits(time_limit, seed))
 
 
 def cliques(topology: Topology, hops: Hops) -> list[Groups]:

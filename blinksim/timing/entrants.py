@@ -1,8 +1,9 @@
 """Which algorithms ``best`` considers, and why it leaves the others out.
 
-All that need no solver take part, unless their schedules take seconds to build. Packed trees take part where the others
-leave a gap to what any algorithm can reach, and where they are found within about a second. Chains do not: the solver
-that chooses them takes a second to load, and packed trees reach every rate that chains reach.
+All that need no solver take part, unless their schedules take seconds to build. Packed trees and Blink's three phases
+take part where the others leave a gap to what any algorithm can reach, and where they are found within about a second:
+trees for large messages, three phases for small ones. The others do not: CP-SAT, which chooses them, takes a second to
+load, and packed trees reach every rate that chains reach.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ GIVEN = "(given)"
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
-_SOLVED = {"packed": 80}
+_SOLVED = {"packed": 80, "blink_hierarchical": 64}
 # Ranks from which packed trees are tried first.
 _MANY = 32
 # Within this share of the ceiling, no other algorithm gains anything worth a search.

@@ -30,6 +30,16 @@ def test_nothing_that_is_named_beats_the_default(machine: str, edits: list[str])
         assert found <= bs.project(loaded, "allreduce", "256MiB", algorithm=name).time_s * 1.01
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes", "size"),
+    [("hgx-h100", 2, "1MiB"), ("dgx-a100", 2, "64KiB"), ("dgx1-p100", 1, "64KiB"), ("p3.16xlarge", 4, "64KiB")],
+)
+def test_blinks_three_phases_are_considered_for_small_messages(machine: str, nodes: int, size: str) -> None:
+    loaded = bs.load(machine, nodes=nodes)
+    named = bs.project(loaded, "allreduce", size, algorithm="blink_hierarchical")
+    assert best(loaded, size).time_s <= named.time_s * 1.01
+
+
 def test_p5_answers_with_trees_over_all_nics() -> None:
     question = Question(str(MACHINES / "p5.yaml"), nodes=64)
     found = rank(question, Collective("allreduce"), 2**31, schedule_model("alpha-beta"))

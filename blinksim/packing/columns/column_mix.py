@@ -6,7 +6,7 @@ A linear program; where there are too many columns to list, those that can impro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -135,12 +135,17 @@ def _vertex(
     for column, weight in chosen:
         for resource, times in column.load:
             total[resource] = total.get(resource, 0.0) + weight * times
-    full = [r for r, load in sorted(total.items()) if load > capacity[r] * (1 - 1e-6)]
     width = len(chosen)
-    # Unknowns: a rate per column and the rate of the groups; the last entry of a row is its right-hand side.
-    rows = [[Fraction(dict(c.load).get(r, 0)) for c, _ in chosen] + [Fraction(0), Fraction(capacity[r])] for r in full]
-    rows += [[Fraction(c.group == g) for c, _ in chosen] + [Fraction(-1), Fraction(0)] for g in range(groups)]
-    values = _eliminate(rows, width + 1)
+    # Unknowns: a rate per column and the rate of the groups; the last place of an equation is its right-hand side.
+    full = {
+        r: {width + 1: Fraction(capacity[r])} for r, load in sorted(total.items()) if load > capacity[r] * (1 - 1e-6)
+    }
+    for place, (column, _) in enumerate(chosen):
+        for resource, times in column.load:
+            if resource in full:
+                full[resource][place] = Fraction(times)
+    equal = [{i: Fraction(1) for i, (c, _) in enumerate(chosen) if c.group == g} for g in range(groups)]
+    values = _eliminate([*full.values(), *(row | {width: Fraction(-1)} for row in equal)], width + 1)
     if values is None or min(values) < 0:
         return None
     exact = [(c, value) for (c, _), value in zip(chosen, values, strict=False)]
@@ -148,20 +153,35 @@ def _vertex(
     return exact if fits else None
 
 
-def _eliminate(rows: list[list[Fraction]], width: int) -> list[Fraction] | None:
-    """The one solution of the equations `rows` (Gauss and Jordan); None if there is none, or more than one."""
-    for place in range(width):
-        pivot = next((i for i in range(place, len(rows)) if rows[i][place]), None)
-        if pivot is None:
+def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction] | None:
+    """The one solution of equations (Gauss); None if there is none, or more than one.
+
+    rows: the coefficients that are not 0, by unknown, and the right-hand side at `width`.
+    """
+    first: dict[int, dict[int, Fraction]] = {}
+    for row in rows:
+        while (lead := min(row, default=width)) in first:
+            row = _minus(row, row[lead], first[lead])
+        if lead < width:
+            first[lead] = {place: value / row[lead] for place, value in row.items()}
+        elif row:
             return None
-        rows[place], rows[pivot] = rows[pivot], rows[place]
-        head = [value / rows[place][place] for value in rows[place]]
-        rows[place] = head
-        for i, row in enumerate(rows):
-            if i != place and row[place]:
-                factor = row[place]
-                rows[i] = [x - factor * y if y else x for x, y in zip(row, head, strict=True)]
-    return None if any(row[width] for row in rows[width:]) else [rows[i][width] for i in range(width)]
+    if len(first) < width:
+        return None
+    values = [Fraction(0)] * width
+    for lead in reversed(range(width)):
+        row = first[lead]
+        values[lead] = row.get(width, Fraction(0)) - sum(
+            (value * values[place] for place, value in row.items() if lead < place < width), start=Fraction(0)
+        )
+    return values
+
+
+def _minus(row: dict[int, Fraction], times: Fraction, other: dict[int, Fraction]) -> dict[int, Fraction]:
+    left = dict(row)
+    for place, value in other.items():
+        left[place] = left.get(place, Fraction(0)) - times * value
+    return {place: value for place, value in left.items() if value}
 
 
 def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:

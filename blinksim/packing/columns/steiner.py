@@ -43,6 +43,9 @@ def cheapest_tree(
 
 
 def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) -> tuple[Arc, ...] | None:
+    if len(targets) == 1:
+        arc = root, targets[0]
+        return (arc,) if arc in price and (directed or arc[::-1] in price) else None
     import networkx as nx
 
     inside = {root, *targets}
