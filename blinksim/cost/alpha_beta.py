@@ -186,23 +186,26 @@ def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: 
 
     Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest (seconds).
     """
-    devices = len(schedule.topology.devices)
-    lags, fills, slowest = (np.zeros(schedule.chunks * devices) for _ in range(3))
-    source = schedule.chunk.astype(np.int64) * devices + schedule.src
-    target = schedule.chunk.astype(np.int64) * devices + schedule.dst
+    busy = np.zeros(len(schedule.topology.devices), dtype=bool)
+    busy[schedule.src] = busy[schedule.dst] = True
+    # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
+    number = np.cumsum(busy) - 1
+    width = int(number[-1]) + 1
+    times, lags, fills, slowest = (np.zeros(schedule.chunks * width) for _ in range(4))
+    source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
+    target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
-    for first, end in pairwise(bounds):
-        now = slice(int(first), int(end))
-        lag = lags[source[now]] + alphas[now]
-        fill = fills[source[now]] + transfer[now]
-        peak = np.maximum(slowest[source[now]], transfer[now])
-        # Of several arrivals at one place the latest counts: sorted by time, it is written last.
-        order = np.argsort(lag + fill / pieces, kind="stable")
-        places = target[now][order]
-        later = lag[order] + fill[order] / pieces > lags[places] + fills[places] / pieces
-        lags[places[later]] = lag[order][later]
-        fills[places[later]] = fill[order][later]
-        slowest[places[later]] = peak[order][later]
+    for first, end in pairwise(bounds.tolist()):
+        came, places = source[first:end], target[first:end]
+        lag = lags[came] + alphas[first:end]
+        fill = fills[came] + transfer[first:end]
+        peak = np.maximum(slowest[came], transfer[first:end])
+        # Of several arrivals at one place the latest counts, and of equal ones the last.
+        time, before = lag + fill / pieces, times[places]
+        np.maximum.at(times, places, time)
+        later = np.flatnonzero((time > before) & (time == times[places]))
+        there = places[later]
+        lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
     tails = fills - slowest
     latest = int(np.argmax(lags + tails / pieces))
     return float(lags[latest]), float(tails[latest])
