@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -45,11 +46,23 @@ class Cost:
         return sum(term.time_s for term in self.terms)
 
 
+_known: WeakKeyDictionary[Schedule, dict[tuple[int, float, Spread | None], Cost]] = WeakKeyDictionary()
+
+
 def cost(schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | None = None) -> Cost:
     """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces.
 
     spread: the ways that sends are divided among (`blinksim.schedule.ways`); the time is that of the divided schedule.
+    What is asked again of the same schedule is not worked out again.
     """
+    known = _known.setdefault(schedule, {})
+    key = size, gamma, spread
+    if key not in known:
+        known[key] = _cost(schedule, size, gamma, spread)
+    return known[key]
+
+
+def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) -> Cost:
     if not schedule.sends:
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
     ways = spread or one_way(schedule)

@@ -263,6 +263,11 @@ class Builder:
         """The number of the route over these links (indices into topology.links)."""
         return self._routes.setdefault(tuple(links), len(self._routes))
 
+    def add_routes(self, routes: Iterable[Sequence[int]]) -> list[int]:
+        """The numbers of several routes."""
+        known = self._routes
+        return [known.setdefault(tuple(links), len(known)) for links in routes]
+
     def add_sends(
         self,
         *,

@@ -69,7 +69,7 @@ class _Writer:
         self.plan, self.hosts, self.collective = plan, hosts, plan.collective
         self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
         self.rank[[topology.index[name] for name in topology.members]] = np.arange(topology.ranks)
-        self.pairs = pairs or []
+        self.pairs = np.array(pairs or [], dtype=np.int64)
         self._local: dict[Path, tuple[Ints, Ints]] = {}
         self._across: dict[tuple[int, int, Path], tuple[Ints, Ints]] = {}
         self._columns: list[list[Ints]] = []
@@ -94,13 +94,15 @@ class _Writer:
                 last = self.inside(there, tree, start + 1)
         return last
 
-    def _both(self, links: list[int]) -> tuple[int, int]:
-        """The numbers of a route and of its reverse."""
-        back = [self.pairs[link] for link in reversed(links)] if self.collective.reduces else links
-        return (
-            self.plan.add_route(links) if self.collective.ends == EVERY else 0,
-            self.plan.add_route(back) if self.collective.reduces else 0,
-        )
+    def _both(self, routes: Ints) -> Ints:
+        """The numbers of routes of equal length, one a row, and of their reverses; 0 for a way that is not needed."""
+        number = np.zeros((len(routes), 2), dtype=np.int64)
+        ways = [routes] if self.collective.ends == EVERY else []
+        ways += [self.pairs[routes[:, ::-1]]] if self.collective.reduces else []
+        first = 0 if self.collective.ends == EVERY else 1
+        found = self.plan.add_routes(np.stack(ways, axis=1).reshape(-1, routes.shape[1]).tolist())
+        number[:, first : first + len(ways)] = np.array(found, dtype=np.int64).reshape(len(routes), len(ways))
+        return number
 
     def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:
         for column, values in zip(self._columns, (src, dst, depth, *routes), strict=True):
@@ -122,7 +124,7 @@ class _Writer:
     def _routes_inside(self, path: Path) -> tuple[Ints, Ints]:
         known = self._local.get(path)
         if known is None:
-            both = np.array([self._both(links) for links in self.hosts.link[:, list(path)].tolist()], dtype=np.int64)
+            both = self._both(self.hosts.link[:, list(path)])
             known = self._local[path] = both[:, 0], both[:, 1]
         return known
 
@@ -139,14 +141,11 @@ class _Writer:
         if known is None:
             hosts = self.hosts
             first = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
-            rest = hosts.link[:, list(entry)].tolist()
-            into = hosts.into[:, port].tolist()
-            both = np.array(
-                [
-                    self._both([*first, into[other], *rest[other]]) if other != host else (0, 0)
-                    for other in range(hosts.count)
-                ],
-                dtype=np.int64,
+            others = np.flatnonzero(np.arange(hosts.count) != host)
+            out = np.broadcast_to(np.array(first, dtype=np.int64), (len(others), len(first)))
+            both = np.zeros((hosts.count, 2), dtype=np.int64)
+            both[others] = self._both(
+                np.concatenate([out, hosts.into[others, port][:, None], hosts.link[others][:, list(entry)]], axis=1)
             )
             known = self._across[key] = both[:, 0], both[:, 1]
         return known
