@@ -21,6 +21,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.search.expansion import Answer, Journey, Question, distances, move, spread, turned
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import BoundResult
@@ -100,7 +101,7 @@ def find(
         own_rounds = None if rounds is None else (rounds - sum(per_step)) // left
         rate = (found if phase == collective else bound(topology, phase)).rate
         least = ceil(_vector(phase, ranks, chunks) * hops.lane / rate)
-        what = f"{phase} of {chunks} chunks on {topology.name}"
+        what = f"{phase} of {count(chunks, 'chunk')} on {topology.name}"
         _check_phase(what, hops, phase, own_steps, own_rounds, max(least, own_steps))
         work = turned(hops) if phase.collects else hops
         question = Question(work, own_steps, own_rounds, max(least, own_steps), time_limit, seed)
@@ -166,7 +167,7 @@ def _check_phase(
     least_steps = fewest_steps(hops, collective)
     if steps < least_steps:
         raise InfeasibleError(
-            f"{what} needs at least {least_steps} steps, not {steps}: some rank is that many hops away"
+            f"{what} needs at least {count(least_steps, 'step')}, not {steps}: some rank is that many hops away"
         )
     if rounds is not None and rounds < least_rounds:
         raise InfeasibleError(f"{what} needs at least {least_rounds} rounds, not {rounds}, by its bound")
@@ -185,7 +186,8 @@ def _search(what: str, question: Question, collective: Collective, chunks: int) 
         starts = members if name == "alltoall" else (members[collective.root],)
         answer = move(question, {a: {b: each for b in members if b != a} for a in starts})
     if answer.journeys is None:
-        asked = f"{question.steps} steps" + (f" and {question.rounds} rounds" if question.rounds is not None else "")
+        rounds = "" if question.rounds is None else f" and {count(question.rounds, 'round')}"
+        asked = f"{count(question.steps, 'step')}{rounds}"
         if answer.proved:
             raise InfeasibleError(f"{what}: no schedule has {asked}; more steps or rounds may help")
         found = f"found none of {asked} in {question.time_limit:g} s"

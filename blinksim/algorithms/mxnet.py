@@ -25,6 +25,7 @@ from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.packing.search import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 ARRAY_BOUND = 10_000_000
@@ -140,8 +141,8 @@ def grow(
         if leaves is None:
             depth = balanced.depth_of(len(weights))
             raise InfeasibleError(
-                f"mxnet: found no tree of {depth} rounds from rank {root} that reaches {len(weights)} ranks by links; "
-                "take chain or packed"
+                f"mxnet: found no tree of {count(depth, 'round')} from rank {root} that reaches "
+                f"{len(weights)} ranks by links; take chain or packed"
             )
         trees.append(BalancedTree(tuple(leaves), searched))
         weights = penalised(weights, trees[-1], penalty)

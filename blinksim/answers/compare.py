@@ -12,7 +12,7 @@ from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.results import Result
-from blinksim.textio.text_table import names, table
+from blinksim.textio.text_table import count, names, table
 from blinksim.timing.entrants import Entrant
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
@@ -160,7 +160,7 @@ class Comparison(Result):
     def __repr__(self) -> str:
         return (
             f"<Comparison of {', '.join(self.algorithms)}: {self.collective} on {self.topology.name},"
-            f" {len(self.sizes)} sizes>"
+            f" {count(len(self.sizes), 'size')}>"
         )
 
     def _repr_html_(self) -> str:

@@ -15,7 +15,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.schedule.ways import Parallel
-from blinksim.textio.text_table import names, table
+from blinksim.textio.text_table import count, names, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.entrants import Entrant, Field, named
 from blinksim.timing.projection_result import Ceiling, left_out_words
@@ -151,7 +151,7 @@ class Pareto(Result):
         """The answer in one line."""
         first, last = self.points[0], max(self.points, key=lambda point: point.bandwidth)
         return (
-            f"{self.collective} on {self.topology.name}: {len(self.points)} schedules from "
+            f"{self.collective} on {self.topology.name}: {count(len(self.points), 'schedule')} from "
             f"{format_time(first.latency_s)} ({first.name}) to {format_rate(last.bandwidth)} ({last.name})"
         )
 
@@ -176,8 +176,7 @@ class Pareto(Result):
         lines.append(f"  at most     {format_rate(self.bound.rate)} algbw: {self.bound.words}")
         lines.append(f"  ranks       {self.topology.ranks}: {names(self.topology.members)}")
         lines.append(f"  links       {', '.join(self.topology.link_classes)} at {self.topology.rates} rates")
-        count = len(self.dominated)
-        lines += [f"  bettered    {names(self.dominated)}"] if count else []
+        lines += [f"  bettered    {names(self.dominated, '; ')}"] if self.dominated else []
         lines += [f"  left out    {words}" for words in left_out_words(self.left_out)]
         return "\n".join(lines)
 

@@ -9,7 +9,8 @@ import click
 
 from blinksim.cli.numbers import Whole
 from blinksim.cli.options import ScheduleMachineOptions, read_schedule, schedule_machine_options
-from blinksim.cli.output import attempt, note, print_json, table
+from blinksim.cli.output import attempt, count, note, print_json, table
+from blinksim.cli.progress import Working
 from blinksim.cli.spelling import as_typed
 
 if TYPE_CHECKING:
@@ -115,17 +116,20 @@ def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
 
         plots.check(options["plot"], force=options["force"])
     cap = None if options["channels_together"] is None else parse_rate(options["channels_together"])
-    timeline = simulate(
-        with_cap(read_schedule(schedule, options), cap),
-        amount,
-        chunk=options["chunk"],
-        service=options["service"],
-        protocol=options["protocol"],
-        launch=launch,
-        offer=options["offer"],
-        slots=options["slots"],
-        switching=options["switching"],
-    )
+    loaded = with_cap(read_schedule(schedule, options), cap)
+    search = "" if options["chunk"] else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
+    with Working(f"simulating {schedule}{search}", quiet=options["quiet"]):
+        timeline = simulate(
+            loaded,
+            amount,
+            chunk=options["chunk"],
+            service=options["service"],
+            protocol=options["protocol"],
+            launch=launch,
+            offer=options["offer"],
+            slots=options["slots"],
+            switching=options["switching"],
+        )
     failure = attempt(
         lambda: _write(timeline, options["trace"], options["plot"], force=options["force"], quiet=options["quiet"])
     )
@@ -158,11 +162,8 @@ def _show(timeline: Timeline) -> None:
     click.echo(timeline.sentence())
     over = 100 * (timeline.time_s / timeline.bound_s - 1) if timeline.bound_s else 0.0
     found = " (the best found)" if timeline.tried else ""
-    plural = "s" * (timeline.pieces != 1)
-    click.echo(
-        f"  {timeline.pieces} piece{plural} a chunk, up to {format_size(float(f'{timeline.piece_bytes:.3g}'))}{found}; "
-        f"links {timeline.discipline}"
-    )
+    most = format_size(float(f"{timeline.piece_bytes:.3g}"))
+    click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{found}; links {timeline.discipline}")
     click.echo(f"  {over:.3g} % more than the loads of its links need ({format_time(timeline.bound_s)})")
     click.echo("\nwhat the time consists of:")
     for line in _path(timeline.critical_path):

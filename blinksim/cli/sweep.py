@@ -24,7 +24,7 @@ from blinksim.cli.options import (
     root_option,
     sizes_option,
 )
-from blinksim.cli.output import attempt, csv_text, note, print_json, table
+from blinksim.cli.output import attempt, count, csv_text, note, print_json, table
 from blinksim.cli.progress import moving
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.units import format_size, format_time
@@ -269,7 +269,7 @@ def _show(found: Sweep, output: str | None) -> None:
         # Where all points are alike, none is best.
         at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in varying if low != high)
         lost = f"; {len(found.failed)} without an answer" if found.failed else ""
-        span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {len(rows)} point{'s' * (len(rows) > 1)}"
+        span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {count(len(rows), 'point')}"
         click.echo(f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}\n")
     bounded = "bound_algbw_GBps" in rows[0]
     several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying

@@ -31,7 +31,7 @@ class Options(MachineOptions, TextOptions):
     """The options of the command."""
 
     root: int | None
-    algorithm: str
+    algorithm: str | None
     time_limit: float | None
     polish: float | None
     trees: int | None
@@ -41,6 +41,7 @@ class Options(MachineOptions, TextOptions):
     steps: int | None
     rounds: int | None
     pareto: bool
+    point: str | None
     seed: int | None
     output: str | None
     plot: str | None
@@ -54,15 +55,14 @@ Examples:
   blinksim synth dgx1-v100 allreduce --members 0,1,2,3,4,7 -o trees.json
   blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json
   blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
-  blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front""",
+  blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
+  blinksim synth dgx1-v100 allgather --pareto --point ring -o ring.json""",
 )
 @click.argument("machine", required=False)
 @click.argument("collective", required=False)
 @machine_options
 @root_option
-@click.option(
-    "--algorithm", default="packed", show_default=True, help="A name, or a Python file; packed attains the bound."
-)
+@click.option("--algorithm", help="A name, or a Python file; packed attains the bound.  [default: packed]")
 @click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds after which the search ends.")
 @click.option(
     "--polish",
@@ -91,6 +91,11 @@ Examples:
     is_flag=True,
     help="Instead of one schedule, all that no other betters in latency and bandwidth; -o names a folder for them.",
 )
+@click.option(
+    "--point",
+    metavar="N|NAME",
+    help="With --pareto: write this one of them to the file that -o names, by its number or name in the table.",
+)
 @click.option("--alike", is_flag=True, default=None, help="ring: pass every node the same way, as NCCL's files need.")
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=Integer(), help="Seed of a solver, for repeatable answers.")
@@ -116,6 +121,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
         front.answer(question, wanted, options)
         return
+    if options["point"] is not None:
+        raise InputError("--point chooses one of the schedules that --pareto finds; add --pareto, or leave it out")
+    algorithm = options["algorithm"] or "packed"
     _check_files(options)
     given = {
         "time_limit": options["time_limit"],
@@ -128,12 +136,12 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         "rounds": options["rounds"],
     }
     extra = {key: value for key, value in given.items() if value is not None}
-    _takes(options["algorithm"], extra)
+    _takes(algorithm, extra)
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
     with waiting, within(limit, "schedule"):
         topology = question.part(collective=wanted)
-        found = synthesize(topology, wanted, options["algorithm"], polish_seconds=options["polish"], **extra)
+        found = synthesize(topology, wanted, algorithm, polish_seconds=options["polish"], **extra)
     target, failure = options["output"], None
     if target:
         failure = attempt(lambda: write_schedule(found.schedule, target, options["force"]))
@@ -226,7 +234,11 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
         again = command_line(question, schedule.collective.name, options["root"])
-        chosen = "" if schedule.algorithm == "packed" else f" --algorithm {typed(options['algorithm'])}"
+        chosen = (
+            ""
+            if schedule.algorithm == "packed"
+            else f" --algorithm {typed(options['algorithm'] or schedule.algorithm)}"
+        )
         for key in ("trees", "channels", "chunks", "steps", "rounds", "polish", "time_limit", "seed"):
             value = options[key]
             if value is not None:

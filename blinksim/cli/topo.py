@@ -102,7 +102,7 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     kinds = Counter(device.kind for device in topology.devices)
     devices = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     nodes = f", {topology.nodes} nodes" if topology.nodes > 1 else ""
-    click.echo(f"{topology.name}{nodes}: {topology.ranks} ranks; {devices}; {topology.rates} rates")
+    click.echo(f"{topology.name}{nodes}: {count(topology.ranks, 'rank')}; {devices}; {topology.rates} rates")
     if topology.source:
         click.echo(f"  {topology.source}")
     click.echo(
@@ -257,7 +257,10 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
         click.echo(text, nl=False)
         return
     write_text(output, text, force=force)
-    click.echo(f"{topology.name}: {topology.ranks} GPUs, {len(topology.links)} directed links, written to {output}")
+    click.echo(
+        f"{topology.name}: {count(topology.ranks, 'GPU')}, {count(len(topology.links), 'directed link')}, "
+        f"written to {output}"
+    )
     click.echo(f"next: blinksim project {typed(output)} allreduce 256MiB")
 
 

@@ -22,6 +22,7 @@ from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
 from blinksim.schedule.ways import RouteUses, Spread, loads, one_way
+from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -108,7 +109,7 @@ def _in_steps(
     longest = busiest(kinds, occupied, seconds)
     for worst, time in (longest[number] for number in numbers.tolist()):
         by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
-    terms = [Term(f"latency of {steps} step{'s' * (steps > 1)}", float(alpha.sum()), "alpha")]
+    terms = [Term(f"latency of {counted(steps, 'step')}", float(alpha.sum()), "alpha")]
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
     reduced = np.zeros(steps)
     key = schedule.step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
@@ -182,9 +183,9 @@ def _pipelined(
                 best = (time, count, lag, tail)
     assert best is not None
     _, count, lag, tail = best
-    more = f" and {count - 1} more piece{'s' * (count > 2)}" if count > 1 else ""
+    more = f" and {counted(count - 1, 'more piece')}" if count > 1 else ""
     terms = [
-        Term(f"latency of {schedule.steps} hop{'s' * (schedule.steps > 1)}{more}", lag + (count - 1) * alpha, "alpha"),
+        Term(f"latency of {counted(schedule.steps, 'hop')}{more}", lag + (count - 1) * alpha, "alpha"),
         Term("first piece on its way", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
     ]

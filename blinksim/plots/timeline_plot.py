@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.plots.style import COLOURS, drawn_machine, figure, natural, plain, wrapped
+from blinksim.textio.text_table import count
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     _marks(axes, timeline, scale)
     names = [plain(use.resource) for use in uses]
     if hidden:
-        names.append(f"and {hidden:,} more links")
+        names.append(f"and {count(hidden, 'more link')}")
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, timeline.time_s * 1.02 * scale)
@@ -218,7 +219,7 @@ def utilisation(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
         axes.barh(row, 100 * use.busy, height=0.75, color=COLOURS[kinds.index(use.kind) % len(COLOURS)])
         axes.annotate(f"{100 * use.busy:.0f}", (100 * use.busy, row), xytext=(3, 0), textcoords="offset points",
                       va="center", fontsize=6, color="#555555")  # fmt: skip
-    names = [plain(use.resource) for use in uses] + ([f"and {hidden:,} more links"] if hidden else [])
+    names = [plain(use.resource) for use in uses] + ([f"and {count(hidden, 'more link')}"] if hidden else [])
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, 105)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.textio.text_table import count
 
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.
 _BLOCK = 100_000
@@ -197,5 +198,5 @@ def _unreached(schedule: Schedule, arrived: npt.NDArray[np.int64]) -> Iterator[s
         begins = chunk_ends.starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
         missing = [int(device) for device, own in zip(ends, begins, strict=True) if not own and int(device) not in have]
         names = ", ".join(place(schedule, device) for device in missing[:4])
-        more = f" and {len(missing) - 4} more ranks" if len(missing) > 4 else ""
+        more = f" and {count(len(missing) - 4, 'more rank')}" if len(missing) > 4 else ""
         yield f"chunk {number} never reaches {names}{more}"

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 
@@ -81,4 +82,4 @@ def _users(sends: npt.NDArray[np.int64]) -> str:
     if not len(sends):
         return ""
     listed = ", ".join(map(str, sends[:3])) + (", …" if len(sends) > 3 else "")
-    return f"; {len(sends)} send{'s' * (len(sends) > 1)} need{'s' * (len(sends) == 1)} it ({listed})"
+    return f"; {count(len(sends), 'send')} need{'s' * (len(sends) == 1)} it ({listed})"

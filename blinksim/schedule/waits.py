@@ -24,6 +24,7 @@ import numpy.typing as npt
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.contents import describe
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_table import count
 
 Indices = npt.NDArray[np.int64]
 
@@ -67,7 +68,7 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
             listed = ", ".join(describe(schedule, int(sends[k])) for k in circle[:4])
             more = f" and {len(circle) - 4} more" if len(circle) > 4 else ""
             return (
-                f"deadlock in step {step} with {slots} slot{'s' * (slots != 1)} a connection: "
+                f"deadlock in step {step} with {count(slots, 'slot')} a connection: "
                 f"{listed}{more} wait for each other in a circle; {most} slots avoid it"
             )
     return None

@@ -21,6 +21,7 @@ from blinksim.simulation.engines.choice import Outcome, connection_of, outcome
 from blinksim.simulation.simulation_options import OfferName, ProtocolName, Sending, Service, ServiceName
 from blinksim.simulation.stages import Stages
 from blinksim.simulation.work import Ticks, Work
+from blinksim.textio.text_table import count
 from blinksim.units import format_rate, format_size, format_time
 
 Whole = npt.NDArray[np.int64]
@@ -226,7 +227,7 @@ class Timeline(Rates, Result):
         if shown < self.pieces:
             more = self.time_s - self.work.seconds(recorded.finish)
             busiest = self.uses[0]
-            place = f"{self.pieces - shown} more pieces, mostly over {busiest.resource}"
+            place = f"{count(self.pieces - shown, 'more piece')}, mostly over {busiest.resource}"
             legs.append(Leg(place, busiest.kind, self.time_s - more, more, 0))
         return tuple(legs)
 
@@ -345,7 +346,7 @@ class Timeline(Rates, Result):
     def __repr__(self) -> str:
         over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0
         return (
-            f"<Timeline {self.sentence()}\n  {self.pieces} piece{'s' * (self.pieces != 1)} of up to "
+            f"<Timeline {self.sentence()}\n  {count(self.pieces, 'piece')} of up to "
             f"{format_size(self.piece_bytes)}, {self.discipline}; {100 * over:.3g} % above the bound>"
         )
 

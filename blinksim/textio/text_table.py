@@ -23,8 +23,8 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def names(values: Sequence[str], most: int = 8) -> str:
-    """A list of names, shortened in the middle: ``gpu0 gpu1 … gpu7``."""
+def names(values: Sequence[str], between: str = " ", most: int = 8) -> str:
+    """A list of names, shortened in the middle: ``gpu0 gpu1 … gpu7``; between: what parts names that hold blanks."""
     if len(values) <= most:
-        return " ".join(values)
-    return f"{' '.join(values[: most // 2])} … {values[-1]}"
+        return between.join(values)
+    return f"{between.join(values[: most // 2])}{between.rstrip()} … {values[-1]}"

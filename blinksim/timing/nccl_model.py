@@ -28,6 +28,7 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
+from blinksim.textio.text_table import count
 from blinksim.timing.entrants import ceiling_of
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
@@ -275,10 +276,10 @@ def _projection(
     job = prediction.job
     family = "ring" if timing.algorithm == "ring" else "nvls" if timing.algorithm.startswith("nvls") else "tree"
     graph = prediction.graphs[family]
-    count = graph.nchannels if family == "nvls" else prediction.nchannels
+    channels = graph.nchannels if family == "nvls" else prediction.nchannels
     rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
     path = graph.type_intra if job.nnodes == 1 else f"{graph.type_intra} and {graph.type_inter}"
-    noun = {"ring": "ring", "tree": "chain", "nvls": "NVLS channel"}[family] + "s" * (count != 1)
+    noun = {"ring": "ring", "tree": "chain", "nvls": "NVLS channel"}[family]
     members = prediction.members
     if len(members) < job.ranks:
         members = tuple(f"n{node}.{name}" for node in range(job.nnodes) for name in members)
@@ -294,14 +295,14 @@ def _projection(
         algorithm=f"{timing.algorithm}/{timing.protocol}",
         terms=(
             Term(f"latency of {timing.algorithm}, {timing.protocol}", timing.latency_s, "alpha"),
-            Term(f"bandwidth of {count} {noun}", timing.time_s - timing.latency_s, path),
+            Term(f"bandwidth of {count(channels, noun)}", timing.time_s - timing.latency_s, path),
         ),
-        bottleneck=f"{count} {noun} of {format_rate(rate)} over {path} paths",
+        bottleneck=f"{count(channels, noun)} of {format_rate(rate)} over {path} paths",
         details={
             "nccl_version": prediction.version,
             "nccl_algorithm": timing.algorithm,
             "nccl_protocol": timing.protocol,
-            "channels": count,
+            "channels": channels,
             "channel_GBps": float(rate) / 1e9,
             "channel_orders": [list(order) for order in prediction.orders(family)],
             "type_intra": graph.type_intra,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,48 @@ def test_the_command_prints_draws_and_writes_points(tmp_path: Path, capsys: pyte
     assert "the quickest" in capsys.readouterr().out
     assert run(["synth", "dgx1-v100", "broadcast", "--pareto", "--polish", "3"]) == 2
     assert "--polish is for one schedule" in capsys.readouterr().err
+
+
+def test_one_point_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["synth", "dgx1-v100", "broadcast", "--pareto", "--time-limit", "1", "-o", str(tmp_path / "one.json")]
+    assert run([*words, "--point", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row.get("file") for row in rows] == [str(tmp_path / "one.json"), *[None] * (len(rows) - 1)]
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+    assert bs.verify(tmp_path / "one.json").ok
+    assert bs.read_schedule(tmp_path / "one.json").algorithm == rows[0]["algorithm"]
+    # By its name, over a file that is there.
+    assert run([*words, "--point", rows[-1]["name"], "--force"]) == 0
+    assert bs.read_schedule(tmp_path / "one.json").algorithm == rows[-1]["algorithm"]
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--pareto", "--algorithm", "ring"], "--algorithm is for one schedule"),
+        (["--pareto", "--chunks-per-rank", "2"], "--chunks-per-rank is for one schedule"),
+        (["--pareto", "--point", "1"], "name it with -o"),
+        (["--pareto", "--point", "1", "-o", "folder"], "ends in .json"),
+        (["--pareto", "--point", "99", "-o", "a.json", "--time-limit", "1"], "the numbers 1 to "),
+        (["--pareto", "--point", "chian", "-o", "a.json", "--time-limit", "1"], "unknown point 'chian'"),
+        (["--point", "1"], "add --pareto"),
+    ],
+)
+def test_what_a_front_does_not_take_is_refused(
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["synth", "dgx1-v100", "broadcast", *words]) == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_hold_blanks_are_told_apart() -> None:
+    found = bs.pareto("ring:4@25GB/s", "allgather", seconds=1, sizes=SIZES)
+    names = ("few_steps of 1 chunk, 2 steps, 2 rounds", "ring", "packed of height 2")
+    line = next(line for line in replace(found, dominated=names).text().splitlines() if "bettered" in line)
+    assert line.split(None, 1)[1].split("; ") == list(names)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.errors import PluginError
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.verify import verify
+from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -37,7 +38,7 @@ def filled(
         raise PluginError(f"{located(what, file, line)} adds no chunk to the plan; begin with plan.add_chunk(share)")
     verdict = verify(schedule)
     if not verdict.ok:
-        more = f" (and {len(verdict.reasons) - 1} more faults)" if len(verdict.reasons) > 1 else ""
+        more = f" (and {count(len(verdict.reasons) - 1, 'more fault')})" if len(verdict.reasons) > 1 else ""
         doing = f"does not do {collective} on {topology.name}, {topology.ranks} ranks"
         raise PluginError(f"{located(what, file, line)} {doing}: {verdict.reasons[0]}{more}")
     return schedule

@@ -69,7 +69,7 @@ def _few_steps(topology: Topology, collective: Collective, end: float, seed: int
             left = end - monotonic()
             if left <= 0:
                 return
-            say(f"few steps with {chunks} chunks")
+            say(f"few steps with {count(chunks, 'chunk')}")
             try:
                 found = find(topology, collective, chunks=chunks, steps=steps, time_limit=min(left, _EACH), seed=seed)
             except BlinksimError:

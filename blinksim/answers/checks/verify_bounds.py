@@ -12,6 +12,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.question import Question
 from blinksim.textio.text_files import STDIN
+from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps
 
@@ -77,7 +78,7 @@ def verify_bounds(file: str, document: dict[str, Any], question: Question) -> Fi
     state = "wrong" if wrong else "right"
     return FileVerdict(
         not wrong,
-        f"{state}: {len(entries)} bound{'s' * (len(entries) > 1)} of {wanted} on {topology.name}",
+        f"{state}: {count(len(entries), 'bound')} of {wanted} on {topology.name}",
         tuple(wrong),
         () if wrong else tuple(facts),
         about_part(topology, wanted),

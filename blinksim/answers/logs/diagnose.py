@@ -24,6 +24,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.log_records import Row, Run
 from blinksim.results import Result, paragraph
+from blinksim.textio.text_table import count
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class Diagnosis(Result):
         }
 
     def __repr__(self) -> str:
-        return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {len(self.lines)} sizes>"
+        return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {count(len(self.lines), 'size')}>"
 
     def _repr_html_(self) -> str:
         return f"{paragraph(self.sentence())}{self.to_frame().to_html(index=False, float_format='{:.4g}'.format)}"

@@ -28,6 +28,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result, paragraph
+from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
 from blinksim.timing.entrants import asked_as, each
 from blinksim.timing.projection_result import Projection
@@ -120,7 +121,7 @@ class Sweep(Result):
     def __repr__(self) -> str:
         lost = f", {len(self.failed)} without an answer" if self.failed else ""
         along = ", ".join(self.varying()) or "nothing"
-        return f"<Sweep of {self.collective} on {self.machine} over {along}: {len(self.points)} rows{lost}>"
+        return f"<Sweep of {self.collective} on {self.machine} over {along}: {count(len(self.points), 'row')}{lost}>"
 
     def _repr_html_(self) -> str:
         table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)

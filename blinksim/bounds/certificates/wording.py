@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from blinksim.textio.text_table import count
+
 _ON_NODE = re.compile(r"n([0-9]+)\.(.+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
@@ -46,7 +48,7 @@ def listed(names: Sequence[str], most: int = 6) -> str:
         if node:
             alike.setdefault(", ".join(_grouped(inner)), []).append(int(node))
     texts = [f"{inner} of n{_runs(numbers)}" for inner, numbers in alike.items()] + _grouped(nodes.get("", []))
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more groups" if len(texts) > most else "")
+    return ", ".join(texts[:most]) + (f" and {count(len(texts) - most, 'more group')}" if len(texts) > most else "")
 
 
 def part_of(crossing: Fraction, ranks: int, weighted: bool = False) -> str:

@@ -17,6 +17,7 @@ from blinksim.formats.msccl.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.msccl.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported
+from blinksim.textio.text_table import count as counted_as
 from blinksim.topology.union_find import UnionFind
 
 Connection = tuple[int, int, int]
@@ -52,8 +53,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         notes.append(f"the root is rank {plan.root}: the format does not name it")
     return Exported(
         files={"": text},
-        summary=f"{plan.collective} of {plan.ranks} GPUs in {plan.units} chunks, {counted.blocks} thread blocks on "
-        f"the busiest GPU, up to {counted.operations} operations each",
+        summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
+        f"{counted_as(counted.blocks, 'thread block')} on the busiest GPU, up to {counted.operations} operations each",
         facts=("every chunk ends where the collective promises, in any order of the thread blocks",),
         proof=("python: plan = mscclpp.ExecutionPlan({python}, rank); executor.execute(rank, …, plan, stream)",),
         notes=tuple(notes),

@@ -31,6 +31,7 @@ from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported, most_channels
+from blinksim.textio.text_table import count
 from blinksim.units import exact_GBps
 
 RELEASES = ("2.28.3", "2.30.7")
@@ -126,7 +127,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         facts.append(f"as NCCL runs it, the loads allow {exact_GBps(found.rate)} GB/s algbw")
     return Exported(
         files={"": text},
-        summary=f"{listed.channel_count} {kind} channels over {len(comm.gpus)} GPUs{nodes}, for NCCL 2.8 and later",
+        summary=f"{count(listed.channel_count, f'{kind} channel')} over {len(comm.gpus)} GPUs{nodes}, "
+        "for NCCL 2.8 and later",
         facts=tuple(facts),
         environment={"NCCL_GRAPH_FILE": "{file}", **found.environment},
         proof=found.log,

@@ -6,6 +6,7 @@ from collections import Counter
 from html import escape
 from typing import TYPE_CHECKING
 
+from blinksim.textio.text_table import count
 from blinksim.topology.elements import DEVICE_KINDS
 from blinksim.units import exact_GBps, format_time
 
@@ -20,7 +21,7 @@ def headline(topology: Topology) -> str:
     links = ", ".join(f"{sum(link.kind == kind for link in topology.links)} {kind}" for kind in topology.link_classes)
     edited = "".join(f"\n  edited: {edit}" for edit in topology.edits)
     return (
-        f"<Topology {topology.name}: {topology.nodes} node{'s' * (topology.nodes != 1)}, {topology.ranks} members\n"
+        f"<Topology {topology.name}: {count(topology.nodes, 'node')}, {count(topology.ranks, 'member')}\n"
         f"  devices: {present}\n"
         f"  links (directed): {links or 'none'}; rates: {topology.rates}{edited}>"
     )
@@ -50,5 +51,5 @@ def html(topology: Topology) -> str:
         )
     ]
     most = 12
-    more = f"<p>… {len(rows) - most} more kinds</p>" if len(rows) > most else ""
+    more = f"<p>… {count(len(rows) - most, 'more kind')}</p>" if len(rows) > most else ""
     return f"<pre>{escape(repr(topology))}</pre>{pd.DataFrame(rows[:most]).to_html(index=False)}{more}"
