@@ -73,7 +73,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     if options["as_csv"]:
         changes = less or more
         rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes] or [_flat(b) for b in found.bounds]
-        click.echo(csv_text(rows), nl=False)
+        click.echo(csv_text([row | {"rates": topology.rates} for row in rows]), nl=False)
     elif options["as_json"]:
         answer = {"command": "bound", **question.described(topology), **found.to_dict()}
         answer["trees_per_root"] = found.trees_per_root

@@ -48,7 +48,8 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     found = place(whole, count, Collective.parse(options["collective"]), links=links, relays=relays)
     rows = [placement.to_dict() for placement in found]
     if options["as_csv"]:
-        flat = [row | {"members": " ".join(row["members"]), "relays": " ".join(row["relays"])} for row in rows]
+        joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]
+        flat = [row | names | {"rates": whole.rates} for row, names in zip(rows, joined, strict=True)]
         click.echo(csv_text(flat), nl=False)
         return
     if options["as_json"]:
@@ -75,6 +76,7 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     click.echo(table(("GPUs", "GB/s, exact", "GB/s", "of the best"), cells))
     if len(rows) > options["top"]:
         click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
+    click.echo(f"  all at {whole.rates} rates")
     chosen = ",".join(best.members)
     again = command_line(replace(question, members=chosen), options["collective"])
     click.echo(f"next: blinksim bound {again}")

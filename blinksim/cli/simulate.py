@@ -164,6 +164,7 @@ def _show(timeline: Timeline) -> None:
     found = " (the best found)" if timeline.tried else ""
     most = format_size(float(f"{timeline.piece_bytes:.3g}"))
     click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{found}; links {timeline.discipline}")
+    click.echo(f"  all at {timeline.schedule.topology.rates} rates")
     click.echo(f"  {over:.3g} % more than the loads of its links need ({format_time(timeline.bound_s)})")
     click.echo("\nwhat the time consists of:")
     for line in _path(timeline.critical_path):

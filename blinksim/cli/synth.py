@@ -225,6 +225,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
     click.echo(f"  verified  {verdict}")
     for reason in found.verdict.reasons:
         click.echo(f"            {reason}")
+    click.echo(f"  links     {', '.join(topology.link_classes)} at {topology.rates} rates")
     for edit in question.edits:
         click.echo(f"  edited    {edit}")
     if found.interrupted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,54 @@ def test_the_text_says_whose_rates(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rates" in swept.splitlines()[2]
     alone = ask(capsys, "sweep", "dgx1-v100", "allreduce", "--sizes", "256MiB", "--algorithms", "ring")
     assert "  all at nominal rates" in alone.splitlines()
+
+
+LINES = {
+    "project": "project dgx1-v100 allreduce 1MiB",
+    "project, all": "project dgx1-v100 allreduce 1MiB --algorithm all",
+    "compare": "compare dgx1-v100 allreduce --sizes 1MiB --algorithms ring",
+    "compare, models": "compare dgx1-v100 allreduce --sizes 1MiB --algorithms ring --model alpha-beta,simulate",
+    "sweep": "sweep dgx1-v100 allreduce --sizes 1MiB --algorithms ring",
+    "bound": "bound dgx1-v100 allreduce",
+    "bound, losses": "bound dgx1-v100 allreduce --losses",
+    "place": "place dgx1-v100 2",
+    "synth": "synth dgx1-v100 allreduce --algorithm ring",
+    "synth, a front": "synth dgx1-v100 broadcast --pareto --time-limit 1",
+    "advise": "advise dgx1-v100",
+    "topo show": "topo show dgx1-v100",
+    "simulate": "simulate {schedule} 1MiB --chunk 1MiB",
+    "verify": "verify {schedule}",
+    "diagnose": f"diagnose {HEALTHY} --machine hgx-h200 --no-nvls",
+}
+NO_TABLE = {"synth", "advise", "topo show", "simulate", "verify"}
+
+
+@pytest.mark.parametrize("table", [None, "nominal", "nccl"])
+@pytest.mark.parametrize("case", LINES)
+def test_every_answer_says_its_rates(
+    case: str, table: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = LINES[case].format(schedule=tmp_path / "s.json").split()
+    rates = [] if table is None else ["--rates", table]
+    if words[0] in ("simulate", "verify"):
+        # What a schedule is for stands in its file.
+        ask(capsys, "synth", "dgx1-v100", "allreduce", "--algorithm", "ring", "-o", str(tmp_path / "s.json"), *rates)
+        rates = []
+    expected = table or ("nccl" if case == "advise" else "nominal")
+    text = ask(capsys, *words, *rates)
+    answer = text.partition("\nnext: ")[0]
+    named = set(re.findall(r"([a-z]+)(?: \([^)]*\))? rates", answer))
+    # NCCL's own model is at its own rates unless others are named.
+    others = {"nccl"} if case == "diagnose" and table is None else set()
+    assert named == {expected} | others, text
+    found = json.loads(ask(capsys, *words, *rates, "--json"))
+    stated = {found["rates"]} if "rates" in found else {row["rates"] for row in found["rows"]}
+    assert {entry.partition(" (")[0] for entry in stated} == {expected}
+    if case.partition(",")[0] not in NO_TABLE:
+        rows = list(csv.DictReader(io.StringIO(ask(capsys, *words, *rates, "--csv"))))
+        column = "bound_rates" if case == "diagnose" else "rates"
+        assert rows
+        assert {row[column].partition(" (")[0] for row in rows} == {expected}
 
 
 @pytest.mark.parametrize("rates", [None, "nominal", "seed"])

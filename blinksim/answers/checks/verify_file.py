@@ -112,7 +112,10 @@ def _schedule(file: str, document: Any, question: Question, in_place: bool, slot
         most = max(facts.scratch, key=lambda name: facts.scratch[name].share)
         alike = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
         lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{alike}")
-    lines.append(f"in place: {'possible' if facts.in_place else 'not possible'}")
+    lines += [
+        f"in place: {'possible' if facts.in_place else 'not possible'}",
+        f"all at {schedule.topology.rates} rates",
+    ]
     return FileVerdict(
         verdict.ok,
         f"{'right' if verdict.ok else 'wrong'}: {promise}",

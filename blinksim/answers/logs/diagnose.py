@@ -227,6 +227,8 @@ class Diagnosis(Result):
                 "model_algbw_GBps": in_GBps(line.size / line.expected.time_s),
                 "model_choice": line.expected.choice,
                 "bound_algbw_GBps": self.bound.rate_GBps,
+                "model_rates": self.expectation.rings.topology.rates,
+                "bound_rates": self.part.rates,
                 "percent_of_model": 100 * line.of_model,
                 "percent_of_bound": 100 * self.of_bound(line),
                 "latency_bound": line.latency_bound,
