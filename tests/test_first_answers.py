@@ -5,27 +5,30 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from first_answers import CASES, MOST_APART, PAGE, Case, Row, answered, parted
+from first_answers import MOST_APART, PAGE, SMALL, TABLES, Case, Row, answered, parted
 
 import blinksim as bs
 
+CASES = [case for cases in TABLES.values() for case in cases]
 QUICK = [case for case in CASES if not case.slow]
 SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in CASES if case.slow]
 PRINTED = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
-    for line in parted(PAGE.read_text(encoding="utf-8"))[1].splitlines()[2:]
+    for title in TABLES
+    for line in parted(PAGE.read_text(encoding="utf-8"), title)[1].splitlines()[2:]
 ]
+LARGE = PRINTED[: len(next(iter(TABLES.values())))]
 
 
 def called(case: Case) -> str:
-    return case.label
+    return f"{case.label} {case.size}"
 
 
 def test_the_page_has_a_row_for_every_case() -> None:
     assert [cells[0] for cells in PRINTED] == [case.label for case in CASES]
 
 
-@pytest.mark.parametrize("cells", PRINTED, ids=[cells[0] for cells in PRINTED])
+@pytest.mark.parametrize("cells", LARGE, ids=[cells[0] for cells in LARGE])
 def test_the_printed_default_is_within_three_per_cent_of_the_best(cells: list[str]) -> None:
     assert float(cells[4].removesuffix(" %")) <= 100 * MOST_APART
 
@@ -34,7 +37,7 @@ def test_the_printed_default_is_within_three_per_cent_of_the_best(cells: list[st
 def test_a_row_is_what_is_answered_today(case: Case) -> None:
     row = answered(case)
     assert list(row.cells()) == PRINTED[CASES.index(case)]
-    assert row.more <= MOST_APART
+    assert row.more <= MOST_APART or case in SMALL
     assert_below_the_bound(row)
 
 
