@@ -7,27 +7,19 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from blinksim.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# What moves a terminal's cursor, colours it, turns the writing direction, breaks the line, or is no character.
-_CONTROL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
 # What a message quotes may be as long as a file.
 _LONGEST = 1500
 # Among more names than this no near one is looked for: that takes seconds, and lists nothing that helps.
 _MOST_COMPARED = 2000
-
-
-def one_line(text: str) -> str:
-    r"""`text` on one line that any terminal shows as it is: control characters stand as ``\x1b`` or ``\u202e``."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class BlinksimError(Exception):

@@ -14,7 +14,7 @@ from typing import TextIO
 import click
 
 from blinksim.errors import InputError
-from blinksim.textio.printable import printable
+from blinksim.printable import printable
 from blinksim.textio.text_table import count as count
 from blinksim.textio.text_table import names as names
 from blinksim.textio.text_table import table as table

@@ -12,6 +12,7 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
+_ENDS = re.compile("[\t\n]")
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
@@ -26,6 +27,16 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     except UnicodeEncodeError:
         text = _NOT_ASCII.sub(lambda found: found[0] if _has(encoding, found[0]) else _escaped(found), text)
     return text
+
+
+def one_line(text: str) -> str:
+    r"""`text` on one line that any terminal shows as it is, as messages need it: ``\x1b``, ``\n`` or ``\u202e``."""
+    return _ENDS.sub(_written, _UNSAFE.sub(_written, text))
+
+
+def _written(found: re.Match[str]) -> str:
+    """In the way of Python."""
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def _has(encoding: str, character: str) -> bool:

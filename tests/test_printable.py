@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.textio.printable import printable
+from blinksim.printable import one_line, printable
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -41,3 +41,10 @@ def test_examples() -> None:
     )
     assert printable("80 % – …", "latin-1") == "80 % \\u2013 \\u2026"
     assert printable("\U000e0041\udcff") == "\\udb40\\udc41\\udcff"
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_a_message_is_one_line_and_holds_nothing_that_printing_would_change(text: str) -> None:
+    line = one_line(text)
+    assert len(line.splitlines()) <= 1
+    assert printable(line) == line
