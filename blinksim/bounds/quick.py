@@ -9,8 +9,9 @@ with flows), but valid, with the same certificates, and cheap enough for every p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from math import lcm
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
@@ -35,8 +36,7 @@ def quick_bound(topology: Topology, collective: Collective) -> Certificate:
 
 
 def _candidates(topology: Topology, collective: Collective) -> Iterator[Certificate]:
-    plain = not any(link.bus for link in topology.links) and all(d.capacity is None for d in topology.devices)
-    if plain and len(topology.devices) <= _EXACT:
+    if _plain(topology) and len(topology.devices) <= _EXACT:
         yield Cut.of(topology, collective, _tightest_side(topology, collective))
     else:
         yield from _cuts(topology, collective)
@@ -48,6 +48,11 @@ def _candidates(topology: Topology, collective: Collective) -> Iterator[Certific
         lengths = guessed_lengths(topology, collective)
         if lengths is not None:
             yield lengths
+
+
+def _plain(topology: Topology) -> bool:
+    """True if links share nothing and devices carry any amount."""
+    return not any(link.bus for link in topology.links) and all(d.capacity is None for d in topology.devices)
 
 
 def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
@@ -163,27 +168,58 @@ def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
 
 
 def _grown(topology: Topology) -> Iterator[list[list[str]]]:
-    """Partitions from single ranks to two parts, each by joining the pair of parts with the most between them."""
-    import numpy as np
+    """Partitions from single ranks to two parts, each by joining the pair of parts with the most between them.
 
+    Only the first of the tightest, unless buses or capacities of devices make each one's rate a matter of its own.
+    """
     scale = lcm(*{link.bandwidth.denominator for link in topology.links})
     place = {name: number for number, name in enumerate(topology.members)}
-    large = scale * sum(link.bandwidth for link in topology.links) >= 2**62
-    between = np.zeros((len(place), len(place)), dtype=object if scale > 1 or large else np.int64)
+    between = [defaultdict[int, int](int) for _ in place]
     for link in topology.links:
         a, b = place[link.src], place[link.dst]
-        between[a, b] += int(link.bandwidth * scale)
-        between[b, a] += int(link.bandwidth * scale)
-    np.fill_diagonal(between, 0)
-    parts = [[name] for name in topology.members]
-    while len(parts) > 1:
-        if len(place) <= _GUESS or len(parts) in (len(place), *_FEW_PARTS):
-            yield [list(part) for part in parts]
-        # Of equally wide pairs the first one, as (later part, earlier part).
-        lower = np.where(np.tri(len(parts), k=-1, dtype=bool), between, -1)
-        a, b = divmod(int(np.argmax(lower)), len(parts))
-        parts[b] = [*parts[b], *parts.pop(a)]
-        between[b] += between[a]
-        between[:, b] += between[:, a]
-        between[b, b] = 0
-        between = np.delete(np.delete(between, a, axis=0), a, axis=1)
+        between[a][b] += int(link.bandwidth * scale)
+        between[b][a] += int(link.bandwidth * scale)
+    joins, crossing = _joins(between)
+    if _plain(topology):
+        counts = [len(place) - joined for joined in range(len(crossing))]
+        tightest = min(range(len(crossing)), key=lambda joined: Fraction(crossing[joined], counts[joined] - 1))
+        wanted: Container[int] = (counts[tightest],)
+    elif len(place) <= _GUESS:
+        wanted = range(2, len(place) + 1)
+    else:
+        wanted = (len(place), *_FEW_PARTS)
+    parts = {number: [name] for name, number in place.items()}
+    for into, joined in (*joins, (0, 0)):
+        if len(parts) in wanted:
+            yield [list(part) for part in parts.values()]
+        if into != joined:
+            parts[into] += parts.pop(joined)
+
+
+def _joins(between: list[defaultdict[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
+    """The joins of parts down to two, as (the part that grows, the part that it takes in); a part is its first rank.
+
+    And what crosses between all parts before each join and at the end. between: the neighbours of each rank and what
+    is between them; used up. Of equally wide pairs the first one joins, as (later part, earlier part).
+    """
+    queue = [(-width, a, b) for a, near in enumerate(between) for b, width in near.items() if b < a]
+    heapify(queue)
+    joins: list[tuple[int, int]] = []
+    crossing = [-sum(width for width, _, _ in queue)]
+    gone: set[int] = set()
+    while len(joins) < len(between) - 2 and queue:
+        width, a, b = heappop(queue)
+        if a in gone or b in gone or between[a][b] != -width:
+            continue
+        joins.append((b, a))
+        crossing.append(crossing[-1] + width)
+        gone.add(a)
+        del between[b][a]
+        for other, more in between[a].items():
+            if other != b:
+                del between[other][a]
+                between[b][other] += more
+                between[other][b] += more
+                heappush(queue, (-between[b][other], max(b, other), min(b, other)))
+        between[a].clear()
+    return joins, crossing

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from strategies import topologies
 
 from blinksim import machines
 from blinksim.bounds import bound
-from blinksim.bounds.quick import quick_bound
+from blinksim.bounds.certificates.certificate import Partition
+from blinksim.bounds.quick import _candidates, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.topology.graph import Topology
 
@@ -51,3 +57,49 @@ def test_regular_machines_need_no_search(machine: str, nodes: int, collective: s
 def test_single_nodes_of_the_catalogue_get_the_exact_bound(name: str, collective: str) -> None:
     part = machines.load(name).select()
     assert quick_bound(part, Collective(collective)).rate == bound(part, Collective(collective)).rate
+
+
+def greedy(topology: Topology) -> Fraction:
+    """The least capacity over k-1 of the partitions that come from joining the two parts with the most between them."""
+    part = {name: number for number, name in enumerate(topology.members)}
+    least = None
+    while (k := len(set(part.values()))) > 1:
+        between: Counter[tuple[int, int]] = Counter()
+        for link in topology.links:
+            a, b = sorted((part[link.src], part[link.dst]))
+            if a != b:
+                between[b, a] += link.bandwidth  # type: ignore[assignment]
+        ratio = Fraction(sum(between.values())) / (k - 1)
+        least = ratio if least is None else min(least, ratio)
+        numbers = sorted(set(part.values()))
+        later, earlier = max(combinations(numbers, 2), key=lambda p: (between[p[1], p[0]], -p[1], -p[0]))[::-1]
+        part = {name: earlier if number == later else number for name, number in part.items()}
+    assert least is not None
+    return least
+
+
+@settings(max_examples=60)
+@given(
+    machine=st.sampled_from(["full:17", "mesh:5x4", "torus:4x5", "hypercube:5", "line:20"]),
+    widths=st.lists(st.integers(1, 4), min_size=16, max_size=16),
+)
+def test_partitions_are_grown_greedily_and_the_best_is_taken(machine: str, widths: list[int]) -> None:
+    whole = machines.load(machine).select()
+    wide = tuple(
+        replace(link, lane_bandwidth=Fraction(widths[min(whole.index[link.src], whole.index[link.dst]) % 16] * GB))
+        for link in whole.links
+    )
+    part = replace(whole, links=wide, symmetries=())
+    (found,) = (
+        certificate
+        for certificate in _candidates(part, Collective("allreduce"))
+        if isinstance(certificate, Partition) and len(certificate.parts) > 1
+    )
+    assert found.rate == greedy(part) / 2
+
+
+def test_thousands_of_ranks_take_seconds() -> None:
+    part = machines.load("torus:40x40").select()
+    start = time.process_time()
+    assert quick_bound(part, Collective("allreduce")).rate == Fraction(100 * 1600, 2 * 1599) * GB
+    assert time.process_time() - start < 2
