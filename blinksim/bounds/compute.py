@@ -18,6 +18,7 @@ from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.schedule import effort
 from blinksim.topology.connectivity import require_served
 from blinksim.topology.graph import Topology
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64
+# Searches of an allreduce, each as long as one for a tightest cut: cuts both ways, and partitions.
+_SEARCHES = 3
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
 
@@ -46,7 +49,22 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     collective.check_ranks(topology.ranks)
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
+    _check_effort(topology, collective)
     return BoundResult(topology, collective, _bounds(topology, collective, weights), weights)
+
+
+def _check_effort(topology: Topology, collective: Collective) -> None:
+    """Raises `InfeasibleError` for a machine on which the flows would take minutes."""
+    if collective.personalized:
+        return  # a single flow, or a linear program that is not begun where it is too large
+    flows = topology.ranks * (_SEARCHES if collective.name == "allreduce" else 1)
+    if collective.name in ("allgather", "reducescatter") and topology.symmetries:
+        from blinksim.topology.symmetry import orbits
+
+        flows = len(orbits(topology))
+    seconds = effort.of_flows(topology, flows)
+    instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
+    effort.check(f"the exact bound of {collective.name}", topology, seconds, instead)
 
 
 # A topology never changes: an edited one is another key.

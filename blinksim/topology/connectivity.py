@@ -33,8 +33,8 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
     member; otherwise, and without a collective, between all members both ways.
     """
     if collective is None or not collective.rooted:
-        groups = components(topology)
-        return [name for name in topology.members if name not in groups[0]]
+        first = set(components(topology)[0])
+        return [name for name in topology.members if name not in first]
     collective.check_ranks(topology.ranks)
     index, ahead = topology.index, [list[int]() for _ in topology.devices]
     for link in topology.links:

@@ -96,6 +96,10 @@ class Router:
             found = self._routes[src, dst] = self._direct(src, dst) or self._search(src, dst)
         return found
 
+    def adjacent(self, src: int, dst: int) -> bool:
+        """True if a link leads from device `src` to device `dst`, so that no route need be searched."""
+        return dst in self._bundles[src]
+
     def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 

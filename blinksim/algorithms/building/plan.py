@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.schedule import effort
 from blinksim.schedule.model import COPY, REDUCE, Builder
 from blinksim.topology.graph import Topology
 
@@ -78,6 +79,7 @@ class Plan(Builder):
             raise InputError(f"rank {a[itself[0]]} sends to itself")
         keys = a.astype(np.int64) * self.n + b
         pairs, where = _distinct(keys, self.n * self.n)
+        self._check_effort(pairs)
         routes = [
             self.add_route(self.router.route(int(self._devices[key // self.n]), int(self._devices[key % self.n])))
             for key in pairs
@@ -91,6 +93,20 @@ class Plan(Builder):
             route=np.array(routes, dtype=np.int32)[where],
             channel=channels,
         )
+
+    def _check_effort(self, pairs: npt.NDArray[np.int64]) -> None:
+        """Raises `InfeasibleError` if the routes between these ranks would take minutes to find."""
+        topology = self.topology
+        if effort.of_routes(topology, self.n) <= effort.MOST_SECONDS:
+            return
+        far = (int(key // self.n) for key in pairs if not self._adjacent(*divmod(int(key), self.n)))
+        sources = len(set(far))
+        instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
+        seconds = effort.of_routes(topology, sources)
+        effort.check(f"finding the routes of {self.algorithm}", topology, seconds, instead)
+
+    def _adjacent(self, src: int, dst: int) -> bool:
+        return self.router.adjacent(int(self._devices[src]), int(self._devices[dst]))
 
 
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:

@@ -1,0 +1,59 @@
+"""What would take too long, told before the work: about how many seconds a search takes, and how large it may be.
+
+The searches that grow fastest are those with a pass over all links for every rank: flows for a bound, routes for a
+schedule. So the seconds grow as ranks times links, and the ranks that work as the root of the time allowed. The
+constants are CPU seconds on one core of a server of 2023, rounded up; docs/limits.md has what was measured.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import TYPE_CHECKING
+
+from blinksim.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+MOST_SECONDS = 60
+"""What takes longer than about this is refused."""
+_FLOW = 150e-9
+_ROUTE = 800e-9
+
+
+def of_flows(topology: Topology, flows: int) -> float:
+    """About the seconds of so many flows through all links."""
+    return _FLOW * flows * len(topology.links)
+
+
+def of_routes(topology: Topology, sources: int) -> float:
+    """About the seconds of searching the routes from so many devices to others that are no neighbours."""
+    return _ROUTE * sources * len(topology.links)
+
+
+def check(what: str, topology: Topology, seconds: float, instead: str) -> None:
+    """Raises `InfeasibleError` for what would take longer than `MOST_SECONDS`.
+
+    what: the subject of the sentence. seconds: as the functions above give them. instead: what else to do.
+    """
+    if seconds > MOST_SECONDS:
+        # Exact for machines whose ranks have equally many links each; a little less is sure.
+        most = max(2, isqrt(int(topology.ranks**2 * MOST_SECONDS / seconds)))
+        raise InfeasibleError(
+            f"{what} on {topology.name} would take about {_about(seconds)} ({topology.ranks:,} ranks, "
+            f"{len(topology.links):,} links); a machine like this works up to about {_rounded(most):,} ranks: take a "
+            f"smaller one, or {instead}"
+        )
+
+
+def _about(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{_rounded(int(seconds / size)):,} {unit}"
+    return f"{_rounded(int(seconds)):,} seconds"
+
+
+def _rounded(number: int) -> int:
+    """Down to two digits."""
+    power = int(10 ** max(0, len(str(number)) - 2))
+    return number // power * power

@@ -1,0 +1,88 @@
+"""What would take minutes is refused at once, in one line that says what works."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+import blinksim as bs
+from blinksim.cli.main import run
+from blinksim.errors import InfeasibleError
+from blinksim.schedule import effort
+
+LIMIT = re.compile(r"works up to about ([0-9,]+) ranks: take a smaller one, or \w+")
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run([*words, "-q"]) == 3
+    told = capsys.readouterr()
+    assert told.out == ""
+    (line,) = told.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bound", "line:100", "reduce"],
+        ["bound", "line:100", "allreduce", "--losses"],
+        ["synth", "line:100", "broadcast"],
+        ["synth", "line:100", "broadcast", "--algorithm", "binary"],
+        ["advise", "line:100"],
+        ["project", "line:100", "reduce", "8", "--algorithm", "binary"],
+        ["project", "switch:100", "alltoall", "8"],
+        ["compare", "line:100", "reduce", "--algorithms", "chain,binary"],
+        ["project", "line:100", "reduce", "8", "--algorithm", "double_binary", "--model", "simulate"],
+        ["place", "line:100", "99"],
+    ],
+)
+def test_every_command_refuses_what_takes_too_long(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effort, "MOST_SECONDS", 1e-5)
+    found = LIMIT.search(refused(words, capsys))
+    assert found is not None
+    assert 2 <= int(found[1].replace(",", "")) < 100
+
+
+@pytest.mark.parametrize("words", [["bound", "line:20000", "reduce"], ["synth", "line:20000", "reduce"]])
+def test_the_refusal_comes_at_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    start = time.process_time()
+    line = refused(words, capsys)
+    assert time.process_time() - start < 8
+    assert "would take about 110 seconds (20,000 ranks, 39,998 links)" in line
+
+
+def test_the_size_that_is_said_to_work_is_not_refused() -> None:
+    def check(ranks: int) -> None:
+        machine = bs.load(f"line:{ranks}").select()
+        effort.check("it", machine, effort.of_flows(machine, ranks), "rest")
+
+    with pytest.raises(InfeasibleError, match="works up to about") as caught:
+        check(20_000)
+    found = LIMIT.search(str(caught.value))
+    assert found is not None
+    most = int(found[1].replace(",", ""))
+    check(most)
+    with pytest.raises(InfeasibleError):
+        check(most + most // 10)
+
+
+def test_best_leaves_out_what_needs_long_searches_of_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "MOST_SECONDS", 1e-5)
+    found = bs.contest("line:100", "reduce")
+    assert "chain" in found.schedules
+    assert "works up to about" in found.refused["binary"]
+
+
+def test_neighbours_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "MOST_SECONDS", 1e-5)
+    assert bs.project("full:40", "alltoall", "1MiB", algorithm="direct").algorithm == "direct"
+
+
+def test_the_estimate_grows_with_the_machine_alone() -> None:
+    small, large = (bs.load(text).select() for text in ("ring:10", "ring:100"))
+    assert effort.of_flows(large, 100) == pytest.approx(100 * effort.of_flows(small, 10))
+    assert effort.of_routes(large, 100) == pytest.approx(100 * effort.of_routes(small, 10))
