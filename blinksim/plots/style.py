@@ -100,7 +100,9 @@ def wrapped(text: str, inches: float) -> str:
 
 def machine_words(name: str, edits: Sequence[str] = (), nodes: int = 1) -> str:
     """What a picture is of: ``dgx1-v100 without gpu0-gpu3``, ``hgx-h100, 8 nodes``; many edits by their number."""
-    changed = f" {', '.join(edits)}" if len(edits) <= _MOST_EDITS else f" after {len(edits)} edits"
+    changed = ", ".join(edits) if len(edits) <= _MOST_EDITS else f"after {len(edits)} edits"
+    # "without gpu0-gpu3" reads on; "degrade …" and the like begin anew.
+    changed = f" {changed}" if changed.startswith(("without ", "after ")) else f", {changed}"
     return f"{name}{changed if edits else ''}{f', {nodes} nodes' if nodes > 1 else ''}"
 
 

@@ -18,6 +18,7 @@ from blinksim.answers.compare import Comparison
 from blinksim.answers.sweeps.sweep import Sweep, sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
+from blinksim.plots.style import machine_words
 from blinksim.question import Question
 
 BOUND = "best that is possible"
@@ -144,6 +145,14 @@ def test_titles_say_what_was_edited_and_how_many_nodes_there_are() -> None:
         plots.gantt(bs.simulate(ring, "1MiB", pieces=1)),
     ):
         assert "hgx-h200, 2 nodes" in texts(drawn)
+
+
+def test_titles_read_on_after_any_edits() -> None:
+    edits = ("degrade gpu0-gpu4 lanes=1", "without gpu7")
+    assert machine_words("dgx1-v100") == "dgx1-v100"
+    assert machine_words("dgx1-v100", edits[1:], 2) == "dgx1-v100 without gpu7, 2 nodes"
+    assert machine_words("dgx1-v100", edits) == "dgx1-v100, degrade gpu0-gpu4 lanes=1, without gpu7"
+    assert machine_words("dgx1-v100", 2 * edits) == "dgx1-v100 after 4 edits"
 
 
 def test_words_about_crossovers_stand_where_times_leave_room() -> None:
