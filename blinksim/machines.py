@@ -300,8 +300,16 @@ def _node(name: str, rates: str) -> Topology:
             ) from None
         if "/" in name:
             raise FileError(name, "no such machine file") from None
+        if ":" in name:
+            raise _unknown_form(name) from None
         raise
     return _from_yaml(path, rates)
+
+
+def _unknown_form(name: str) -> InputError:
+    from blinksim.topology.shapes import FORMS
+
+    return unknown("shape", name.partition(":")[0], FORMS, hint="(blinksim topo list has an example of each)")
 
 
 def _from_stdin(rates: str) -> Topology:

@@ -15,6 +15,8 @@ NATURAL: dict[str, Callable[[], object]] = {
     "simulate": lambda: bs.simulate(ring(), "256KiB"),
     "execute": lambda: bs.execute(ring(), "1MB"),
     "advise": lambda: bs.advise(bs.load("dgx1-v100", rates="nccl"), size="256MiB"),
+    "advise in the order of the others": lambda: bs.advise("dgx1-v100", "allreduce", "64MiB"),
+    "pareto": lambda: bs.pareto("ring:4@25GB/s", "allgather", sizes="1MiB,64MiB", seconds=1),
     "place": lambda: bs.place("dgx1-v100", 4, "allgather"),
     "contest": lambda: bs.contest("dgx1-v100", "allreduce"),
     "project": lambda: bs.project("dgx1-v100", "allreduce", "256MiB"),
@@ -67,6 +69,7 @@ def test_natural_calls_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG: dict[str, Callable[[], object]] = {
+    "no shape": lambda: bs.load("rng:8"),
     "no machine": lambda: bs.project("dgx1-v1000", "allreduce", 1),
     "a number": lambda: bs.bound(7, "allreduce"),  # type: ignore[arg-type]
     "no collective": lambda: bs.bound("dgx1-v100", "allreduse"),

@@ -162,7 +162,7 @@ def test_a_fault_of_an_algorithm_is_one_line_with_its_name(body: str, capsys: py
     assert printed.startswith("blinksim: algorithm 'bad' (bad.py:")
     assert printed.count("\n") == 1
     # Nor does it disappear among those that cannot run.
-    with pytest.raises(bs.PluginError, match="algorithm 'bad'"):
+    with pytest.raises(bs.PluginError, match=r"algorithm 'bad'.*only_named=True"):
         bs.contest("dgx1-v100", "allreduce")
     with pytest.raises(bs.PluginError, match="algorithm 'bad'"):
         bs.synthesize("dgx1-v100", "allreduce", "bad")

@@ -28,7 +28,7 @@ MAKERS: dict[str, Callable[[], Result]] = {
     "Verdict": lambda: bs.verify(bs.synthesize(QUAD, "allreduce", "ring").schedule),
     "Timeline": lambda: bs.simulate(bs.synthesize(QUAD, "allreduce", "ring").schedule, MIB),
     "Execution": lambda: bs.execute(bs.synthesize(QUAD, "allreduce", "ring").schedule, MIB),
-    "Advice": lambda: bs.advise(QUAD, MACHINE),
+    "Advice": lambda: bs.advise(QUAD, machine=MACHINE),
     "Placements": lambda: bs.place(QUAD, 2),
 }
 

@@ -87,7 +87,7 @@ class Advice(Result):
     --------
     >>> import blinksim as bs
     >>> machine = bs.load("dgx1-v100", rates="nccl")
-    >>> found = bs.advise(machine.select([1, 4, 5, 7]), machine)
+    >>> found = bs.advise(machine.select([1, 4, 5, 7]), machine=machine)
     >>> found.expected.choice, found.load.format
     ('ring Simple', 'nccl-graph')
     """
@@ -208,10 +208,10 @@ class Advice(Result):
 
 def advise(
     part: MachineLike | Question,
-    machine: MachineLike | None = None,
     collective: Collective | CollectiveName | str = "allreduce",
     size: int | float | str = SIZE,
     *,
+    machine: MachineLike | None = None,
     multicast: bool = True,
     rates: str | None = None,
 ) -> Advice:
@@ -221,12 +221,12 @@ def advise(
     ----------
     part : str, path, Topology or Question
         The part of the machine that the collective runs on, or a whole machine.
-    machine : str, path or Topology, optional
-        The machine that `part` was selected from.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
         Bytes, or text such as ``"256MiB"``.
+    machine : str, path or Topology, optional
+        The machine that `part` was selected from.
     multicast : bool
         True if NCCL may use NVLS.
     rates : str, optional
@@ -249,7 +249,7 @@ def advise(
     --------
     >>> import blinksim as bs
     >>> machine = bs.load("dgx1-v100")
-    >>> bs.advise(machine.select([1, 4, 5, 7]), machine).load.algorithm
+    >>> bs.advise(machine.select([1, 4, 5, 7]), machine=machine).load.algorithm
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.building.tradeoffs import tradeoffs
-from blinksim.answers.compare import SIZES, Comparison, compared
+from blinksim.answers.compare import SIZES, Comparison, Sizes, compared, sizes_of
 from blinksim.answers.project import Contest
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.alpha_beta import cost
@@ -200,7 +200,7 @@ def pareto(
     *,
     seconds: float = SECONDS,
     seed: int = 0,
-    sizes: Iterable[int | float | str] | None = None,
+    sizes: Sizes | None = None,
     more: Sequence[Entrant] = (),
     report: Callable[[str], None] | None = None,
 ) -> Pareto:
@@ -220,7 +220,7 @@ def pareto(
         How long to search for schedules of few steps, about.
     seed : int
         Of the searches.
-    sizes : iterable of int or str, optional
+    sizes : iterable of int or str, or str, optional
         Bytes at which candidates are compared. Default: 1 KiB to 1 GiB, doubling.
     more : sequence of str, path or Schedule
         Further candidates: names, schedules and files of schedules.
@@ -249,9 +249,7 @@ def pareto(
     if not seconds > 0:
         raise InputError(f"{seconds} seconds of search; give more than 0")
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
-    ordered = tuple(sorted({size_of(size) for size in (SIZES if sizes is None else sizes)}))
-    if not ordered:
-        raise InputError("no sizes to compare at")
+    ordered = sizes_of(SIZES if sizes is None else sizes)
     model, say = AlphaBeta(), report or _silent
     field = model.field(part, wanted, None, say, ordered)
     candidates = dict(field.entrants)

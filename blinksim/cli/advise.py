@@ -85,7 +85,7 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
 
     def answered(given: Question) -> Advice:
         asked = given if machine else replace(given, machine=_this_machine(given))
-        return advise(asked, None, wanted, size, multicast=multicast)
+        return advise(asked, wanted, size, multicast=multicast)
 
     found = answered(question)
     was = None if earlier is None else answered(earlier)

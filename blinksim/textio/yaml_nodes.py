@@ -178,6 +178,16 @@ def plain(path: str | os.PathLike[str], what: str) -> Any:
         raise FileError(path, f"holds a value that is no number or text: {error}") from None
 
 
+def _cure(text: str, line: int) -> str:
+    """What to do about two slips that people make and YAML has no words for."""
+    lines = text.splitlines()
+    slip = lines[line - 1] if 0 < line <= len(lines) else ""
+    if "\t" in slip[: len(slip) - len(slip.lstrip())]:
+        return "; indent with spaces, not with tabs"
+    unquoted = re.search(r"[\w.]+\[[0-9]+-[0-9]+\]", re.sub(r"'[^']*'|\"[^\"]*\"", "", slip))
+    return f'; write names with brackets in quotes: "{unquoted[0]:.40}"' if unquoted else ""
+
+
 def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
     """The root value of the YAML document `text`; `path` and `what` ("machine file") are for messages.
 
@@ -188,8 +198,8 @@ def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         problem = " ".join(part for part in (error.problem, error.context) if part)
-        message = f"is not valid YAML: {problem}"
-        raise FileError(path, message, *_place(error.problem_mark or error.context_mark)) from None
+        line, column = _place(error.problem_mark or error.context_mark)
+        raise FileError(path, f"is not valid YAML: {problem}{_cure(text, line or 0)}", line, column) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -155,8 +155,10 @@ class _Choice:
         try:
             entrant = build()
             self.check(entrant)
-        except PluginError:
-            raise  # code of the user's own: not a property of the machine
+        except PluginError as error:  # code of the user's own: not a property of the machine
+            raise PluginError(
+                f"{error} (it takes part unless it is registered with only_named=True, or raises InfeasibleError there)"
+            ) from error
         except BlinksimError as error:
             self.field.refused[entry.name] = str(error)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from blinksim.answers.advise import WORTH, Advice, advise
+from blinksim.answers.advise import SIZE, WORTH, Advice, advise
 from blinksim.answers.project import contest
 from blinksim.bounds import bound
 from blinksim.collective import Collective
@@ -23,6 +23,10 @@ def dgx1(members: list[str] | None = None) -> tuple[Topology, Topology]:
     return machine.select(members), machine
 
 
+def advised(part: Topology, machine: Topology, collective: str = "allreduce", size: int = SIZE) -> Advice:
+    return advise(part, collective, size, machine=machine)
+
+
 def check(found: Advice) -> None:
     """What every piece of advice promises."""
     limit = bound(found.part, found.collective)
@@ -39,7 +43,7 @@ def check(found: Advice) -> None:
 
 def test_six_gpus_of_a_dgx1_gain_from_chains() -> None:
     """Blink (2018 short paper): up to twice as fast on 4 to 7 GPUs, where NCCL has but one ring each way."""
-    found = advise(*dgx1(SIX))
+    found = advised(*dgx1(SIX))
     check(found)
     assert float(found.bound.rate) == 50e9
     assert found.expected.choice == "ring Simple"
@@ -54,7 +58,7 @@ def test_six_gpus_of_a_dgx1_gain_from_chains() -> None:
 
 
 def test_all_eight_have_nothing_to_gain() -> None:
-    found = advise(*dgx1())
+    found = advised(*dgx1())
     check(found)
     assert (found.load, found.alternative) == (None, None)
     assert "nothing worth loading: NCCL's own choice reaches 99 % of the bound" in found.sentence()
@@ -65,7 +69,7 @@ def test_all_eight_have_nothing_to_gain() -> None:
 )
 def test_nvls_is_judged_by_a_bound_that_lets_switches_add(multicast: bool, scope: str, choice: str) -> None:
     machine = load("hgx-h200", rates="nccl")
-    found = advise(machine.select(), machine, multicast=multicast)
+    found = advise(machine.select(), machine=machine, multicast=multicast)
     check(found)
     assert (found.bound.scope, found.expected.choice) == (scope, choice)
     assert found.load is None
@@ -74,7 +78,7 @@ def test_nvls_is_judged_by_a_bound_that_lets_switches_add(multicast: bool, scope
 def test_other_runtimes_where_nccl_cannot_follow() -> None:
     machine = load("dgx-a100", nodes=2, rates="nccl")
     halves = [f"n{node}.gpu{number}" for node in range(2) for number in range(4)]
-    found = advise(machine.select(halves), machine)
+    found = advise(machine.select(halves), machine=machine)
     check(found)
     assert found.load is None
     assert found.alternative is not None
@@ -85,7 +89,7 @@ def test_other_runtimes_where_nccl_cannot_follow() -> None:
 
 def test_where_nccl_does_not_run() -> None:
     aurora = load("aurora")
-    found = advise(aurora.select(aurora.members[:6]), aurora)
+    found = advise(aurora.select(aurora.members[:6]), machine=aurora)
     check(found)
     assert (found.loadable, found.other) == (None, None)
     assert "NCCL does not run here; packed reaches 144.6 GB/s algbw, rings 63.31 GB/s" in found.sentence()
@@ -93,7 +97,7 @@ def test_where_nccl_does_not_run() -> None:
 
 @pytest.mark.parametrize("collective", ["allgather", "broadcast", "alltoall"])
 def test_other_collectives(collective: str) -> None:
-    found = advise(*dgx1(), collective=collective)
+    found = advised(*dgx1(), collective=collective)
     check(found)
     assert found.collective == Collective(collective)
     data = found.to_dict()
@@ -102,7 +106,7 @@ def test_other_collectives(collective: str) -> None:
 
 
 def test_small_sizes_are_left_alone() -> None:
-    found = advise(*dgx1(SIX), size=8192)
+    found = advised(*dgx1(SIX), size=8192)
     check(found)
     assert (found.load, found.alternative) == (None, None)
     assert "latency decides at this size" in found.sentence()
@@ -116,7 +120,7 @@ def test_gpus_that_are_not_connected() -> None:
 def test_what_no_file_brings_is_said() -> None:
     """Far from the bound, "nothing worth loading" has another reason than a bound that is near."""
     machine = load("p5.48xlarge", nodes=16, rates="nccl")
-    found = advise(machine.select(), machine)
+    found = advise(machine.select(), machine=machine)
     assert found.load is None
     assert found.alternative is None
     assert found.best.time_s * WORTH < found.expected.time_s
@@ -132,9 +136,9 @@ def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.Monke
     largest = max(sends, key=lambda name: sends[name])
     monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", limit)
     monkeypatch.setattr("blinksim.schedule.ways.MOST_SENDS", limit)
-    found = advise(machine.select(), machine)
+    found = advise(machine.select(), machine=machine)
     assert found.best.schedule.sends <= limit
     assert found.best.algorithm != largest
     monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", 0)
     with pytest.raises(InfeasibleError, match="take fewer nodes"):
-        advise(machine.select(), machine)
+        advise(machine.select(), machine=machine)

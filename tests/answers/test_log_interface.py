@@ -25,7 +25,7 @@ def test_from_a_path() -> None:
     assert "normal" in repr(diagnosis)
     assert "<table" in diagnosis._repr_html_()
     assert list(found.to_frame()["class"]) == ["nvlink"]
-    assert "nothing worth loading" in repr(bs.advise(machine.select(), machine))
+    assert "nothing worth loading" in repr(bs.advise(machine.select(), machine=machine))
 
 
 def test_a_name_stands_for_the_machine() -> None:
@@ -61,7 +61,7 @@ def test_of_a_whole_machine_the_log_says_the_members(tmp_path: Path) -> None:
 def test_advice_on_a_name_is_that_of_the_command() -> None:
     named = bs.advise("dgx1-v100")
     whole = bs.load("dgx1-v100", rates="nccl")
-    assert named.rows() == bs.advise(whole.select(), whole).rows()
+    assert named.rows() == bs.advise(whole.select(), machine=whole).rows()
 
 
 def test_the_measured_rates_are_what_kernels_write_to_a_peer() -> None:

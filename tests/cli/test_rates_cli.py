@@ -106,7 +106,7 @@ def test_python_advises_as_the_command_line_does(capsys: pytest.CaptureFixture[s
     given = () if rates is None else ("--rates", rates)
     typed = json.loads(ask(capsys, "advise", "dgx1-v100", "--members", "1,4,5,7", "--json", *given))
     machine = bs.load("dgx1-v100")
-    found = bs.advise(machine.select([1, 4, 5, 7]), machine, rates=rates)
+    found = bs.advise(machine.select([1, 4, 5, 7]), machine=machine, rates=rates)
     assert found.part.rates == typed["rates"]
     assert typed["rates"].startswith(rates or "nccl")
     assert found.to_dict()["nccl"] == typed["nccl"]

@@ -393,3 +393,21 @@ _KEYS = ["name", "devices", "link_classes", "links", "fabric", "members", "symme
 def test_any_value_under_a_key(value: object, key: str) -> None:
     keys = {"name": "x", "devices": [], "link_classes": {}, "links": []} | {key: value}
     only_blinksim_errors(json.dumps(keys))
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "cure"),
+    [
+        ("name: x\ndevices:\n\t- {name: gpu0, kind: gpu}\n", "3:1", "indent with spaces"),
+        ("name: x\ndevices:\n  - {name: gpu[0-3], kind: gpu}\n", "3:15", 'quotes: "gpu[0-3]"'),
+        ("name: x\ndevices:\n  - {name: 'gpu[0-3]', kind: [gpu}\n", "3:34", "not valid YAML"),
+    ],
+)
+def test_slips_of_yaml_come_with_their_cure(tmp_path: Path, text: str, place: str, cure: str) -> None:
+    path = tmp_path / "box.yaml"
+    path.write_text(text)
+    with pytest.raises(FileError) as refused:
+        machine_yaml.read(path, "nominal")
+    assert f"box.yaml:{place}: " in str(refused.value)
+    assert cure in str(refused.value)
+    assert ("write names" in str(refused.value)) == cure.startswith("quotes")
