@@ -187,7 +187,14 @@ class Parallel:
         if spread is not None:
             shared = resources(schedule.topology)
             busiest = [
-                max(load / rate for load, rate in zip(loads(schedule, ways, shared), shared.rate, strict=True))
+                max(
+                    (
+                        load / rate
+                        for load, rate in zip(loads(schedule, ways, shared), shared.rate, strict=True)
+                        if load
+                    ),
+                    default=Fraction(0),
+                )
                 for ways in (spread, one_way(schedule))
             ]
             spread = spread if busiest[0] <= busiest[1] else None
