@@ -13,6 +13,7 @@ import numpy as np
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
+from blinksim.answers.time_limit import within
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.errors import unknown
 from blinksim.machines import MachineLike, as_topology
@@ -173,7 +174,8 @@ def synthesize(
     polish_seconds : float, optional
         How long to search for lower and fewer trees among equally good ones (`blinksim.algorithms.building.polish`).
     options
-        What the algorithm's ``build`` takes beyond machine and collective: time_limit, seed, bound …
+        What the algorithm's ``build`` takes beyond machine and collective: time_limit, seed, bound … The time limit, in
+        seconds, holds for everything, with a tenth and at least a second for the proof.
 
     Returns
     -------
@@ -185,7 +187,7 @@ def synthesize(
     InputError
         For unknown names, also of options.
     InfeasibleError
-        If the algorithm has no such schedule here.
+        If the algorithm has no such schedule here, or finds none in time.
 
     Examples
     --------
@@ -193,6 +195,19 @@ def synthesize(
     >>> bs.synthesize("dgx1-v100", "allreduce").gap
     Fraction(0, 1)
     """
+    limit = options.get("time_limit")
+    most = None if limit is None else limit + (polish_seconds or 0)
+    return within(most, "schedule", lambda: _synthesize(machine, collective, algorithm, polish_seconds, options))
+
+
+def _synthesize(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    algorithm: AlgorithmName | str,
+    polish_seconds: float | None,
+    options: dict[str, Any],
+) -> Synthesis:
+    """As `synthesize`, without an end."""
     from blinksim.bounds import bound
 
     part, wanted = as_topology(machine).selected(), Collective.of(collective)

@@ -1,22 +1,17 @@
-"""What takes long says so on stderr: a moving line on a terminal, else lines now and then. Work that has an end."""
+"""What takes long says so on stderr: a moving line on a terminal, else lines now and then."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
-
-from blinksim.errors import InfeasibleError
+from types import TracebackType
 
 PATIENCE_S = 1.0
 # Seconds of computing after which a command says that it is still at work; then after each time three times as long.
 FIRST_WORD_S = 8.0
-# What a limit of time allows for reading the machine, for proving the schedule and for writing it.
-_GRACE, _LEAST_GRACE_S = 0.1, 1.0
 
 # What is being done, the innermost last, and how many moving lines say so already.
 _doing: list[str] = []
@@ -105,25 +100,3 @@ def still_at_work(command: str, *, quiet: bool = False) -> Iterator[None]:
         done.set()
         if not quiet:
             thread.join()
-
-
-@contextmanager
-def within(seconds: float | None, what: str) -> Iterator[None]:
-    """Ends the work within after this many seconds and a tenth, at least one more second, by an `InfeasibleError`.
-
-    A solver that was given the same limit has ended by then. Only in the main thread, as signals are.
-    """
-    if seconds is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise InfeasibleError(f"no {what} within {seconds:g} s; allow more time, or take an algorithm without a search")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds + max(_GRACE * seconds, _LEAST_GRACE_S))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

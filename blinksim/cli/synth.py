@@ -18,7 +18,7 @@ from blinksim.cli.options import (
     root_option,
 )
 from blinksim.cli.output import attempt, count, print_json, table, typed
-from blinksim.cli.progress import Working, within
+from blinksim.cli.progress import Working
 from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_time
 
@@ -111,6 +111,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if machine is None or collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     from blinksim.answers.synthesize import synthesize
+    from blinksim.answers.time_limit import within
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
 
@@ -139,9 +140,14 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     _takes(algorithm, extra)
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
-    with waiting, within(limit, "schedule"):
-        topology = question.part(collective=wanted)
-        found = synthesize(topology, wanted, algorithm, polish_seconds=options["polish"], **extra)
+
+    def work() -> Synthesis:
+        part = question.part(collective=wanted)
+        return synthesize(part, wanted, algorithm, polish_seconds=options["polish"], **extra)
+
+    with waiting:
+        found = within(limit, "schedule", work)
+    topology = found.schedule.topology
     target, failure = options["output"], None
     if target:
         failure = attempt(lambda: write_schedule(found.schedule, target, options["force"]))

@@ -8,7 +8,6 @@ import pytest
 
 from blinksim.cli import progress
 from blinksim.cli.main import run
-from blinksim.errors import InfeasibleError
 
 
 def compute(seconds: float) -> None:
@@ -64,22 +63,6 @@ def test_every_command_is_watched(
     assert run([*words, "-q"]) == run(words) == 0
     assert seen == [(f"blinksim {words[0]}", True), (f"blinksim {words[0]}", False)]
     assert capsys.readouterr().err == ""
-
-
-def endless() -> None:
-    end = time.monotonic() + 300
-    while time.monotonic() < end:
-        pass
-
-
-def test_work_with_an_end_ends_there() -> None:
-    words = "no schedule within 0.05 s; allow more time"
-    with pytest.raises(InfeasibleError, match=words), progress.within(0.05, "schedule"):
-        endless()
-    with progress.within(60, "schedule"):
-        pass
-    with progress.within(None, "schedule"):
-        pass
 
 
 def test_a_time_limit_is_kept_by_what_is_large(capsys: pytest.CaptureFixture[str]) -> None:

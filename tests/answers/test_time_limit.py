@@ -1,0 +1,76 @@
+"""Work with an end ends there, in every thread, and what is inside cannot take the end for an answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers import time_limit
+from blinksim.answers.time_limit import within
+from blinksim.errors import BlinksimError, InfeasibleError
+
+
+def endless() -> None:
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        pass
+
+
+def test_work_with_an_end_ends_there() -> None:
+    with pytest.raises(InfeasibleError, match=r"no schedule within 0\.05 s; allow more time"):
+        within(0.05, "schedule", endless)
+    assert within(60, "schedule", lambda: 1) == within(None, "schedule", lambda: 1) == within(1e30, "it", lambda: 1)
+    with pytest.raises(ZeroDivisionError):
+        within(60, "schedule", lambda: 1 // 0)
+
+
+def test_the_end_is_no_answer_of_what_is_tried_inside() -> None:
+    def stubborn() -> None:
+        with suppress(Exception):
+            endless()
+        endless()
+
+    with pytest.raises(InfeasibleError, match=r"no schedule within 0\.05 s"):
+        within(0.05, "schedule", stubborn)
+
+
+def test_limits_within_limits_end_their_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limit, "_LEAST_GRACE_S", 0.0)
+    with pytest.raises(InfeasibleError, match="no outer"):
+        within(0.1, "outer", lambda: within(60, "inner", endless))
+    with pytest.raises(InfeasibleError, match="no inner"):
+        within(60, "outer", lambda: within(0.1, "inner", endless))
+
+
+def test_nothing_comes_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that ends just when its time does has an answer or none, and what follows is left in peace."""
+    monkeypatch.setattr(time_limit, "_LEAST_GRACE_S", 0.0)
+    for _ in range(300):
+        with suppress(InfeasibleError):
+            within(0.002, "schedule", lambda: time.sleep(0.0022))
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_python_keeps_the_limit_in_every_thread(main: bool) -> None:
+    told: list[str] = []
+
+    def work() -> None:
+        start = time.monotonic()
+        try:
+            bs.synthesize("mesh:14x14", "alltoall", time_limit=0.1)
+        except BlinksimError as error:
+            told.append(str(error))
+        told.append(f"{time.monotonic() - start:.1f}")
+
+    if main:
+        work()
+    else:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert "0.1 s; allow more time" in told[0]
