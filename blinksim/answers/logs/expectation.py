@@ -40,7 +40,8 @@ def part_and_whole(
         whole = asked.whole()
         return asked.part(whole), whole
     chosen = as_topology(part)
-    return at_nccl_rates(chosen, rates), at_nccl_rates(chosen if machine is None else as_topology(machine), rates)
+    whole = chosen if machine is None else as_topology(machine)
+    return at_nccl_rates(chosen, rates).selected(), at_nccl_rates(whole, rates)
 
 
 def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
