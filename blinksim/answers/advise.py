@@ -253,7 +253,8 @@ def advise(
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)
-    chosen, whole = part_and_whole(part, machine, rates)
+    given, whole = part_and_whole(part, machine, rates)
+    chosen = given.selected()
     expectation = Expectation(chosen, whole, wanted, multicast)
     expected = expectation.at(size)
     options = _options(expectation, size)

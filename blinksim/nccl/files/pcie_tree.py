@@ -28,8 +28,9 @@ class PcieTree:
                 near.setdefault(link.src, []).append(link.dst)
         self._seen, self._front = set(cpus), deque(cpus)
         self._walk(topology, near)
-        for device in topology.devices:
-            # Nothing leads from here to a CPU: it goes below the first one, with everything that it leads to.
+        # Nothing leads from these to a CPU: they go below the first one, with everything that they lead to. Switches
+        # come first, because GPUs hang below them.
+        for device in sorted(topology.devices, key=lambda device: device.kind != "pcie"):
             if device.kind in _IN_TREE and device.name not in self._seen:
                 self._attach(device.name, cpus[0])
                 self._walk(topology, near)
