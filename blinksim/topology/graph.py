@@ -284,7 +284,7 @@ class Topology(Tabular):
 
     def selected(self) -> Topology:
         """This topology if it is what `select` gives, else its part with its default members and links."""
-        whole = any(device.holds and device.name not in self.members for device in self.devices)
+        whole = not {device.name for device in self.devices if device.holds} <= set(self.members)
         return self.select() if whole or set(self.default_links()) != set(self.link_classes) else self
 
     def pruned(self) -> Topology:

@@ -134,7 +134,8 @@ class Cut(Certificate):
 
     def words(self, topology: Topology) -> str:
         """One sentence, such as ``GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross``."""
-        inside = [name for name in topology.members if name in self.side] or list(self.side)
+        side = frozenset(self.side)
+        inside = [name for name in topology.members if name in side] or list(self.side)
         limit = f"{listed(inside)} can send out at most {format_rate(self.capacity)}"
         return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
 
