@@ -253,8 +253,7 @@ def advise(
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)
-    given, whole = part_and_whole(part, machine, rates)
-    chosen = given.selected()
+    chosen, whole = part_and_whole(part, machine, rates)
     expectation = Expectation(chosen, whole, wanted, multicast)
     expected = expectation.at(size)
     options = _options(expectation, size)

@@ -23,6 +23,8 @@ from blinksim.topology.graph import Topology
 _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
 _GUESS = 256
+# The same for lengths of the links between nodes, which need a third of a second at most.
+_GUESS_BETWEEN_NODES = 4096
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
 
@@ -44,7 +46,7 @@ def _candidates(topology: Topology, collective: Collective) -> Iterator[Certific
         for parts in _partitions(topology):
             if len(parts) > 1:
                 yield Partition.of(topology, collective, parts)
-    if topology.ranks <= 2 * _GUESS and not more_than_forwards(topology):
+    if topology.ranks <= _GUESS_BETWEEN_NODES and not more_than_forwards(topology):
         lengths = guessed_lengths(topology, collective)
         if lengths is not None:
             yield lengths

@@ -82,7 +82,8 @@ def test_other_runtimes_where_nccl_cannot_follow() -> None:
     check(found)
     assert found.load is None
     assert found.alternative is not None
-    assert (found.alternative.algorithm, found.alternative.format) == ("packed", "msccl-xml")
+    # 2.3 % less than packed takes between four and four GPUs, simulated 0.9 %: the second phase needs fewer pieces.
+    assert (found.alternative.algorithm, found.alternative.format) == ("blink_hierarchical", "msccl-xml")
     assert found.alternative.exported is not None
     assert found.alternative.exported.files[""].lstrip().startswith("<algo ")
 
