@@ -16,7 +16,7 @@ from blinksim.cli.completion import attach
 from blinksim.cli.output import doors
 from blinksim.cli.progress import still_at_work
 from blinksim.cli.spelling import as_typed
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InputError
 
 # command: (module, one line for the listing); modules are imported only for the command that runs.
 COMMANDS = {
@@ -152,7 +152,8 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
-        print(f"blinksim: {_words(error).rstrip('.')}{where}", file=sys.stderr)
+        # As every other message: on one line, and short enough to be read.
+        print(f"blinksim: {InputError(_words(error).rstrip('.'))}{where}", file=sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("blinksim: interrupted", file=sys.stderr)

@@ -312,3 +312,9 @@ def test_where_all_points_are_alike_none_is_best(capsys: pytest.CaptureFixture[s
     words = "sweep aurora allreduce --nodes 64 --ranks-per-node 12 --model aurora-projection --sizes 64MB,2GB"
     assert run(words.split()) == 0
     assert capsys.readouterr().out.splitlines()[0] == "allreduce on aurora: 40.84 GB/s algbw over 2 points"
+
+
+def test_what_was_typed_comes_back_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (["diagnose", "log.txt", "--against", "9" * 5000], ["project", "dgx1-v100", f"--{'x' * 5000}"]):
+        assert run(line) == 2
+        assert len(capsys.readouterr().err) < 1700
