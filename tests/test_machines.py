@@ -40,7 +40,7 @@ def test_every_machine_loads_is_sound_and_survives_writing(name: str, rates: str
     for nodes in (1, 2) if machines.load(name).fabric else (1,):
         machine = machines.load(name, nodes=nodes, rates=rates)
         assert machine.rates.split(" ")[0] == rates
-        assert machine.source
+        assert machine.source, f"give {name}.yaml a source: of all that has none of its own"
         assert [finding for finding in machine.check() if finding.severity == "error"] == []
         assert machine_yaml.read_text(machine_yaml.write(machine), "again.yaml") == machine
 
