@@ -17,6 +17,8 @@ from blinksim.errors import InfeasibleError
 Found = TypeVar("Found")
 # What a limit allows for reading the machine, for proving the schedule and for writing it.
 _GRACE, _LEAST_GRACE_S = 0.1, 1.0
+# Python drops an exception that comes in a finalizer or while it collects garbage: the end comes again after this.
+_AGAIN_S = 2.0
 
 
 def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found:
@@ -32,26 +34,28 @@ def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found
     class Over(BaseException):
         pass
 
-    worker, lock, done, raised = ctypes.c_ulong(threading.get_ident()), threading.Lock(), False, False
+    worker, lock, ended, raised = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event(), False
+    # Longer waits than TIMEOUT_MAX the operating system does not know.
+    wait = min(seconds + max(_GRACE * seconds, _LEAST_GRACE_S), threading.TIMEOUT_MAX)
 
     def end() -> None:
         nonlocal raised
-        with lock:
-            if not done:
-                raised = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, ctypes.py_object(Over))
+        pause = wait
+        while not ended.wait(pause):
+            with lock:
+                if not ended.is_set():
+                    raised = True
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, ctypes.py_object(Over))
+            pause = _AGAIN_S
 
-    # Longer waits than this the operating system does not know.
-    timer = threading.Timer(min(seconds + max(_GRACE * seconds, _LEAST_GRACE_S), threading.TIMEOUT_MAX), end)
-    timer.daemon = True
+    watch = threading.Thread(target=end, daemon=True)
     try:
         try:
-            timer.start()
+            watch.start()
             return work()
         finally:
-            timer.cancel()
             with lock:
-                done = True
+                ended.set()
                 if raised:  # and perhaps not come yet: the work has ended, and so nothing should
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, None)
     except Over:

@@ -38,6 +38,19 @@ def test_the_end_is_no_answer_of_what_is_tried_inside() -> None:
         within(0.05, "schedule", stubborn)
 
 
+def test_the_end_comes_again_where_python_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limit, "_LEAST_GRACE_S", 0.0)
+    monkeypatch.setattr(time_limit, "_AGAIN_S", 0.1)
+
+    def deaf() -> None:
+        with suppress(BaseException):
+            endless()
+        endless()
+
+    with pytest.raises(InfeasibleError, match="no schedule"):
+        within(0.05, "schedule", deaf)
+
+
 def test_limits_within_limits_end_their_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_limit, "_LEAST_GRACE_S", 0.0)
     with pytest.raises(InfeasibleError, match="no outer"):
@@ -62,7 +75,7 @@ def test_python_keeps_the_limit_in_every_thread(main: bool) -> None:
     def work() -> None:
         start = time.monotonic()
         try:
-            bs.synthesize("mesh:14x14", "alltoall", time_limit=0.1)
+            bs.synthesize("torus:24x24", "allreduce", time_limit=0.1)
         except BlinksimError as error:
             told.append(str(error))
         told.append(f"{time.monotonic() - start:.1f}")

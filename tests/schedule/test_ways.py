@@ -85,11 +85,13 @@ def test_dividing_never_lowers_the_rate(topology: Topology) -> None:
 
 
 @given(topologies(max_devices=6, unequal=False))
+@settings(max_examples=40)
 def test_lanes_or_links_make_no_difference(topology: Topology) -> None:
     assert alike(times(built(topology)), times(built(split_lanes(topology))), within=1e-9)
 
 
 @given(nic_clusters())
+@settings(max_examples=40)
 def test_nics_or_lanes_of_one_nic_make_no_difference(cluster: NicCluster) -> None:
     assert alike(times(built(cluster.topology())), times(built(cluster.topology(bundled=True))))
 
