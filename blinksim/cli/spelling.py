@@ -13,6 +13,7 @@ OPTIONS = {
     "collective": "--collective",
     "edits": "--edit",
     "format": "--format",
+    "lane_blocks": "--lane-blocks",
     "links": "--links",
     "machine": "--machine",
     "members": "--members",

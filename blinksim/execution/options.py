@@ -13,6 +13,9 @@ ProtocolName = Literal["simple", "ll128"]
 PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
+MOST_LANE_BLOCKS = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """How a program is cut for the blocks that run it; `blinksim.execution.fit` chooses what is left out.
@@ -82,6 +85,11 @@ class Emulation:
     lane_rate: float | None = None
 
     def __post_init__(self) -> None:
+        if self.lane_blocks is not None and self.lane_blocks > MOST_LANE_BLOCKS:
+            raise InputError(
+                f"lane_blocks={self.lane_blocks}: no GPU runs so many thread blocks at once; give at most "
+                f"{MOST_LANE_BLOCKS}"
+            )
         if self.lane_rate is not None and (self.lane_blocks is None or self.lane_rate <= 0):
             raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
 

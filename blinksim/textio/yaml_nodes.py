@@ -20,6 +20,8 @@ from blinksim.textio.text_files import read_text
 from blinksim.units import parse_rate, parse_time
 
 MAX_DEPTH = 16
+# Characters of a line in which a slip is looked for: the search is quadratic.
+_LONGEST_SLIP = 1000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FRACTION = re.compile(r"\s*([0-9]{1,40})/([0-9]{1,40})\s*([A-Za-z]+/s)\s*")
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
@@ -181,7 +183,7 @@ def plain(path: str | os.PathLike[str], what: str) -> Any:
 def _cure(text: str, line: int) -> str:
     """What to do about two slips that people make and YAML has no words for."""
     lines = text.splitlines()
-    slip = lines[line - 1] if 0 < line <= len(lines) else ""
+    slip = lines[line - 1][:_LONGEST_SLIP] if 0 < line <= len(lines) else ""
     if "\t" in slip[: len(slip) - len(slip.lstrip())]:
         return "; indent with spaces, not with tabs"
     unquoted = re.search(r"[\w.]+\[[0-9]+-[0-9]+\]", re.sub(r"'[^']*'|\"[^\"]*\"", "", slip))

@@ -139,6 +139,8 @@ def test_what_cannot_be_emulated_is_refused() -> None:
         emulate(ring, 1000, INT32, 0)
     with pytest.raises(InputError, match="runs out of place"):
         execute(ring, 4000, lane_blocks=1, in_place=True)
+    with pytest.raises(InputError, match="give at most 1024"):
+        execute(ring, 4000, lane_blocks=32768)
 
 
 def test_execute_emulates() -> None:

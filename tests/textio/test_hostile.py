@@ -209,3 +209,13 @@ def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
     path.write_bytes("GPU0".encode("utf-16"))
     with pytest.raises(FileError, match="UTF-16"):
         bs.load(path)
+
+
+def test_a_long_line_that_is_no_yaml_is_refused_at_once(tmp_path: Path) -> None:
+    """Steps that would be quadratic in its length take no time: a million characters in less than a second of CPU."""
+    file = tmp_path / "m.yaml"
+    file.write_text("name: x\nlinks: " + "x" * 10**6 + ": [1\n")
+    begin = time.process_time()
+    with pytest.raises(FileError):
+        machine_yaml.read(file)
+    assert time.process_time() - begin < 5
