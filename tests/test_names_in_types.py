@@ -14,7 +14,8 @@ from blinksim import exports, machines
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.collective import COLLECTIVES, CollectiveName
 from blinksim.cost import protocols
-from blinksim.execution import dtypes, options, run
+from blinksim.execution import run
+from blinksim.programs import dtypes, handover
 from blinksim.simulation import simulation_options
 from blinksim.timing import model_registry
 
@@ -27,7 +28,7 @@ TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES),
     "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
     "protocols": (simulation_options.ProtocolName, protocols.PROTOCOLS),
-    "protocols of GPUs": (options.ProtocolName, options.PROTOCOLS),
+    "protocols of GPUs": (handover.ProtocolName, handover.PROTOCOLS),
     "formats of machines": (exports.MachineFormatName, ("nccl-topo",)),
     "formats": (exports.FormatName, exports.FORMATS),
 }

@@ -30,7 +30,7 @@ ROWS = (
     ("bounds",),
     ("packing",),
     ("algorithms",),
-    ("cost", "nccl"),
+    ("cost", "nccl", "programs"),
     ("simulation",),
     ("sources",),
     ("formats",),

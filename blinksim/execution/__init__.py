@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from blinksim.execution.compile import compile_schedule
-from blinksim.execution.dtypes import ELEMENT_TYPES, REDUCTIONS
 from blinksim.execution.execution_result import Execution
-from blinksim.execution.options import PROTOCOLS
-from blinksim.execution.program import ExecutionError
 from blinksim.execution.run import EXECUTORS, execute
+from blinksim.programs.compile import compile_schedule
+from blinksim.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
+from blinksim.programs.handover import PROTOCOLS
+from blinksim.programs.program import ExecutionError
 
 __all__ = [
     "ELEMENT_TYPES",

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack
 
 from blinksim.errors import InputError, unknown
-
-# How GPUs hand data on: flags behind them, or packets that carry the flag (NCCL has both by these names).
-ProtocolName = Literal["simple", "ll128"]
-PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
-
+from blinksim.programs.handover import PROTOCOLS, ProtocolName
 
 MOST_LANE_BLOCKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a program is cut for the blocks that run it; `blinksim.execution.fit` chooses what is left out.
+    """How a program is cut for the blocks that run it; `blinksim.programs.fit` chooses what is left out.
 
     Parameters
     ----------
@@ -46,12 +42,12 @@ class Transfer:
     ----------
     protocol : {"simple", "ll128"}, optional
         ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
-        bytes for 15 of data. The default is, on GPUs, the one that `blinksim.execution.fit` expects to be quicker, if
+        bytes for 15 of data. The default is, on GPUs, the one that `blinksim.programs.fit` expects to be quicker, if
         the links allow packets; on the CPU and for emulated machines, ``simple``.
     staged : bool, optional
         Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
         Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where
-        `blinksim.execution.fit` expects that to be quicker and memory suffices; elsewhere, not to.
+        `blinksim.programs.fit` expects that to be quicker and memory suffices; elsewhere, not to.
     """
 
     protocol: str | None = None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.collective import Collective
-from blinksim.execution.dtypes import Array, ElementType, fold, narrow, widen
+from blinksim.programs.dtypes import Array, ElementType, fold, narrow, widen
 
 PERIOD = 1_048_583  # prime
 Span = tuple[int, int, int]

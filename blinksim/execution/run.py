@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import Literal, Unpack
 
 from blinksim.errors import unknown
-from blinksim.execution.dtypes import DtypeName, ReductionName, element_type
 from blinksim.execution.execution_result import Execution
 from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.options import RunKeywords, RunOptions
-from blinksim.execution.program import Program
+from blinksim.programs.dtypes import DtypeName, ReductionName, element_type
+from blinksim.programs.program import Program
 from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.units import size_of
 

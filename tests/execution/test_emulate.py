@@ -16,12 +16,12 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.execution import execute
-from blinksim.execution.dtypes import ELEMENT_TYPES
 from blinksim.execution.emulation.emulate import emulate
 from blinksim.execution.executors import gpu_devices, gpu_run
 from blinksim.execution.executors.numpy_executor import interpret
-from blinksim.execution.program import READY, ExecutionError, Program
 from blinksim.execution.reference import Reference
+from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.programs.program import READY, ExecutionError, Program
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch

@@ -11,8 +11,8 @@ from blinksim.execution import ELEMENT_TYPES, REDUCTIONS, ExecutionError, compil
 from blinksim.execution.executors.gpu_devices import map_devices, require_cupy
 from blinksim.execution.executors.gpu_run import Kernels, Runner
 from blinksim.execution.executors.tables import HEAD_WORDS
-from blinksim.execution.fit import fit
 from blinksim.execution.reference import Reference
+from blinksim.programs.fit import fit
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected
 

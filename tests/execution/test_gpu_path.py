@@ -24,8 +24,6 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.execution import compile_schedule, execute
-from blinksim.execution.compile import MOST_SOURCES, MOST_TARGETS
-from blinksim.execution.dtypes import ELEMENT_TYPES
 from blinksim.execution.execution_result import Execution
 from blinksim.execution.executors import gpu_devices
 from blinksim.execution.executors.cupy_executor import protocol_for
@@ -41,13 +39,15 @@ from blinksim.execution.executors.tables import (
     buffer_bytes,
     kernel_source,
     pack,
-    receivers,
 )
-from blinksim.execution.fit import fit, worth_staging
-from blinksim.execution.layout import PACKET_BYTES
-from blinksim.execution.options import ProtocolName, RunKeywords
-from blinksim.execution.program import ExecutionError, Program
+from blinksim.execution.options import RunKeywords
 from blinksim.execution.reference import Reference
+from blinksim.programs.compile import MOST_SOURCES, MOST_TARGETS
+from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.programs.fit import fit, worth_staging
+from blinksim.programs.handover import ProtocolName, receivers
+from blinksim.programs.layout import PACKET_BYTES
+from blinksim.programs.program import ExecutionError, Program
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 

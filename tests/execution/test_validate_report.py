@@ -328,7 +328,7 @@ def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
     from blinksim.execution import ELEMENT_TYPES, compile_schedule
-    from blinksim.execution.fit import fit, worth_staging
+    from blinksim.programs.fit import fit, worth_staging
     from blinksim.topology.shapes import one_switch
 
     scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]
@@ -358,7 +358,7 @@ def test_the_protocol_follows_the_measurements() -> None:
     """Of the two, `fit` takes the quicker one, or loses at most 5 %, at nine points of ten; never more than 25 %."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.execution.fit import quicker_protocol
+    from blinksim.programs.fit import quicker_protocol
     from blinksim.topology.shapes import one_switch
 
     lost = []

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.execution.dtypes import ELEMENT_TYPES
 from blinksim.execution.emulation.emulate import emulate
 from blinksim.formats.schedule_json import read_schedule
+from blinksim.programs.dtypes import ELEMENT_TYPES
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.simulation.simulator import pieces_of as pieces_of_chunks

@@ -28,8 +28,8 @@ from blinksim.execution.executors.gpu_devices import map_devices, require_cupy
 from blinksim.execution.executors.gpu_run import Kernels, Runner
 from blinksim.execution.executors.gpu_timing import Stopwatch, measure_pairs
 from blinksim.execution.executors.nccl_calls import Nccl
-from blinksim.execution.fit import fit
 from blinksim.execution.reference import Reference
+from blinksim.programs.fit import fit
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch
 from validate.recipes.arguments import arguments, script

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
 
-For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.execution.fit`
+For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.programs.fit`
 takes. With --tune, a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce
 are packed, which needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them
 along.
@@ -29,8 +29,8 @@ from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, execute
 from blinksim.execution.executors.gpu_devices import require_cupy
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.nccl_calls import Nccl
-from blinksim.execution.options import ProtocolName
 from blinksim.formats.schedule_json import read_schedule, write_schedule
+from blinksim.programs.handover import ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import add_steps, arguments, script

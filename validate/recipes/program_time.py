@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from blinksim.execution.program import Program
+from blinksim.programs.program import Program
 from validate.recipes.lane import Lane
 
 # In place of a signal: the piece ends.

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execution.compile import compile_schedule
-from blinksim.execution.dtypes import ElementType
 from blinksim.execution.emulation.lanes import lanes_apart
-from blinksim.execution.layout import SCRATCH
-from blinksim.execution.program import READY, Longs, Program
+from blinksim.programs.compile import compile_schedule
+from blinksim.programs.dtypes import ElementType
+from blinksim.programs.layout import SCRATCH
+from blinksim.programs.program import READY, Longs, Program
 from blinksim.schedule.model import Schedule
 
 # Most ops of one wire: what kernels.cu keeps count of.

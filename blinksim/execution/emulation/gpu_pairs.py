@@ -19,10 +19,10 @@ import numpy as np
 
 from blinksim.cost.fitted_line import fit_line
 from blinksim.errors import MissingError
-from blinksim.execution.dtypes import ELEMENT_TYPES
 from blinksim.execution.executors.gpu_devices import THREADS, enable_peer, load_kernel, require_cupy
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.tables import kernel_source
+from blinksim.programs.dtypes import ELEMENT_TYPES
 
 WAYS = ("copy engine", "push", "pull", "reduce", "fan-out", "fan-in")
 BLOCKS = (1, 2, 4, 8, 16, 32, 64)

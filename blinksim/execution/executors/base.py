@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from blinksim.errors import InputError
-from blinksim.execution.compile import compile_schedule
-from blinksim.execution.dtypes import ElementType, check_reduction
 from blinksim.execution.emulation.emulate import WIRE_PIECE, emulate
 from blinksim.execution.options import RunOptions
-from blinksim.execution.program import Program
 from blinksim.execution.reference import Reference
+from blinksim.programs.compile import compile_schedule
+from blinksim.programs.dtypes import ElementType, check_reduction
+from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 
 

@@ -11,8 +11,8 @@ from blinksim.execution.executors.gpu_devices import THREADS, keeps_lines_whole,
 from blinksim.execution.executors.gpu_run import Kernels, Runner
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.tables import buffer_bytes
-from blinksim.execution.fit import fit, quicker_protocol, worth_staging
-from blinksim.execution.program import Program
+from blinksim.programs.fit import fit, quicker_protocol, worth_staging
+from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 
 

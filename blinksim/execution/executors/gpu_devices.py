@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.execution.executors.tables import receivers
-from blinksim.execution.program import Program
+from blinksim.programs.handover import receivers
+from blinksim.programs.program import Program
 from blinksim.topology.graph import Topology
 
 # The most threads of a block (the number that kernels.cu is compiled for), and of a warp.

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError, MissingError
-from blinksim.execution.compile import MOST_TARGETS
-from blinksim.execution.dtypes import POISON_BYTE
 from blinksim.execution.executors.gpu_devices import THREADS, WARP, load_kernel, require_cupy, resident_blocks
 from blinksim.execution.executors.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
-from blinksim.execution.layout import INBOX
-from blinksim.execution.program import ExecutionError, Program
 from blinksim.execution.reference import Reference
+from blinksim.programs.compile import MOST_TARGETS
+from blinksim.programs.dtypes import POISON_BYTE
+from blinksim.programs.layout import INBOX
+from blinksim.programs.program import ExecutionError, Program
 from blinksim.units import format_size
 
 _NO_MEMORY = 2
@@ -47,7 +47,7 @@ class Kernels:
 class Runner:
     """A program with its memory on the GPUs: `load`, any number of `launch`es, `synchronize`, `compare`.
 
-    program: already fitted (`blinksim.execution.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits for
+    program: already fitted (`blinksim.programs.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits for
     another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at most.
     """
 

@@ -1,6 +1,6 @@
 """NCCL's collectives on the same GPUs from the same process: the comparison for a schedule.
 
-Buffers are those of the collective's definition, as in `blinksim.execution.layout`: a vector of `count` elements, of
+Buffers are those of the collective's definition, as in `blinksim.programs.layout`: a vector of `count` elements, of
 which allgather sends and reducescatter receives the rank's part.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from blinksim.errors import InfeasibleError, MissingError
-from blinksim.execution.dtypes import ElementType
 from blinksim.execution.executors.gpu_devices import require_cupy
+from blinksim.programs.dtypes import ElementType
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 _TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6}

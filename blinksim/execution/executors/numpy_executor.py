@@ -11,10 +11,10 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from blinksim.execution.dtypes import Array, fold, poison
 from blinksim.execution.executors.base import Executor, Outcome, Task
-from blinksim.execution.fit import fit
-from blinksim.execution.program import READY, ExecutionError, Program
+from blinksim.programs.dtypes import Array, fold, poison
+from blinksim.programs.fit import fit
+from blinksim.programs.program import READY, ExecutionError, Program
 
 # Thread blocks that the CPU simulates: enough for slices to matter, few enough to stay fast.
 _BLOCKS = 8

@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.execution.dtypes import REDUCTIONS, ElementType
-from blinksim.execution.layout import INBOX, LINE_BYTES, PACKET_LINES
-from blinksim.execution.program import READY, Longs, Program
+from blinksim.programs.dtypes import REDUCTIONS, ElementType
+from blinksim.programs.handover import by_flag, receivers
+from blinksim.programs.layout import INBOX, LINE_BYTES, PACKET_LINES
+from blinksim.programs.program import READY, Longs, Program
 from blinksim.textio import text_files
 
 HEAD_WORDS, OP_WORDS = 11, 7
@@ -31,16 +32,6 @@ STRIDE = 9
 ERROR_WORDS = 6
 # Marks addresses in an inbox.
 IN_INBOX = 1 << 62
-
-
-def receivers(program: Program) -> list[list[int]]:
-    """For each device, the other devices that it stores to."""
-    found: list[set[int]] = [set() for _ in program.devices]
-    source = np.repeat(program.op_device, np.diff(program.destination_start))
-    for device, target in zip(source.tolist(), program.destinations[:, 0].tolist(), strict=True):
-        if device != target:
-            found[device].add(target)
-    return [sorted(targets) for targets in found]
 
 
 def pack(
@@ -96,18 +87,6 @@ def buffer_bytes(program: Program, device: int) -> list[int]:
     """Bytes of each buffer of a device; of an inbox that is used, both halves."""
     sizes = program.sizes[device]
     return [*(sizes[:INBOX] * program.kind.itemsize).tolist(), 2 * inbox_bytes(program) if sizes[INBOX] else 0]
-
-
-def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which rows of `waits` and of `signals` a GPU needs: all, or the local ones where packets signal the rest."""
-    waited, signalled = np.ones(len(program.waits), dtype=bool), np.ones(len(program.signals), dtype=bool)
-    if program.packets:
-        most = int(program.flags.max(initial=0)) + 1
-        signalled = program.signals[:, 0] == np.repeat(program.op_device, np.diff(program.signal_start))
-        inside = program.signals[signalled] @ np.array([most, 1])
-        awaited = np.repeat(program.op_device, np.diff(program.wait_start)) * most + program.waits[:, 0]
-        waited = np.isin(awaited, inside)
-    return waited, signalled
 
 
 def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:

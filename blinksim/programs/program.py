@@ -40,8 +40,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
-from blinksim.execution.dtypes import ElementType
-from blinksim.execution.layout import BUFFERS, INBOX, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
+from blinksim.programs.dtypes import ElementType
+from blinksim.programs.layout import BUFFERS, INBOX, LINE_BYTES, PACKET_BYTES, SCRATCH, Layout
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.execution.program import BY_KEY, READY, WAVES, Longs, Program
+from blinksim.programs.program import BY_KEY, READY, WAVES, Longs, Program
 from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.execution.dtypes import ElementType
-from blinksim.execution.layout import INBOX, SCRATCH, Layout, Place, lay_out
-from blinksim.execution.program import BY_KEY, WAVES, Longs, Program, unit_of
+from blinksim.programs.dtypes import ElementType
+from blinksim.programs.layout import INBOX, SCRATCH, Layout, Place, lay_out
+from blinksim.programs.program import BY_KEY, WAVES, Longs, Program, unit_of
 from blinksim.schedule.model import COPY, Schedule
 
 # The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
@@ -71,7 +71,7 @@ def compile_schedule(
     most_sources: int = MOST_SOURCES,
 ) -> Program:
     """The program of a schedule for a vector of `count` elements, on request of packets or staged
-    (`blinksim.execution.program`; packets are always staged).
+    (`blinksim.programs.program`; packets are always staged).
 
     It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do not
     fill the vector and for an alltoall in place. A schedule that sends what a device does not have still compiles,
