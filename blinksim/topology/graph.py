@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from blinksim.collective import Collective
+    from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.topology.cluster import Fabric
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
@@ -36,8 +37,8 @@ class Topology(Tabular):
 
     Parameters
     ----------
-    name : str
-        Of the machine.
+    name, source : str
+        Of the machine, and where its description comes from.
     devices : tuple of Device
         The vertices.
     links : tuple of Link
@@ -56,12 +57,9 @@ class Topology(Tabular):
         How copies of this node are joined by `replicate`.
     symmetries : tuple of tuple of int
         Permutations of the device indices that map the machine onto itself (checked before use).
-    source : str
-        Where the description comes from.
-    loaded_from : tuple of str, optional
-        What `blinksim.load` read, and the table of rates that it took; no part of what makes topologies equal.
-    edits : tuple of str
-        What was changed, as on the command line; no part of that either.
+    loaded_from, edits, execution : optional
+        What `blinksim.load` read and at which table of rates; what was changed, as on the command line; what it costs
+        the GPUs to run a program, where `rates` were measured. No part of what makes topologies equal.
 
     Raises
     ------
@@ -98,6 +96,7 @@ class Topology(Tabular):
     source: str = ""
     loaded_from: tuple[str, str] | None = field(default=None, compare=False)
     edits: tuple[str, ...] = field(default=(), compare=False)
+    execution: ExecutionRates | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self._check_devices()

@@ -1,0 +1,164 @@
+"""What it costs GPUs behind an NVSwitch to run a program: the constants of `blinksim.simulation.blocks`, and of NCCL.
+
+A machine's file states them under ``execution``, calibrated by measurements; they say nothing about the links that
+alpha-beta takes into account, and hold for the GPUs of one node that a switch joins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PortRates:
+    """A GPU's way out to the switch and in from it.
+
+    Parameters
+    ----------
+    out, into : float
+        Bytes/s.
+    fan : float
+        How much longer a transfer takes the way out, as a share, for every further GPU that the sender stores to.
+    queue_s : float
+        How far a receiver may be behind before it holds up what its sender has for others.
+    """
+
+    out: float
+    into: float
+    fan: float
+    queue_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRates:
+    """Packets, which carry their flags (ll128).
+
+    Parameters
+    ----------
+    piece_s, round_s : float
+        Of a block, for the first round of a piece, and for each round.
+    local_s, inbox_s : float
+        Of a block, for 7680 bytes of a source in its own buffers, and of one in an inbox.
+    step_s, own_s : float
+        From the arrival of data until what a waiting block makes of it is stored; from the end of an op until another
+        block of the same GPU has seen its flag.
+    soft : float
+        The exponent n of (work^n + port^n)^(1/n), the time of a block that does not wait.
+    """
+
+    piece_s: float
+    round_s: float
+    local_s: float
+    inbox_s: float
+    step_s: float
+    own_s: float
+    soft: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRates:
+    """Flags behind the data (simple).
+
+    Parameters
+    ----------
+    before_s, piece_s, round_s : float
+        Of a block, for each piece before and after it looks at its flags, and for each round.
+    far_s, cache_bytes : float
+        Of a block, for each round once the data lie in memory instead of the cache, and bytes of that cache.
+    byte_s : float
+        Of a block, for each byte and target.
+    fence_s, flag_s, own_s : float
+        What a fence takes, and then the way of a flag to another GPU and within one.
+    soft : float
+        As in `PacketRates`.
+    """
+
+    before_s: float
+    piece_s: float
+    round_s: float
+    far_s: float
+    cache_bytes: float
+    byte_s: float
+    fence_s: float
+    flag_s: float
+    own_s: float
+    soft: float
+
+
+@dataclass(frozen=True, slots=True)
+class NcclLine:
+    """One of NCCL's protocols in a ring: start_s + steps * hop_s + bytes sent / rate."""
+
+    start_s: float
+    hop_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class NcclRates:
+    """NCCL's rings.
+
+    Parameters
+    ----------
+    ll, ll128, simple : NcclLine
+        Its protocols.
+    turn : float
+        Bytes/s: a ring with Simple takes size / (ranks * turn) more.
+    rooted_start_s : float
+        Of broadcast and reduce with Simple, in place of start and hops.
+    """
+
+    ll: NcclLine
+    ll128: NcclLine
+    simple: NcclLine
+    turn: float
+    rooted_start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitError:
+    """How far predictions are from measurements, as shares: of half of them, and of nine in ten of `points`."""
+
+    median: float
+    p90: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRates:
+    """The constants of a machine.
+
+    Parameters
+    ----------
+    hardware, measured : str
+        Name of the GPUs; when and with which driver.
+    gpus : tuple of int
+        The numbers of GPUs that were measured.
+    blocks : int
+        Thread blocks that a GPU runs at once.
+    launch_s : float
+        From the end of a GPU's last block until its next launch begins.
+    announce_s : float
+        Until a GPU has heard that another has begun.
+    visit_s : float
+        What a block spends on each op that it looks at, also on one whose turn it is not.
+    ports : PortRates
+    packets : PacketRates
+    flags : FlagRates
+    nccl : NcclRates, optional
+    error : FitError, optional
+        Of the points that were not fitted.
+    """
+
+    hardware: str
+    measured: str
+    gpus: tuple[int, ...]
+    blocks: int
+    launch_s: float
+    announce_s: float
+    visit_s: float
+    ports: PortRates
+    packets: PacketRates
+    flags: FlagRates
+    nccl: NcclRates | None = None
+    error: FitError | None = None
