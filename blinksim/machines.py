@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from blinksim import data_files
 from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
+from blinksim.formats.shipped import machine_names
+from blinksim.formats.shipped.machine_names import MachineName, catalogue_file, shared_rates
 from blinksim.textio import text_files
 from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
@@ -22,28 +23,6 @@ from blinksim.units import whole
 if TYPE_CHECKING:
     from blinksim.topology.rules import Finding
 
-ALIASES = {
-    "a100": "dgx-a100",
-    "dgx-1p": "dgx1-p100",
-    "dgx-1v": "dgx1-v100",
-    "dgx1p": "dgx1-p100",
-    "dgx1v": "dgx1-v100",
-    "dgx-h100": "hgx-h100",
-    "dgx-h200": "hgx-h200",
-    "dgxa100": "dgx-a100",
-    "h100": "hgx-h100",
-    "h200": "hgx-h200",
-    "p3": "p3.16xlarge",
-    "p4d": "p4d.24xlarge",
-    "p5": "p5.48xlarge",
-}
-"""Other names that people use for the machines of the catalogue."""
-
-_AMBIGUOUS = {
-    "dgx1": ("dgx1-v100", "dgx1-p100"),
-    "dgx-1": ("dgx1-v100", "dgx1-p100"),
-    "k2200": ("k2200-ntb", "k2200-ethernet"),
-}
 # What `this_machine` calls the machine that it asks.
 HERE = "nvidia-smi"
 NOMINAL = "nominal"
@@ -54,15 +33,15 @@ _TEXT = (".txt", ".log")
 _STDIN_NAME = "stdin"
 
 
-MachineLike = str | os.PathLike[str] | Topology
+MachineLike = MachineName | str | os.PathLike[str] | Topology
 """A machine as public functions take it: what `load` takes, or a topology."""
 
 RatesName = Literal["nominal", "nccl", "seed", "measured", "aurora-chain"]
-"""The tables of rates that machines of the catalogue have; `rate_names` says which one has which."""
+"""The tables of rates that machines of the catalogue have; `machine_names.rate_names` says which one has which."""
 
 
 def load(
-    name_or_path: str | os.PathLike[str],
+    name_or_path: MachineName | str | os.PathLike[str],
     nodes: int = 1,
     rates: RatesName | str | os.PathLike[str] = "nominal",
     edits: str | Sequence[str] = (),
@@ -226,46 +205,27 @@ def catalogue() -> dict[str, str]:
     >>> bs.catalogue()["dgx1-v100"]
     'NVIDIA DGX-1, eight V100'
     """
-    return {name: describe(name) for name in names()}
+    return {name: machine_names.describe(name) for name in machine_names.names()}
+
+
+def assumptions(machine: MachineLike) -> list[str]:
+    """What the machine's file marks as assumed: of its structure, then the numbers of each link class.
+
+    Empty for what has no machine file.
+    """
+    name = "" if isinstance(machine, Topology) else os.fspath(machine).strip()
+    if Path(name).suffix.lower() in _YAML:
+        return machine_yaml.outline(name).assumptions()
+    try:
+        return machine_yaml.outline(catalogue_file(name)).assumptions()
+    except InputError:
+        return []
 
 
 def remarks(topology: Topology) -> list[str]:
     """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
     told, *found = topology.source.split("; ")
     return found if told.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
-
-
-def names() -> list[str]:
-    """The names of the catalogue's machines, sorted."""
-    return [path.stem for path in data_files.files("topologies")]
-
-
-def describe(name: str) -> str:
-    """The title of the catalogue's machine `name`; raises `InputError` for other names."""
-    return machine_yaml.outline(catalogue_file(name)).title
-
-
-def rate_names(name: str) -> list[str]:
-    """Names of the rate tables for the catalogue's machine `name`: its own, `nominal` first, then models/rates.
-
-    Raises `InputError` for other names.
-    """
-    head = machine_yaml.outline(catalogue_file(name))
-    own = head.rate_names()
-    return own + [table for table, found in _tables().items() if found.machine in ("", head.name) and table not in own]
-
-
-def catalogue_file(name: str) -> Path:
-    """The file of the catalogue's machine `name`; raises `InputError` with the nearest names for others."""
-    lowered = name.lower()
-    if lowered in _AMBIGUOUS:
-        raise InputError(f"{name!r} is more than one machine; say {' or '.join(_AMBIGUOUS[lowered])}")
-    known = {path.stem.lower(): path for path in data_files.files("topologies")}
-    wanted = ALIASES.get(lowered, lowered)
-    if wanted not in known:
-        hint = "(blinksim topo list lists them; a file ends in .yaml or .xml; a form is written like ring:8)"
-        raise unknown("machine", name, [*(path.stem for path in known.values()), *ALIASES], hint=hint)
-    return known[wanted]
 
 
 def _names_a_node(edit: str) -> bool:
@@ -330,7 +290,7 @@ def _from_stdin(rates: str) -> Topology:
 
 def _imported(read: Callable[[str], Topology], rates: str) -> Topology:
     """A machine whose file holds no tables of rates, at the rates that it is given."""
-    table = _rates_file(rates) or _tables().get(rates)
+    table = _rates_file(rates) or shared_rates().get(rates)
     return read(rates) if table is None else rate_tables.apply(read("nominal"), table)
 
 
@@ -357,7 +317,7 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     # A machine's own table goes before a file of the same name.
     if rates in head.rate_names():
         return machine_yaml.read(path, rates)
-    tables = _tables()
+    tables = shared_rates()
     if rates in tables:
         return machine_yaml.read(path, tables[rates])
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
@@ -372,7 +332,7 @@ def _from_form(name: str, rates: str) -> Topology | None:
     topology = shapes.from_text(name)
     if topology is None or rates == topology.rates:
         return topology
-    table = _rates_file(rates) or _tables().get(rates)
+    table = _rates_file(rates) or shared_rates().get(rates)
     if table is None:
         raise InputError(f"{name} has no rates {rates!r}; write its bandwidth behind @, as in ring:8@25GB/s")
     return rate_tables.apply(topology, table)
@@ -381,9 +341,3 @@ def _from_form(name: str, rates: str) -> Topology | None:
 def _rates_file(rates: str) -> RateTable | None:
     """The table in the file that `rates` names, None if it is the name of a table."""
     return rate_tables.read(rates) if rates.lower().endswith(_YAML) or "/" in rates else None
-
-
-def _tables() -> dict[str, RateTable]:
-    """The tables beside the models, by the name of their file."""
-    paths = sorted((data_files.folder("models") / "rates").glob("*.yaml"))
-    return {path.stem: rate_tables.read(path) for path in paths}

@@ -22,11 +22,12 @@ LOAD_EVERYTHING = """
 import json, pathlib
 import blinksim
 from blinksim import data_files, machines
+from blinksim.formats.shipped import machine_names
 from blinksim.cost import presets
 print(json.dumps({
     "package": str(pathlib.Path(blinksim.__file__).resolve().parent),
     "data": {name: str(data_files.folder(name).resolve()) for name in ("topologies", "models", "schedules")},
-    "ranks": {name: machines.load(name).ranks for name in machines.names()},
+    "ranks": {name: machines.load(name).ranks for name in machine_names.names()},
     "presets": [presets.load_preset(name).name for name in presets.preset_names()],
 }))
 """

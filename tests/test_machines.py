@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
 from fractions import Fraction
 from itertools import pairwise, product
@@ -14,6 +15,7 @@ import pytest
 from blinksim import data_files, machines
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import machine_yaml
+from blinksim.formats.shipped import machine_names
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import path_rate
 
@@ -24,15 +26,15 @@ KEPT = {
     "aurora", "dgx-a100", "dgx1-p100", "dgx1-v100", "hgx-h100", "hgx-h200", "k2200-ethernet", "k2200-ntb", "mi250",
     "p3.16xlarge", "p4d.24xlarge", "p5.48xlarge",
 }  # fmt: skip
-CATALOGUE = machines.names()
-EVERY = [(name, rates) for name in CATALOGUE for rates in machines.rate_names(name)]
+CATALOGUE = machine_names.names()
+EVERY = [(name, rates) for name in CATALOGUE for rates in machine_names.rate_names(name)]
 
 
 def test_the_catalogue_and_its_titles() -> None:
     assert set(CATALOGUE) >= KEPT
     assert sorted(CATALOGUE) == CATALOGUE
-    assert machines.describe("DGX1-V100") == "NVIDIA DGX-1, eight V100"
-    assert len({machines.describe(name) for name in CATALOGUE}) == len(CATALOGUE)
+    assert machine_names.describe("DGX1-V100") == "NVIDIA DGX-1, eight V100"
+    assert len({machine_names.describe(name) for name in CATALOGUE}) == len(CATALOGUE)
 
 
 @pytest.mark.parametrize(("name", "rates"), EVERY)
@@ -47,12 +49,24 @@ def test_every_machine_loads_is_sound_and_survives_writing(name: str, rates: str
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_number_of_a_link_class_has_a_source(name: str) -> None:
-    head = machine_yaml.outline(machines.catalogue_file(name))
+    head = machine_yaml.outline(machine_names.catalogue_file(name))
     for link_class in head.link_classes.values():
         for number in (*link_class.bandwidth, "latency", "overhead"):
             assert f"{number}: " in link_class.source, (
                 f"topologies/{name}.yaml: link class {link_class.name}: write source: {{{number}: where it is from, …}}"
             )
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_who_made_it_when_and_what_is_assumed(name: str) -> None:
+    head = machine_names.outline(name)
+    assert head.maker
+    assert head.year is not None
+    for link_class in head.link_classes.values():
+        said = re.findall(r"([\w-]+): ([^;]*(?:;(?! [\w-]+: )[^;]*)*)", link_class.source)
+        assert {number for number, text in said if "assumption" in text} == set(link_class.assumed), (
+            f"topologies/{name}.yaml: link class {link_class.name}: list what a source calls an assumption in `assumed`"
+        )
 
 
 # --- golden links: every row of the source documents, under the rates `seed` ------------------------------------------
@@ -203,13 +217,13 @@ def test_other_names(text: str, name: str) -> None:
 
 
 def test_aliases_name_machines_of_the_catalogue() -> None:
-    assert set(machines.ALIASES.values()) <= set(CATALOGUE)
-    assert not set(machines.ALIASES) & set(CATALOGUE)
+    assert set(machine_names.ALIASES.values()) <= set(CATALOGUE)
+    assert not set(machine_names.ALIASES) & set(CATALOGUE)
 
 
 def test_paths_forms_and_topology_files(tmp_path: Path) -> None:
     path = tmp_path / "copy.YAML"
-    path.write_text(machines.catalogue_file("dgx1-v100").read_text())
+    path.write_text(machine_names.catalogue_file("dgx1-v100").read_text())
     assert machines.load(path) == machines.load("dgx1-v100")
     assert machines.load("ring:4@7GB/s").links[0].bandwidth == 7 * GB
     assert machines.load(HERE / "data" / "captures" / "h200x8" / "topo.xml", rates="nccl").rates == "nccl"
@@ -257,12 +271,12 @@ def test_rate_files_beside_the_models_go_by_their_name(tmp_path: Path, monkeypat
     usual = data_files.folder
     monkeypatch.setattr(data_files, "folder", lambda name: tmp_path if name == "models" else usual(name))
     assert machines.load("dgx1-v100", rates="lab").rates == "lab (pcie, qpi, ib: nominal)"
-    assert "lab" in machines.rate_names("dgx1-v100")
+    assert "lab" in machine_names.rate_names("dgx1-v100")
 
 
 def test_several_nodes_need_a_fabric(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
-    path.write_text(machines.catalogue_file("dgx1-v100").read_text().split("fabric:")[0])
+    path.write_text(machine_names.catalogue_file("dgx1-v100").read_text().split("fabric:")[0])
     with pytest.raises(InfeasibleError, match="describes no fabric to join 2 nodes"):
         machines.load(path, nodes=2)
 

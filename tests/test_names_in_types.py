@@ -15,6 +15,7 @@ from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.collective import COLLECTIVES, CollectiveName
 from blinksim.cost import protocols
 from blinksim.execution import run
+from blinksim.formats.shipped import machine_names
 from blinksim.programs import dtypes, handover
 from blinksim.simulation import simulation_options
 from blinksim.timing import model_registry
@@ -27,6 +28,7 @@ TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "executors": (run.ExecutorName, run.EXECUTORS),
     "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES),
     "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
+    "machines": (machine_names.MachineName, machine_names.names()),
     "protocols": (simulation_options.ProtocolName, protocols.PROTOCOLS),
     "protocols of GPUs": (handover.ProtocolName, handover.PROTOCOLS),
     "formats of machines": (exports.MachineFormatName, ("nccl-topo",)),
@@ -41,7 +43,7 @@ def test_types_name_what_the_tables_hold(what: str) -> None:
 
 
 def test_rates_are_those_of_the_catalogue() -> None:
-    named = {rates for name in machines.names() for rates in machines.rate_names(name)}
+    named = {rates for name in machine_names.names() for rates in machine_names.rate_names(name)}
     assert set(get_args(machines.RatesName)) == named
 
 

@@ -27,8 +27,8 @@ def command(as_json: bool) -> None:
 
 def _described() -> list[dict[str, object]]:
     """One row per schedule: its name, what it does, on which machine, and the bound that it is held against."""
-    from blinksim.formats import ready_schedules
     from blinksim.formats.schedule_json import read_schedule
+    from blinksim.formats.shipped import ready_schedules
 
     rows = []
     for name in ready_schedules.names():

@@ -53,17 +53,24 @@ def command() -> None:
 @as_json
 def list_machines(as_json: bool) -> None:
     """The machines that come with blinksim, and the shapes that can be generated."""
-    from blinksim import machines
+    from blinksim.formats.shipped import machine_names
     from blinksim.topology import shapes
 
-    titles = machines.catalogue()
+    heads = {name: machine_names.outline(name) for name in machine_names.names()}
+    also = {name: machine_names.also_called(name) for name in heads}
     if as_json:
-        rows = [{"name": name, "title": title} for name, title in titles.items()]
+        rows = [
+            {"name": name, "title": head.title, "maker": head.maker, "year": head.year, "aliases": also[name]}
+            for name, head in heads.items()
+        ]
         print_json({"command": "topo list", "rows": rows, "shapes": dict(shapes.FORMS)})
         return
-    click.echo(table(("machine", "what it is"), titles.items(), left=(0, 1)))
+    for maker in sorted({head.maker for head in heads.values()}, key=str.lower):
+        made = sorted((head.year or 0, name) for name, head in heads.items() if head.maker == maker)
+        lines = [(str(year or ""), name, heads[name].title, ", ".join(also[name])) for year, name in made]
+        click.echo(f"{maker}\n" + table(("year", "machine", "what it is", "also"), lines, left=(0, 1, 2, 3)) + "\n")
     described = [(name, example, shapes.MEANINGS[name]) for name, example in shapes.FORMS.items()]
-    click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
+    click.echo(table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
     click.echo("\nnext: blinksim topo show dgx1-v100")
 
 
@@ -86,6 +93,8 @@ def list_machines(as_json: bool) -> None:
 @as_json
 def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     """What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs."""
+    from blinksim import machines
+
     question = question_of(machine, options)
     if options["bottleneck"] and not options["plot"]:
         raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
@@ -97,7 +106,7 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     if options["plot"]:
         _draw(question, topology, options)
     if as_json:
-        print_json({"command": "topo show", **_facts(topology)})
+        print_json({"command": "topo show", **_facts(topology), "assumed": machines.assumptions(machine)})
         return
     kinds = Counter(device.kind for device in topology.devices)
     devices = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -105,6 +114,8 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
     click.echo(f"{topology.name}{nodes}: {count(topology.ranks, 'rank')}; {devices}; {topology.rates} rates")
     if topology.source:
         click.echo(f"  {topology.source}")
+    for assumed in machines.assumptions(machine):
+        click.echo(f"  assumed  {assumed}")
     click.echo(
         "\n" + table(("link class", "links", "lanes", "a lane", "latency", "overhead", "used"), _classes(topology))
     )

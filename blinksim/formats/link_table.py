@@ -21,7 +21,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 class LinkClass:
     """What a machine file says of a class of links.
 
-    bandwidth: bytes/s of one lane in one direction, by rate table; latency, overhead: seconds; source: of each number.
+    bandwidth: bytes/s of one lane in one direction, by rate table; latency, overhead: seconds; source: of each number;
+    assumed: the numbers that no document prints.
     """
 
     name: str
@@ -29,17 +30,29 @@ class LinkClass:
     latency: float
     overhead: float
     source: str
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outline:
-    """The head of a machine file. rates: name of the table that plain bandwidths belong to."""
+    """The head of a machine file.
+
+    rates: name of the table that plain bandwidths belong to; structure: what is assumed of devices and links.
+    """
 
     name: str
     title: str
     source: str
     rates: str
     link_classes: Mapping[str, LinkClass]
+    maker: str = ""
+    year: int | None = None
+    structure: tuple[str, ...] = ()
+
+    def assumptions(self) -> list[str]:
+        """What no document prints: of the structure, then of each class."""
+        classes = (f"{name}: {', '.join(found.assumed)}" for name, found in self.link_classes.items() if found.assumed)
+        return [*self.structure, *classes]
 
     def rate_names(self) -> list[str]:
         """Names of the rate tables that the file holds, `nominal` (or what stands in for it) first."""
@@ -80,8 +93,8 @@ class Outline:
 def read(name: str, key: Entry, value: Entry, resolved: bool) -> LinkClass:
     """The link class `name` of a machine file; resolved: whether the file says that it holds one table only."""
     value.what = f"link class {name}"
-    known = ("bandwidth", "latency", "overhead", "source")
-    given = value.mapping(known, known, example=EXAMPLE)
+    needed = ("bandwidth", "latency", "overhead", "source")
+    given = value.mapping((*needed, "assumed"), needed, example=EXAMPLE)
     try:
         Link("a", "b", name, Fraction(1))
     except InputError as error:
@@ -106,4 +119,12 @@ def read(name: str, key: Entry, value: Entry, resolved: bool) -> LinkClass:
         source = "; ".join(f"{number}: {text.text()}" for number, text in origins.items())
     else:
         source = origin.text()
-    return LinkClass(name, bandwidth, given["latency"].time(), given["overhead"].time(), source)
+    assumed = _assumed(given["assumed"], (*bandwidth, "latency", "overhead")) if "assumed" in given else ()
+    return LinkClass(name, bandwidth, given["latency"].time(), given["overhead"].time(), source, assumed)
+
+
+def _assumed(entry: Entry, numbers: tuple[str, ...]) -> tuple[str, ...]:
+    """The numbers that ``assumed: true`` or a list of their names marks."""
+    if entry.is_list:
+        return tuple(item.choice(numbers, "number of the class") for item in entry.items(example="[latency]"))
+    return numbers if entry.choice(("true", "false"), "answer (or list of numbers)") == "true" else ()

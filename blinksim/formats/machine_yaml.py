@@ -27,8 +27,8 @@ MAX_LINKS = 200_000
 # Links that are compared when symmetries are checked, over all of them.
 _MOST_COMPARED = 2_000_000
 KEYS = (
-    "name", "title", "source", "rates", "nodes", "devices", "link_classes", "links", "members", "relays",
-    "collective_links", "inter_node_links", "fabric", "symmetries",
+    "name", "title", "maker", "year", "source", "assumed", "rates", "nodes", "devices", "link_classes", "links",
+    "members", "relays", "collective_links", "inter_node_links", "fabric", "symmetries",
 )  # fmt: skip
 DEVICE_KEYS = ("name", "kind", "node", "capacity", "can", "attributes")
 LINK_KEYS = ("between", "from", "to", "class", "lanes", "duplex", "bus", "bandwidth", "latency", "overhead")
@@ -72,8 +72,12 @@ def _head(text: str, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], Ou
     name = keys["name"].text(80)
     title, source = (keys[key].text() if key in keys else "" for key in ("title", "source"))
     label = keys["rates"].text(500) if resolved else "nominal"
+    maker = keys["maker"].text(80) if "maker" in keys else ""
+    year = keys["year"].integer(1990, 2100) if "year" in keys else None
+    assumed = keys["assumed"].items(example="[two GPUs share a PCIe switch]") if "assumed" in keys else []
     keys["root"] = root
-    return keys, Outline(name, title or name, source, label, classes)
+    structure = tuple(entry.text() for entry in assumed)
+    return keys, Outline(name, title or name, source, label, classes, maker, year, structure)
 
 
 class _Body:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats import ready_schedules, schedule_json
+from blinksim.formats import schedule_json
+from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.rebase import rebase
 from blinksim.schedule.verify import verify

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
-from blinksim.formats import ready_schedules
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
+from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.model import FORMS, Schedule
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes

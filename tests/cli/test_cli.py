@@ -200,6 +200,10 @@ def test_topo_list_show_check(capsys: pytest.CaptureFixture[str]) -> None:
     names = {row["name"] for row in listed["rows"]}
     assert {"dgx1-p100", "dgx1-v100", "p3.16xlarge", "aurora", "k2200-ntb", "k2200-ethernet", "dgx-a100", "hgx-h100",
             "hgx-h200", "mi250"} <= names  # fmt: skip
+    a100 = next(row for row in listed["rows"] if row["name"] == "dgx-a100")
+    assert (a100["maker"], a100["year"]) == ("NVIDIA", 2020)
+    assert "a100" in a100["aliases"]
+    assert as_json(capsys, "topo", "show", "p5")["assumed"] == ["pcie: overhead", "efa: latency"]
     for name in sorted(names):
         text = answer(capsys, "topo", "show", name)
         assert text.startswith(f"{name}")

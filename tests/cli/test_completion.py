@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from blinksim import machines
 from blinksim.cli.main import cli
 from blinksim.collective import COLLECTIVES
+from blinksim.formats.shipped import machine_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,13 +52,13 @@ def test_what_is_offered_is_what_there_is() -> None:
     from blinksim.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
     from blinksim.timing.model_registry import names
 
-    assert offered("project", "")[0] == set(machines.names())
+    assert offered("project", "")[0] == set(machine_names.names())
     assert offered("project", "x", "")[0] == set(COLLECTIVES)
     assert offered("project", "--model", "")[0] == set(names())
     assert offered("run", "--dtype", "")[0] == set(ELEMENT_TYPES)
     assert offered("run", "--op", "")[0] == set(REDUCTIONS)
-    for name in machines.names():
-        assert set(machines.rate_names(name)) <= offered("project", "--rates", "")[0]
+    for name in machine_names.names():
+        assert set(machine_names.rate_names(name)) <= offered("project", "--rates", "")[0]
 
 
 def test_completion_loads_nothing_that_is_slow() -> None:

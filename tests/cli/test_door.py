@@ -162,7 +162,7 @@ def broken(*_: object, **__: object) -> None:
 def test_a_bug_is_one_line_and_has_its_own_status(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blinksim.machines.catalogue", broken)
+    monkeypatch.setattr("blinksim.formats.shipped.machine_names.names", broken)
     assert run(["topo", "list"]) == BUG == 70
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -91,6 +91,18 @@ def test_the_head_tells_the_sources(tmp_path: Path) -> None:
     assert head.link_classes["nv"] == LinkClass("nv", bandwidth, 0.6e-6, 1.3e-6, source)
 
 
+def test_the_head_tells_what_is_assumed(tmp_path: Path) -> None:
+    path = tmp_path / "box.yaml"
+    text = BOX.replace("title: A box", "title: A box\nmaker: We\nyear: 2026\nassumed: [one NIC is enough]")
+    path.write_text(text.replace("    overhead: 1.3us\n", "    overhead: 1.3us\n    assumed: [seed, overhead]\n"))
+    head = machine_yaml.outline(path)
+    assert (head.maker, head.year) == ("We", 2026)
+    assert head.assumptions() == ["one NIC is enough", "nv: seed, overhead"]
+    for told, marked in (("true", "nominal, seed, latency, overhead"), ("false", "")):
+        path.write_text(BOX.replace("    overhead: 1.3us\n", f"    overhead: 1.3us\n    assumed: {told}\n"))
+        assert machine_yaml.outline(path).assumptions() == ([f"nv: {marked}"] if marked else [])
+
+
 def test_the_page_about_machine_files_is_right() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "machine-file.md").read_text(encoding="utf-8")
@@ -104,7 +116,7 @@ def test_the_page_about_machine_files_is_right() -> None:
     assert listed == {
         "": set(machine_yaml.KEYS),
         "Devices": set(machine_yaml.DEVICE_KEYS),
-        "Link": {"bandwidth", "latency", "overhead", "source"},
+        "Link": {"bandwidth", "latency", "overhead", "source", "assumed"},
         "Links": set(machine_yaml.LINK_KEYS),
         "Fabric": set(machine_yaml.FABRIC_KEYS),
     }
@@ -144,6 +156,9 @@ FAULTS = [
     ("    latency: 0.6us\n", "", "10:5", "has no 'latency'"),
     ("overhead: 1.3us", "overheat: 1.3us", "12:5", "did you mean 'overhead'"),
     ("    source: {nominal: data sheet, latency: a guess}\n", "", "10:5", "has no 'source'"),
+    ("overhead: 1.3us\n", "overhead: 1.3us\n    assumed: [late]\n", "13:15", "did you mean 'latency'"),
+    ("overhead: 1.3us\n", "overhead: 1.3us\n    assumed: yes\n", "13:14", "known: false, true"),
+    ("title: A box", "title: A box\nyear: 20", "3:7", "from 1990 to 2100"),
     ("  bus: {", "  b us: {", "14:3", "cannot name a link class"),
     ("class: nv,", "class: nw,", "16:40", "unknown link class 'nw': known: bus, nv"),
     ("lanes: 2}\n  -", "lanes: 0}\n  -", "16:51", "whole number from 1 to 1000000; found '0'"),

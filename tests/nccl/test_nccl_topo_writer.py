@@ -13,13 +13,14 @@ from strategies import topologies
 
 from blinksim import machines
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.formats.shipped import machine_names
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.files.topo_write import write
 from blinksim.topology.graph import Topology
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = sorted([*(DATA / "nccl_topo").glob("*.xml"), *DATA.glob("captures/*/*topo.xml"), *DATA.glob("thesis*.xml")])
-NVIDIA = [name for name in machines.names() if name not in ("aurora", "mi250")]
+NVIDIA = [name for name in machine_names.names() if name not in ("aurora", "mi250")]
 GB = 10**9
 
 
@@ -123,7 +124,7 @@ def test_one_node_and_not_too_many_elements() -> None:
 
 
 def test_the_file_keeps_to_what_nccl_reads() -> None:
-    for name in machines.names():
+    for name in machine_names.names():
         text = write(machines.load(name)).text
         assert not text.startswith("<?xml")
         assert "\t" not in text

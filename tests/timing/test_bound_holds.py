@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim import machines
 from blinksim.bounds.assumptions import EVERY_LINK, REDUCING_SWITCHES, WIDE_FABRIC
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.formats.shipped import machine_names
 from blinksim.question import Question
 from blinksim.timing.nccl_model import NcclTuner
 from blinksim.timing.projection_result import Projection
@@ -32,7 +32,7 @@ SHAPES = [
     "fattree:4x4@300GB/s,50GB/s,2:1",
     "dragonfly:3x2x2",
 ]
-EVERY = [*machines.names(), *SHAPES, *FILES]
+EVERY = [*machine_names.names(), *SHAPES, *FILES]
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 # Bytes so large that latencies count for nothing.
 SIZES = (2**20, 2**36)

@@ -60,8 +60,8 @@ def verify_file(
     >>> bs.verify_file("ring.json").ok
     True
     """
-    from blinksim.formats.ready_schedules import located
     from blinksim.formats.schedule_files import is_plan, is_xml
+    from blinksim.formats.shipped.ready_schedules import located
 
     file, asked = os.fspath(located(path)), question or Question()
     if is_xml(file):

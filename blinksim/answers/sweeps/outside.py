@@ -9,9 +9,9 @@ from pathlib import Path
 from blinksim import plugins
 from blinksim.algorithms.registry import algorithm
 from blinksim.errors import InputError
-from blinksim.formats.ready_schedules import located
 from blinksim.formats.schedule_files import names_a_file
 from blinksim.formats.schedule_json import MOST_BYTES
+from blinksim.formats.shipped.ready_schedules import located
 from blinksim.textio.text_files import read_bytes
 from blinksim.timing import model_registry as models
 

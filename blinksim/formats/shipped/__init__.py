@@ -1,0 +1,1 @@
+"""What comes with blinksim, by name: machines and ready schedules."""
