@@ -46,8 +46,8 @@ class Case:
 
 
 CASES = (
-    Case("2 p5.48xlarge, each EFA drawn", "p5.48xlarge", 2),
-    Case("8 p5.48xlarge, each EFA drawn", "tests/data/machines/p5.yaml", 8),
+    Case("2 p5.48xlarge, each EFA drawn", "p5.48xlarge", 2, slow=True),
+    Case("8 p5.48xlarge, each EFA drawn", "tests/data/machines/p5.yaml", 8, slow=True),
     Case("8 p5.48xlarge, four EFA as one", "tests/data/machines/p5b.yaml", 8, slow=True),
     Case("64 p5.48xlarge, each EFA drawn", "tests/data/machines/p5.yaml", 64, slow=True),
     Case("64 p5.48xlarge, four EFA as one", "tests/data/machines/p5b.yaml", 64, slow=True),
@@ -61,9 +61,9 @@ CASES = (
     Case("torus of 4 x 4", "torus:4x4", slow=True),
     Case("the same, one link at half its rate", "torus:4x4", edit="degrade gpu0-gpu1 bandwidth=12.5GB/s", slow=True),
     Case("4 HGX H100, fat tree 2:1", "tests/data/machines/hgx-h100-2to1.yaml", 4, slow=True),
-    Case("8 HGX H100, fat tree 2:1", "tests/data/machines/hgx-h100-2to1.yaml", 8),
+    Case("8 HGX H100, fat tree 2:1", "tests/data/machines/hgx-h100-2to1.yaml", 8, slow=True),
     Case("dragonfly, 20 GPUs", "dragonfly:5x4x1", slow=True),
-    Case("dragonfly, 72 GPUs", "dragonfly:9x4x2"),
+    Case("dragonfly, 72 GPUs", "dragonfly:9x4x2", slow=True),
 )
 # Of small messages; searches that the default leaves out may come before it by any share.
 SMALL = (
