@@ -161,6 +161,12 @@ class CutPool:
         self.slack = slack.tolist()
         self.tight = sum(1 << number for number in np.flatnonzero(slack <= 0).tolist())
 
+    def below(self, amount: int) -> int:
+        """The bits of the sets with less slack than `amount` (1 or more)."""
+        if amount == 1:
+            return self.tight
+        return sum(1 << number for number, value in enumerate(self.slack) if value < amount)
+
     def least(self, hit: int) -> int:
         """The least slack among the sets whose bits are set in `hit` (not 0)."""
         slack, least = self.slack, -1

@@ -11,6 +11,8 @@ DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040)
 _GRID = 2**20
 # Accuracy of a program's values, as a part of the greatest.
 _ACCURACY = 1e-10
+# Largest denominator whose multiples a double can tell apart.
+_TOLD_APART = 2**53
 
 Rounding = Callable[[Sequence[float]], list[Fraction]]
 
@@ -24,7 +26,8 @@ def roundings(best: Fraction) -> Iterator[Rounding]:
     for most in DENOMINATORS:
         yield partial(_short, most=most)
     for times in DENOMINATORS[:-2]:
-        yield partial(_multiples, denominator=best.denominator * times)
+        if best.denominator * times <= _TOLD_APART:
+            yield partial(_multiples, denominator=best.denominator * times)
     yield _down
 
 
