@@ -25,6 +25,7 @@ ROWS = (
     ("textio",),
     ("plugins",),
     ("topology",),
+    ("limits",),
     ("graphs",),
     ("schedule",),
     ("bounds",),

@@ -13,9 +13,9 @@ import numpy as np
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.answers.time_limit import within
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.errors import unknown
+from blinksim.limits.time_limit import within
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate

@@ -18,7 +18,7 @@ from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.schedule import effort
+from blinksim.limits import effort
 from blinksim.topology.connectivity import require_served
 from blinksim.topology.graph import Topology
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
 
 from blinksim.errors import InfeasibleError
+from blinksim.limits.deadline import seconds_left
 
 Vector = NDArray[np.float64]
 
@@ -21,6 +22,8 @@ Vector = NDArray[np.float64]
 # a cut, and a packing takes the shortest routes.
 MOST_FLOWS = 300_000
 MOST_WORK = 20.0
+# The part of its time by which GLOP may stop too early.
+_LAST = 0.1
 # Rounds in which a program of trees (`tree_program`) may ask for more sets; it rarely needs more than 20.
 MOST_ROUNDS = 200
 
@@ -55,14 +58,21 @@ class Program:
         return number
 
     def solve(self, objective: Sequence[tuple[int, float]]) -> float:
-        """The greatest sum of factor times variable; raises `InfeasibleError` if GLOP finds no optimum in time."""
+        """The greatest sum of factor times variable; raises `InfeasibleError` if GLOP finds no optimum.
+
+        What ends the work around it (`deadline`) ends this too.
+        """
         for variable, factor in objective:
             self._model.set_var_objective_coefficient(variable, factor)
         self._model.set_maximize(True)
         solver = ModelSolverHelper("glop")
-        solver.set_solver_specific_parameters(f"max_deterministic_time: {MOST_WORK}")
+        left = seconds_left()
+        limits = "" if left is None else f" max_time_in_seconds: {left}"
+        solver.set_solver_specific_parameters(f"max_deterministic_time: {MOST_WORK}{limits}")
         solver.solve(self._model)
         if solver.status() != SolveStatus.OPTIMAL:
+            if left is not None:
+                seconds_left(_LAST * left)
             raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")
         self.values, self.duals = np.asarray(solver.variable_values()), np.asarray(solver.dual_values())
         self.value = float(solver.objective_value())

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from blinksim.limits.deadline import seconds_left
+
 # One CP-SAT worker and a limit on its deterministic time make answers repeatable on every machine.
 EFFORT = 2.0
 
@@ -19,11 +21,15 @@ class Limits:
     effort: float = EFFORT
 
     def solver(self) -> cp_model.CpSolver:
-        """A CP-SAT solver that answers the same way every time, unless the wall-clock limit ends it."""
+        """A CP-SAT solver that answers the same way every time, unless the clock ends it.
+
+        That is its own limit, or the end of the work around it (`deadline`).
+        """
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = self.seed
         solver.parameters.max_deterministic_time = self.effort
-        if self.time_limit is not None:
-            solver.parameters.max_time_in_seconds = self.time_limit
+        limits = [limit for limit in (self.time_limit, seconds_left()) if limit is not None]
+        if limits:
+            solver.parameters.max_time_in_seconds = min(limits)
         return solver

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from ortools.sat.python import cp_model
 
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns.hops import Arc, Hops
+from blinksim.packing.columns.solver_limits import Limits
 
 # Ways to send (kinds of chunks, times steps, times hops) above which the search is hopeless.
 LIMIT = 200_000
@@ -109,10 +111,7 @@ class _Expansion:
             # Chunks per round: exact, since a bus or a limited device need not be a whole number of lanes.
             per_round = Fraction(self.hops.capacity[resource]) * self.hops.unit / self.hops.lane
             self.model.add(per_round.denominator * sum(terms) <= per_round.numerator * self.rounds[step])
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = self.question.seed
-        solver.parameters.max_time_in_seconds = self.question.time_limit
+        solver = Limits(self.question.time_limit, self.question.seed, inf).solver()
         status = solver.solve(self.model)
         final = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
         return solver, status in (cp_model.OPTIMAL, cp_model.FEASIBLE), final

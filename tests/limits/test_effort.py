@@ -10,7 +10,7 @@ import pytest
 import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError
-from blinksim.schedule import effort
+from blinksim.limits import effort
 
 LIMIT = re.compile(r"works up to about ([0-9,]+) ranks: take a smaller one, or \w+")
 

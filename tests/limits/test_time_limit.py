@@ -9,9 +9,10 @@ from contextlib import suppress
 import pytest
 
 import blinksim as bs
-from blinksim.answers import time_limit
-from blinksim.answers.time_limit import within
 from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.limits import time_limit
+from blinksim.limits.deadline import seconds_left
+from blinksim.limits.time_limit import within
 
 
 def endless() -> None:
@@ -36,6 +37,13 @@ def test_the_end_is_no_answer_of_what_is_tried_inside() -> None:
 
     with pytest.raises(InfeasibleError, match=r"no schedule within 0\.05 s"):
         within(0.05, "schedule", stubborn)
+
+
+def test_solvers_know_the_end() -> None:
+    left = within(10, "schedule", seconds_left)
+    assert left is not None
+    assert 10 < left <= 11
+    assert within(None, "schedule", seconds_left) is None
 
 
 def test_the_end_comes_again_where_python_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:

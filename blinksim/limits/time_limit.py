@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from time import monotonic
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
+from blinksim.limits.deadline import until
 
 Found = TypeVar("Found")
 # What a limit allows for reading the machine, for proving the schedule and for writing it.
@@ -52,7 +54,8 @@ def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found
     try:
         try:
             watch.start()
-            return work()
+            with until(monotonic() + wait, Over):
+                return work()
         finally:
             with lock:
                 ended.set()
