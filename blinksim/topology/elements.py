@@ -165,7 +165,8 @@ class Link:
     @property
     def bandwidth(self) -> Fraction:
         """Bytes/s in this direction, all lanes together."""
-        return self.lane_bandwidth * self.lanes
+        # Asked so often that the product is worth sparing.
+        return self.lane_bandwidth if self.lanes == 1 else self.lane_bandwidth * self.lanes
 
     @property
     def name(self) -> str:

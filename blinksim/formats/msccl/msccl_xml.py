@@ -7,6 +7,7 @@ parsers ask for (RCCL src/misc/msccl, msccl-tools language/ir.py). MSCCL: Cowan 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blinksim.errors import FileError, InfeasibleError
@@ -98,7 +99,11 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
     Raises `InfeasibleError` for more thread blocks or steps than the runtimes have.
     """
     number = {channel: place % most for place, channel in enumerate(sorted({move.channel for move in plan.moves}))}
-    gpus = [_blocks(plan, rank, number) for rank in range(plan.ranks)]
+    own: list[list[Move]] = [[] for _ in range(plan.ranks)]
+    for move in plan.moves:
+        for rank in {move.src, move.dst}:
+            own[rank].append(move)
+    gpus = [_blocks(plan, rank, moves, number) for rank, moves in enumerate(own)]
     both = int(plan.aliased)
     used = 1 + max((block.channel for blocks in gpus for block in blocks), default=0)
     lines = [
@@ -114,15 +119,17 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
     return "\n".join([*lines, "</algo>"]) + "\n"
 
 
-def _blocks(plan: Moves, rank: int, channel: dict[int, int]) -> list[_Block]:
-    """The thread blocks of one rank: one for each connection out and each one in, and one for local copies."""
+def _blocks(plan: Moves, rank: int, mine: Sequence[Move], channel: dict[int, int]) -> list[_Block]:
+    """The thread blocks of one rank: one for each connection out and each one in, and one for local copies.
+
+    mine: the moves from and to it, in order.
+    """
     blocks: dict[tuple[int, int, int], _Block] = {}
     data: dict[str, _Data] = {}
 
     def block(send: int, receive: int, chan: int) -> _Block:
         return blocks.setdefault((send, receive, chan), _Block(send, receive, chan))
 
-    mine = [move for move in plan.moves if rank in (move.src, move.dst)]
     first = 0
     while first < len(mine):
         last = first

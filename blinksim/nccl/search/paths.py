@@ -192,17 +192,22 @@ def _merge(a: int, b: int) -> int:
 
 def _walk(system: System, end: int) -> dict[int, Path]:
     """The path to `end` from every vertex that reaches it."""
-    vertices = system.vertices
+    vertices, gpus = system.vertices, set(system.gpus)
     found = {end: Path(LOC, LOCAL_BANDWIDTH)}
     layer = [end]
     while layer:
         following: list[int] = []
+        # A GPU only leads to others, and changes nothing where those are reached in no more hops.
+        useless = found.keys() >= gpus
         for here in layer:
+            path = found[here]
+            bridge = here != end and vertices[here].kind == GPU_KIND
+            if bridge and (useless or path.hops > 1):
+                continue
             for i in system.out[here]:
                 wire = system.wires[i]
-                there, path = wire.dst, found[here]
-                bridge = here != end and vertices[here].kind == GPU_KIND
-                if bridge and (wire.kind != NVL or vertices[there].kind != GPU_KIND or path.hops > 1):
+                there = wire.dst
+                if bridge and (wire.kind != NVL or vertices[there].kind != GPU_KIND):
                     continue
                 known = found.get(there)
                 width = min(path.bandwidth, wire.bandwidth)
