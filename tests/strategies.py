@@ -8,7 +8,8 @@ from fractions import Fraction
 import yaml
 from hypothesis import strategies as st
 
-from blinksim.topology.cluster import Fabric, replicate
+from blinksim.topology.cluster import replicate
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9

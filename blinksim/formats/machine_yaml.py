@@ -19,7 +19,7 @@ from blinksim.formats.machine_yaml_writer import write as write
 from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
-from blinksim.topology.cluster import SHAPES, Fabric
+from blinksim.topology.fabrics.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 
 MAX_DEVICES = name_ranges.MOST_NAMES
@@ -33,10 +33,13 @@ KEYS = (
 DEVICE_KEYS = ("name", "kind", "node", "capacity", "can", "attributes")
 LINK_KEYS = ("between", "from", "to", "class", "lanes", "duplex", "bus", "bandwidth", "latency", "overhead")
 FABRIC_KEYS = (
-    "shape", "ports", "class", "lanes", "planes", "leaf_nodes", "oversubscription", "bandwidth", "latency", "overhead",
+    "shape", "ports", "class", "lanes", "planes", "leaf_nodes", "oversubscription", "levels", "group_nodes",
+    "group_links", "bandwidth", "latency", "overhead",
 )  # fmt: skip
 _DEVICE = "{name: gpu0, kind: gpu}"
 _LINK = "{between: [gpu0, gpu1], class: nvlink}"
+_LEVELS = "[{nodes: 32, planes: 8}, {}]"
+LEVEL_KEYS = ("nodes", "planes", "oversubscription")
 _FABRIC = '{shape: switch, ports: ["nic[0-3]"], class: ib}'
 
 
@@ -78,6 +81,16 @@ def _head(text: str, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], Ou
     keys["root"] = root
     structure = tuple(entry.text() for entry in assumed)
     return keys, Outline(name, title or name, source, label, classes, maker, year, structure)
+
+
+def _level(entry: Entry) -> Level:
+    """A level of a fabric's switches."""
+    entry.what = "a level"
+    given = entry.mapping(LEVEL_KEYS, example=_LEVELS)
+    nodes = given["nodes"].integer(1, 10**6) if "nodes" in given else None
+    planes = given["planes"].integer(1, 10**6) if "planes" in given else 1
+    over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
+    return Level(nodes, planes, over)
 
 
 class _Body:
@@ -222,20 +235,27 @@ class _Body:
 
     def _fabric(self, entry: Entry) -> Fabric:
         entry.what = "the fabric"
-        given = entry.mapping(FABRIC_KEYS, ("shape", "ports", "class"), example=_FABRIC)
+        given = entry.mapping(FABRIC_KEYS, ("ports", "class"), example=_FABRIC)
+        if "shape" not in given and "levels" not in given:
+            raise entry.error(f"the fabric has no 'shape'; add it, as in {_FABRIC}")
         link_class = self.classes[given["class"].choice(self.classes, "link class")]
         ports = self._device_list(given["ports"])
         rate, latency, overhead = self._numbers(link_class, given)
-        lanes, planes, leaf_nodes = (
-            given[key].integer(1, 10**6) if key in given else usual
-            for key, usual in (("lanes", 1), ("planes", 1), ("leaf_nodes", 16))
-        )
+        counts = {
+            key: given[key].integer(1, 10**6)
+            for key in ("lanes", "planes", "leaf_nodes", "group_nodes", "group_links")
+            if key in given
+        }
         over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
-        shape = given["shape"].choice(SHAPES, "fabric shape")
+        levels = [_level(level) for level in given["levels"].items(example=_LEVELS)] if "levels" in given else []
+        shape = given["shape"].choice(SHAPES, "fabric shape") if "shape" in given else "levels"
         try:
             if len(set(ports)) < len(ports):
                 raise InputError("the fabric names a port twice; each port has one link")
-            return Fabric(shape, ports, link_class.name, rate, lanes, latency, overhead, planes, leaf_nodes, over)
+            return Fabric(
+                shape, ports, link_class.name, rate, latency=latency, overhead=overhead, oversubscription=over,
+                levels=tuple(levels), **counts,
+            )  # fmt: skip
         except InputError as error:
             raise entry.error(str(error)) from None
 
@@ -250,11 +270,12 @@ class _Body:
             if (len(symmetries) + 1) * (len(topology.links) + 100) > _MOST_COMPARED:
                 raise entry.error(f"more symmetries than can be checked here; give the first {len(symmetries)}")
             moved = list(range(len(topology.devices)))
-            for name, (key, value) in entry.named(example="{gpu0: gpu1, gpu1: gpu0}").items():
-                for end, place in ((name, key), (value.text(80), value)):
-                    if end not in topology.index:
-                        raise place.error(str(unknown("device", end, topology.index)))
-                moved[topology.index[name]] = topology.index[value.text(80)]
+            for key, value in entry.named(example="{gpu0: gpu1, gpu1: gpu0}").values():
+                before, after = self._known_devices(key), self._known_devices(value)
+                if len(before) != len(after):
+                    raise entry.error(f"a symmetry maps {len(before)} devices to {len(after)}; give as many")
+                for old, new in zip(before, after, strict=True):
+                    moved[topology.index[old]] = topology.index[new]
             if not is_automorphism(topology, moved):
                 raise entry.error("this does not map the machine onto itself; compare the links of moved devices")
             symmetries.append(tuple(moved))

@@ -14,7 +14,7 @@ from typing import Any
 
 from blinksim.errors import InputError
 from blinksim.textio.yaml_text import decimal_text, dump, rate_text, time_text
-from blinksim.topology.cluster import Fabric
+from blinksim.topology.fabrics.fabric import Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
 _Numbers = tuple[Fraction, float, float]
@@ -126,7 +126,18 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
     row: dict[str, Any] = {"shape": fabric.shape, "ports": list(fabric.ports), "class": fabric.kind}
     row |= {"lanes": fabric.lanes, "planes": fabric.planes, "leaf_nodes": fabric.leaf_nodes}
     row["oversubscription"] = decimal_text(fabric.oversubscription)
+    if fabric.levels:
+        row["levels"] = [_level(level) for level in fabric.levels]
+    if fabric.group_nodes:
+        row |= {"group_nodes": fabric.group_nodes, "group_links": fabric.group_links}
     return row | _own((fabric.lane_bandwidth, fabric.latency, fabric.overhead), numbers)
+
+
+def _level(level: Level) -> dict[str, Any]:
+    row: dict[str, Any] = {} if level.nodes is None else {"nodes": level.nodes}
+    if level.oversubscription != 1:
+        row["oversubscription"] = decimal_text(level.oversubscription)
+    return row | {"planes": level.planes}
 
 
 def _own(numbers: _Numbers, usual: _Numbers) -> dict[str, str]:

@@ -1,64 +1,21 @@
-"""Several nodes: a node file replicated and joined by a fabric.
-
-Shapes of a fabric: `switch` (one switch, or `planes` of them: port p of every node goes to plane p mod planes; as many
-planes as ports are rails), `tree` (per plane, a leaf switch for every `leaf_nodes` nodes under one spine) and `direct`
-(ports wired back to back, as NTB adapters are).
-"""
+"""Several nodes: a node file replicated and joined by a fabric."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.topology.cluster_symmetry import cluster_symmetries
-from blinksim.topology.elements import Device, Link
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.topology.fabrics.cluster_symmetry import cluster_symmetries
+from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.fabrics.wiring import join
 from blinksim.units import whole
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
-SHAPES = ("switch", "tree", "direct")
 MOST_DEVICES = 400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """How copies of a node are joined.
-
-    ports: devices of one node that the fabric's links leave from, such as its NICs. kind, lane_bandwidth (bytes/s),
-    lanes, latency, overhead (s): of every port's link. oversubscription: how much more the leaves of a `tree` take in
-    than they pass on.
-    """
-
-    shape: str
-    ports: tuple[str, ...]
-    kind: str
-    lane_bandwidth: Fraction
-    lanes: int = 1
-    latency: float = 0.0
-    overhead: float = 0.0
-    planes: int = 1
-    leaf_nodes: int = 16
-    oversubscription: Fraction = Fraction(1)
-
-    def __post_init__(self) -> None:
-        if self.shape not in SHAPES:
-            raise unknown("fabric shape", self.shape, SHAPES)
-        if not self.ports:
-            raise InputError("a fabric needs at least one port on every node")
-        if not 1 <= self.planes <= len(self.ports):
-            raise InputError(f"{self.planes} planes for {len(self.ports)} ports; every plane needs a port")
-        if self.leaf_nodes < 1 or self.oversubscription < 1:
-            raise InputError("leaf_nodes and oversubscription must be at least 1")
-
-    def pair(self, a: str, b: str, times: Fraction = Fraction(1)) -> list[Link]:
-        """The two links between `a` and `b`, with `times` a port's bandwidth."""
-        lane = self.lane_bandwidth * times
-        ends = ((a, b), (b, a))
-        return [Link(src, dst, self.kind, lane, self.lanes, self.latency, self.overhead) for src, dst in ends]
 
 
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
@@ -94,7 +51,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         for i in range(nodes)
         for link in node.links
     ]
-    more_devices, more_links = _join(fabric, nodes)
+    more_devices, more_links = join(fabric, nodes)
     return replace(
         node,
         devices=(*devices, *more_devices),
@@ -107,44 +64,6 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         symmetries=cluster_symmetries(node, fabric, nodes, len(more_devices)),
         fabric=None,
     )
-
-
-def _join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
-    if fabric.shape == "direct":
-        return [], _back_to_back(fabric, nodes)
-    devices: list[Device] = []
-    links: list[Link] = []
-    for plane in range(fabric.planes):
-        ports = fabric.ports[plane :: fabric.planes]
-        name = "fabric" if fabric.planes == 1 else f"fabric{plane}"
-        devices.append(Device(name, "fabric", node=-1))
-        if fabric.shape == "switch":
-            tops = [name] * nodes
-        else:
-            leaves = -(-nodes // fabric.leaf_nodes)
-            tops = [f"{name}.leaf{i // fabric.leaf_nodes}" for i in range(nodes)]
-            devices += [Device(f"{name}.leaf{i}", "fabric", node=-1) for i in range(leaves)]
-            up = Fraction(fabric.leaf_nodes * len(ports)) / fabric.oversubscription
-            links += [link for i in range(leaves) for link in fabric.pair(f"{name}.leaf{i}", name, up)]
-        links += [link for i in range(nodes) for port in ports for link in fabric.pair(f"n{i}.{port}", tops[i])]
-    return devices, links
-
-
-def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
-    if nodes - 1 > len(fabric.ports):
-        raise InputError(
-            f"{nodes} nodes wired directly need {nodes - 1} ports each; this machine has {len(fabric.ports)}"
-        )
-    links = []
-    for i in range(nodes):
-        for j in range(i + 1, nodes):
-            # Spread the ports over the peers; with one peer all ports join the same two nodes.
-            for port in range(len(fabric.ports)):
-                if nodes == 2 or port == 0:
-                    a = fabric.ports[(j - 1 + port) % len(fabric.ports)]
-                    b = fabric.ports[(i + port) % len(fabric.ports)]
-                    links += fabric.pair(f"n{i}.{a}", f"n{j}.{b}")
-    return links
 
 
 def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
-from blinksim.topology.cluster import Fabric
 from blinksim.topology.elements import LINK_PROPERTIES, Link
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.units import format_rate, parse_rate, parse_time
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _fabric_without(fabric: Fabric | None, gone: set[str]) -> Fabric | None:
     if fabric is None or gone.isdisjoint(fabric.ports):
         return fabric
     ports = tuple(port for port in fabric.ports if port not in gone)
-    return replace(fabric, ports=ports, planes=min(fabric.planes, len(ports))) if ports else None
+    return fabric.with_ports(ports) if ports else None
 
 
 def subset(topology: Topology, members: Iterable[str]) -> Topology:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from blinksim.collective import Collective
     from blinksim.cost.execution_rates import ExecutionRates
-    from blinksim.topology.cluster import Fabric
+    from blinksim.topology.fabrics.fabric import Fabric
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
 

@@ -18,7 +18,8 @@ from fractions import Fraction
 from itertools import combinations, product
 
 from blinksim.errors import InputError
-from blinksim.topology.cluster import Fabric, replicate
+from blinksim.topology.cluster import replicate
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import grid_symmetries, turn_and_swap
 from blinksim.units import format_rate, format_time, parse_rate

@@ -6,7 +6,8 @@ import csv
 from fractions import Fraction
 from pathlib import Path
 
-from blinksim.topology.cluster import Fabric, replicate
+from blinksim.topology.cluster import replicate
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 GOLDEN = Path(__file__).parents[1] / "golden"

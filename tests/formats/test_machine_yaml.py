@@ -19,7 +19,7 @@ from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.link_table import LinkClass
 from blinksim.textio import name_ranges
-from blinksim.topology.cluster import SHAPES, Fabric
+from blinksim.topology.fabrics.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -81,6 +81,25 @@ def test_every_key_is_read() -> None:
     assert read(BOX, "seed").links[0].bandwidth == 40 * GB
 
 
+def test_a_symmetry_may_be_written_with_ranges() -> None:
+    turned = read(
+        BOX.replace("  - {gpu0: gpu1, gpu1: gpu0}", '  - {"gpu[0-1]": "gpu[0-1]"}\n  - {gpu0: gpu1, gpu1: gpu0}')
+    )
+    assert turned.symmetries == ((0, 1, 2, 3, 4), (1, 0, 2, 3, 4))
+
+
+def test_levels_and_groups_of_a_fabric_are_read() -> None:
+    levels = read(
+        BOX.replace("shape: tree", "levels: [{nodes: 4, oversubscription: 2}, {nodes: 8}, {planes: 1}]")
+    ).fabric
+    assert levels is not None
+    assert levels.shape == "levels"
+    assert levels.levels == (Level(4, 1, Fraction(2)), Level(8), Level())
+    groups = read(BOX.replace("shape: tree", "shape: dragonfly, group_nodes: 4, group_links: 3")).fabric
+    assert groups is not None
+    assert (groups.shape, groups.group_nodes, groups.group_links) == ("dragonfly", 4, 3)
+
+
 def test_the_head_tells_the_sources(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     path.write_text(BOX)
@@ -119,6 +138,7 @@ def test_the_page_about_machine_files_is_right() -> None:
         "Link": {"bandwidth", "latency", "overhead", "source", "assumed"},
         "Links": set(machine_yaml.LINK_KEYS),
         "Fabric": set(machine_yaml.FABRIC_KEYS),
+        "Levels": set(machine_yaml.LEVEL_KEYS),
     }
 
 
@@ -180,10 +200,18 @@ FAULTS = [
     ("shape: tree", "shape: bush", "22:17", "unknown"),
     ("ports: [nic0]", "ports: [nic0, nic0]", "22:9", "names a port twice"),
     ("planes: 1", "planes: 2", "22:9", "2 planes for 1 ports"),
+    ("shape: tree, ", "", "22:9", "has no 'shape'"),
+    ("shape: tree", "shape: levels", "22:9", "needs at least one"),
+    ("shape: tree", "shape: dragonfly, group_nodes: 4", "22:9", "needs both"),
+    ("shape: tree", "levels: [{}, {nodes: 4}]", "22:9", "the last level is above all nodes"),
+    ("shape: tree", "levels: [{nodes: 4}, {nodes: 6}, {}]", "22:9", "a multiple of those one level below"),
+    ("shape: tree", "levels: [{nodes: 4}, {planes: 2}]", "22:9", "2 planes for 1 ports"),
+    ("shape: tree", "levels: [{node: 4}, {}]", "22:20", "did you mean 'nodes'"),
     ("oversubscription: 3/2", "oversubscription: 0", "22:104", "positive number such as"),
     ("oversubscription: 3/2", "oversubscription: 1/2", "22:9", "at least 1"),
     ("gpu1: gpu0}", "gpu1: gpu2}", "24:5", "does not map the machine onto itself"),
     ("{gpu0: gpu1, gpu1: gpu0}", "{gpu0: gpu2, gpu2: gpu0}", "24:5", "does not map the machine onto itself"),
+    ("{gpu0: gpu1,", '{"gpu[0-1]": gpu1,', "24:5", "maps 2 devices to 1"),
     ("{gpu0: gpu1,", "{gpu0: gpu7,", "24:12", "unknown device 'gpu7'"),
     ("devices:", "devices: {", "5:3", "is not valid YAML"),
     ("source: our own drawing", "source: &x our", "3:9", "anchors"),
@@ -330,10 +358,14 @@ def machines(draw: st.DrawFn) -> Topology:
         for d in machine.devices
     ]
     ports = tuple(draw(st.lists(st.sampled_from([d.name for d in devices]), min_size=1, unique=True)))
+    shape, planes = draw(st.sampled_from(SHAPES)), draw(st.integers(1, len(ports)))
+    over = draw(st.fractions(1, 10, max_denominator=1000))
     fabric = Fabric(
-        draw(st.sampled_from(SHAPES)), ports, draw(st.sampled_from("abc")), draw(_RATES), draw(st.integers(1, 9)),
-        draw(seconds()), draw(seconds()), draw(st.integers(1, len(ports))), draw(st.integers(1, 99)),
-        draw(st.fractions(1, 10, max_denominator=1000)),
+        shape, ports, draw(st.sampled_from("abc")), draw(_RATES), draw(st.integers(1, 9)),
+        draw(seconds()), draw(seconds()), planes, draw(st.integers(1, 99)), over,
+        levels=(Level(draw(st.integers(1, 99)), planes, over), Level()) if shape == "levels" else (),
+        group_nodes=draw(st.integers(1, 99)) if shape == "dragonfly" else 0,
+        group_links=draw(st.integers(1, 99)) if shape == "dragonfly" else 0,
     )  # fmt: skip
     return replace(
         machine,

@@ -13,7 +13,8 @@ from machines_for_tests import dgx1
 from strategies import topologies
 
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
-from blinksim.topology.cluster import Fabric, nodes_of, place, replicate
+from blinksim.topology.cluster import nodes_of, place, replicate
+from blinksim.topology.fabrics.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import is_automorphism, orbits
 
@@ -87,6 +88,44 @@ def test_a_tree_has_leaves_with_uplinks_for_all_their_ports() -> None:
     assert cluster.select().ranks == 10
 
 
+def carried(cluster: Topology, a: str, b: str) -> Fraction:
+    (link,) = cluster.links_between(a, b)
+    return link.bandwidth
+
+
+def test_rails_meet_at_one_spine() -> None:
+    levels = (Level(2, planes=2, oversubscription=Fraction(2)), Level())
+    cluster = node().replicate(4, fabric("levels", levels=levels))
+    tops = [d.name for d in cluster.devices if d.kind == "fabric"]
+    assert tops == ["fabric", "fabric0.leaf0", "fabric0.leaf1", "fabric1.leaf0", "fabric1.leaf1"]
+    assert {x.dst for x in cluster.links if x.src == "n3.nic1" and x.kind == "net"} == {"fabric1.leaf1"}
+    assert carried(cluster, "fabric1.leaf1", "fabric") == 2 * G  # 2 nodes x 1 NIC x 2 GB/s / 2
+    assert carried(cluster, "n0.nic0", "fabric0.leaf0") == 2 * G
+
+
+def test_oversubscriptions_of_levels_multiply() -> None:
+    levels = (Level(2), Level(4, oversubscription=Fraction(4)), Level())
+    cluster = node().replicate(8, fabric("levels", levels=levels))
+    assert carried(cluster, "fabric.leaf3", "fabric.level2.1") == 8 * G  # 2 nodes x 2 NICs x 2 GB/s
+    assert carried(cluster, "fabric.level2.1", "fabric") == 4 * G  # 4 nodes x 2 NICs x 2 GB/s / 4
+    again = node().replicate(8, fabric("levels", levels=(Level(2, oversubscription=Fraction(2)), *levels[1:])))
+    assert carried(again, "fabric.level2.1", "fabric") == 2 * G
+
+
+def test_a_tree_is_two_levels() -> None:
+    tree = node(2, 4).replicate(5, fabric("tree", 4, planes=2, leaf_nodes=2, oversubscription=Fraction(3)))
+    levels = (Level(2, 2, Fraction(3)), Level(planes=2))
+    assert node(2, 4).replicate(5, fabric("levels", 4, levels=levels)) == tree
+
+
+def test_every_two_groups_of_a_dragonfly_are_linked() -> None:
+    cluster = node().replicate(5, fabric("dragonfly", group_nodes=2, group_links=3))
+    groups = [d.name for d in cluster.devices if d.kind == "fabric"]
+    assert groups == ["fabric.group0", "fabric.group1", "fabric.group2"]
+    assert {carried(cluster, a, b) for a in groups for b in groups if a != b} == {6 * G}
+    assert {x.src for x in cluster.links if x.dst == "fabric.group2" and x.src[0] == "n"} == {"n4.nic0", "n4.nic1"}
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5])
 def test_direct_wires_join_every_two_nodes_and_use_a_port_once(nodes: int) -> None:
     cluster = node(1, 4).replicate(nodes, fabric("direct", nics=4))
@@ -122,7 +161,7 @@ def test_what_cannot_be_joined_is_refused(make: Callable[[], object], kind: type
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(["switch", "tree", "direct"]),
+    st.sampled_from(SHAPES),
     st.integers(1, 3),
     st.integers(2, 9),
     st.integers(1, 4),
@@ -134,10 +173,30 @@ def test_symmetries_of_clusters_are_true_ones(
     if shape == "direct":
         nodes = min(nodes, nics + 1)
     planes = data.draw(st.integers(1, nics))
+    more: dict[str, Any] = {}
+    if shape == "levels":
+        above = data.draw(st.integers(1, planes))
+        more["levels"] = (Level(leaf_nodes, planes), Level(leaf_nodes * data.draw(st.integers(1, 3)), above), Level())
+    elif shape == "dragonfly":
+        more = {"group_nodes": leaf_nodes, "group_links": 2}
     if nodes > 1:
-        cluster = node(3, nics).replicate(nodes, fabric(shape, nics, planes=planes, leaf_nodes=leaf_nodes))
+        cluster = node(3, nics).replicate(nodes, fabric(shape, nics, planes=planes, leaf_nodes=leaf_nodes, **more))
         for perm in cluster.symmetries:
             assert is_automorphism(cluster, perm)
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        fabric("levels", levels=(Level(2, planes=2), Level(4), Level())),
+        fabric("dragonfly", group_nodes=2, group_links=1),
+        fabric("tree", leaf_nodes=4),
+    ],
+)
+def test_all_nodes_of_full_groups_are_alike(joined: Fabric) -> None:
+    cluster = node().replicate(8, joined)
+    found = [{cluster.devices[place].name for place in orbit} for orbit in orbits(cluster)]
+    assert set(cluster.members) in found
 
 
 @pytest.mark.parametrize(

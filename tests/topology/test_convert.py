@@ -12,9 +12,9 @@ from strategies import topologies
 
 from blinksim.errors import InputError
 from blinksim.machines import load
-from blinksim.topology.cluster import Fabric
 from blinksim.topology.exchange.convert import from_networkx
 from blinksim.topology.exchange.networkx_view import to_networkx
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 

@@ -10,7 +10,7 @@ from machines_for_tests import dgx1, with_pcie
 from strategies import topologies
 
 from blinksim.topology import shapes
-from blinksim.topology.cluster import Fabric
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.rules import RULES, check
 

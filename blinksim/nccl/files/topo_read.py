@@ -18,8 +18,8 @@ from types import MappingProxyType
 from blinksim.errors import FileError
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
-from blinksim.topology.cluster import Fabric
 from blinksim.topology.elements import machine_name
+from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 _MAX_ELEMENTS = 20_000

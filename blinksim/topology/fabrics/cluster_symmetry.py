@@ -11,12 +11,14 @@ n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fabric's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from blinksim.topology.fabrics.wiring import Switch, switches
+
 if TYPE_CHECKING:
-    from blinksim.topology.cluster import Fabric
+    from blinksim.topology.fabrics.fabric import Fabric
     from blinksim.topology.graph import Topology
 
 Permutation = tuple[int, ...]
@@ -27,8 +29,8 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
 
     extra: how many devices the fabric adds behind those of the nodes.
     """
-    shape = {"direct": _direct, "switch": _switch, "tree": _tree}[fabric.shape]
-    return tuple(dict.fromkeys(shape(_Cluster(node, fabric, nodes, extra))))
+    cluster = _Cluster(node, fabric, nodes, extra)
+    return tuple(dict.fromkeys(_direct(cluster) if fabric.shape == "direct" else _switched(cluster)))
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,33 @@ class _Cluster:
         return len(self.node.devices)
 
     @property
+    def wiring(self) -> list[Switch]:
+        """Level, plane and group of each of the fabric's devices."""
+        return switches(self.fabric, self.nodes)
+
+    @property
     def switches(self) -> range:
-        """The fabric's devices, plane by plane."""
+        """The fabric's devices."""
         first = self.nodes * self.size
         return range(first, first + self.extra)
 
     def reordered(self, order: Sequence[int], switches: Sequence[int]) -> Permutation:
         """Node i goes to where node order[i] is, and the fabric's devices to `switches`."""
         return (*(i * self.size + place for i in order for place in range(self.size)), *switches)
+
+    def carried(self, order: Sequence[int], widths: Sequence[int]) -> list[int]:
+        """The fabric's devices after groups of nodes move as `order`: the levels with these `widths` go with them."""
+        place = dict(zip(self.wiring, self.switches, strict=True))
+        moved = []
+        for level, plane, group in self.wiring:
+            goes = order[group * widths[level]] // widths[level] if level < len(widths) else group
+            moved.append(place[level, plane, goes])
+        return moved
+
+    def in_planes(self, goes: Sequence[Mapping[int, int]]) -> list[int]:
+        """The fabric's devices after the planes of each level move as `goes` says."""
+        place = dict(zip(self.wiring, self.switches, strict=True))
+        return [place[level, goes[level][plane], group] for level, plane, group in self.wiring]
 
     def in_every_node(self, inside: Sequence[int], switches: Sequence[int]) -> Permutation:
         """The permutation `inside` of a node's devices in every node at once."""
@@ -77,69 +98,55 @@ def _direct(cluster: _Cluster) -> list[Permutation]:
     return [cluster.reordered((1, 0), ()), *(cluster.in_every_node(inside, ()) for inside in alike)]
 
 
-def _switch(cluster: _Cluster) -> list[Permutation]:
-    """One switch per plane: any two nodes can be exchanged.
+def _switched(cluster: _Cluster) -> list[Permutation]:
+    """Levels of switches: nodes below one switch can be exchanged, and full groups of nodes with their switches.
 
     Two nodes of two GPUs around one switch, device 4: (2, 3, 0, 1, 4) exchanges the nodes, (1, 0, 2, 3, 4) the GPUs of
-    the first. On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails: (1, 0, 3, 2, 5, 4).
+    the first. On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails: (1, 0, 3, 2, 5, 4). With
+    a leaf each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the leaves with their nodes.
     """
-    orders = _turn_and_swap(range(cluster.nodes), 0, cluster.nodes, 1)
-    return [*(cluster.reordered(order, cluster.switches) for order in orders), *_inside(cluster, [0])]
-
-
-def _tree(cluster: _Cluster) -> list[Permutation]:
-    """Leaf switches under a spine: nodes of a leaf can be exchanged, and full leaves with all their nodes.
-
-    Two nodes of two GPUs with a leaf each, spine 4, leaves 5 and 6: (2, 3, 0, 1, 4, 6, 5) exchanges the leaves with
-    their nodes, (1, 0, 2, 3, 4, 5, 6) the GPUs of the first node. Under one leaf, spine 4, leaf 5: (2, 3, 0, 1, 4, 5)
-    exchanges the nodes.
-    """
-    nodes, width = cluster.nodes, cluster.fabric.leaf_nodes
-    full = nodes - nodes % width
-    # Exchanges carry what is known of a node to all nodes of full leaves; a last leaf that is not full stays apart.
-    firsts = [first for first in dict.fromkeys((0, full)) if first < nodes]
+    nodes = cluster.nodes
+    widths = [level.nodes or nodes for level in cluster.fabric.tiers()]
+    # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays apart.
+    firsts = sorted({0, *(nodes - nodes % width for width in widths)} - {nodes})
     found = [
         cluster.reordered(order, cluster.switches)
         for first in firsts
-        for order in _turn_and_swap(range(nodes), first, min(first + width, nodes), 1)
+        for order in _turn_and_swap(range(nodes), first, min(first + widths[0], nodes), 1)
     ]
-    leaves = -(-nodes // width)
-    block = 1 + leaves
-    for order, leaf_order in zip(
-        _turn_and_swap(range(nodes), 0, full, width),
-        _turn_and_swap(range(leaves), 0, nodes // width, 1),
-        strict=True,
-    ):
-        # In every plane the spine stays, and the leaves move like their nodes.
-        moved = [0, *(1 + leaf for leaf in leaf_order)]
-        switches = [
-            cluster.switches[plane * block] + place for plane in range(cluster.fabric.planes) for place in moved
-        ]
-        found.append(cluster.reordered(order, switches))
+    for level, width in enumerate(widths):
+        above = widths[level + 1] if level + 1 < len(widths) else nodes
+        for first in firsts:
+            last = min(first + above, nodes)
+            if first % above == 0:
+                for order in _turn_and_swap(range(nodes), first, last - (last - first) % width, width):
+                    found.append(cluster.reordered(order, cluster.carried(order, widths[: level + 1])))
     return [*found, *_inside(cluster, firsts)]
 
 
 def _inside(cluster: _Cluster, firsts: Sequence[int]) -> list[Permutation]:
     """The symmetries of a single node that respect the planes of its ports.
 
-    One that keeps every port in its plane applies to a single node: to those in `firsts`. One that moves planes applies
-    to all nodes at once, together with the switches of the planes.
+    One that keeps every port in its planes applies to a single node: to those in `firsts`. One that moves planes
+    applies to all nodes at once, together with the switches of the planes.
     """
-    planes = cluster.fabric.planes
     ports = [cluster.node.index[port] for port in cluster.fabric.ports]
-    plane = {port: number % planes for number, port in enumerate(ports)}
-    block = cluster.extra // planes
+    planes = {port: cluster.fabric.planes_of(number) for number, port in enumerate(ports)}
     found = []
     for inside in cluster.node.symmetries:
-        images = {(plane[port], plane.get(inside[port], -1)) for port in ports}
-        if len(images) != planes or any(to < 0 for _, to in images):
-            continue  # it mixes ports with other devices, or tears the ports of a plane apart
-        goes = dict(images)
-        if all(to == own for own, to in images):
+        if any(inside[port] not in planes for port in ports):
+            continue  # it mixes ports with other devices
+        goes: list[dict[int, int]] = []
+        for level, tier in enumerate(cluster.fabric.tiers()):
+            images = {(planes[port][level], planes[inside[port]][level]) for port in ports}
+            if len(images) == tier.planes == len(dict(images)):
+                goes.append(dict(images))
+        if len(goes) < len(cluster.fabric.tiers()):
+            continue  # it tears the ports of a plane apart
+        if all(to == own for images_of in goes for own, to in images_of.items()):
             found += [cluster.in_one_node(first, inside) for first in firsts]
         else:
-            switches = [cluster.switches[goes[p] * block] + place for p in range(planes) for place in range(block)]
-            found.append(cluster.in_every_node(inside, switches))
+            found.append(cluster.in_every_node(inside, cluster.in_planes(goes)))
     return found
 
 

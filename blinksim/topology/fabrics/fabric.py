@@ -1,0 +1,131 @@
+"""The shapes in which nodes are joined.
+
+`switch`: one switch, or `planes` of them: port p of every node goes to plane p mod planes; as many planes as ports are
+rails. `tree`: per plane, a leaf switch for every `leaf_nodes` nodes under one spine. `levels`: any number of levels of
+switches, each with planes of its own, such as rails under one spine. `dragonfly`: groups of nodes around a switch each,
+and links between every two groups. `direct`: ports wired back to back, as NTB adapters are.
+
+A switch of a fabric stands for all switches that share its work: the spine of a leaf-spine network is one switch here,
+a dragonfly group too (J. Kim, W. J. Dally, S. Scott, D. Abts, Technology-Driven, Highly-Scalable Dragonfly Topology,
+ISCA 2008), so that routes between them are never worse than the sum of their links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import prod
+
+from blinksim.errors import InputError, unknown
+from blinksim.topology.elements import Link
+
+SHAPES = ("switch", "tree", "levels", "dragonfly", "direct")
+MOST_LEVELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of switches.
+
+    nodes: how many nodes are below each of its switches, None for all; planes: how many separate switches every group
+    of nodes has here; oversubscription: how much more its switches take in from below than they pass on.
+    """
+
+    nodes: int | None = None
+    planes: int = 1
+    oversubscription: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """How copies of a node are joined.
+
+    ports: devices of one node that the fabric's links leave from, such as its NICs. kind, lane_bandwidth (bytes/s),
+    lanes, latency, overhead (s): of every port's link. oversubscription: how much more the leaves of a `tree` take in
+    than they pass on. levels: of the shape `levels`, from the nodes up. group_nodes, group_links: of a dragonfly, how
+    many nodes a group has, and links of one lane between every two groups.
+    """
+
+    shape: str
+    ports: tuple[str, ...]
+    kind: str
+    lane_bandwidth: Fraction
+    lanes: int = 1
+    latency: float = 0.0
+    overhead: float = 0.0
+    planes: int = 1
+    leaf_nodes: int = 16
+    oversubscription: Fraction = Fraction(1)
+    levels: tuple[Level, ...] = ()
+    group_nodes: int = 0
+    group_links: int = 0
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise unknown("fabric shape", self.shape, SHAPES)
+        if not self.ports:
+            raise InputError("a fabric needs at least one port on every node")
+        for planes in (self.planes, *(level.planes for level in self.levels)):
+            if not 1 <= planes <= len(self.ports):
+                raise InputError(f"{planes} planes for {len(self.ports)} ports; every plane needs a port")
+        if self.leaf_nodes < 1 or self.oversubscription < 1:
+            raise InputError("leaf_nodes and oversubscription must be at least 1")
+        if (self.shape == "levels") != bool(self.levels):
+            raise InputError("levels go with the shape levels, which needs at least one of them")
+        if (self.shape == "dragonfly") != (self.group_nodes > 0 and self.group_links > 0):
+            raise InputError("group_nodes and group_links, at least 1, go with the shape dragonfly, which needs both")
+        _check_levels(self.levels)
+
+    def tiers(self) -> tuple[Level, ...]:
+        """The levels of switches from the nodes up, whatever the shape; the groups of a dragonfly are its only one."""
+        match self.shape:
+            case "switch":
+                return (Level(None, self.planes),)
+            case "tree":
+                return (Level(self.leaf_nodes, self.planes, self.oversubscription), Level(None, self.planes))
+            case "dragonfly":
+                return (Level(self.group_nodes),)
+            case _:
+                return self.levels
+
+    def planes_of(self, port: int) -> list[int]:
+        """The plane of the port with this number on every level."""
+        found, plane = [], port
+        for level in self.tiers():
+            plane %= level.planes
+            found.append(plane)
+        return found
+
+    def with_ports(self, ports: Sequence[str]) -> Fabric:
+        """The fabric of nodes that have only these ports left."""
+        levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in self.levels)
+        return replace(self, ports=tuple(ports), planes=min(self.planes, len(ports)), levels=levels)
+
+    def pair(self, a: str, b: str, times: Fraction = Fraction(1)) -> list[Link]:
+        """The two links between `a` and `b`, with `times` a port's bandwidth."""
+        lane = self.lane_bandwidth * times
+        ends = ((a, b), (b, a))
+        return [Link(src, dst, self.kind, lane, self.lanes, self.latency, self.overhead) for src, dst in ends]
+
+    def uplink(self, level: int, plane: int) -> Fraction:
+        """Bandwidth from a switch of a level to the next one up, as a multiple of a port's."""
+        below = self.tiers()[: level + 1]
+        ports = sum(self.planes_of(port)[level] == plane for port in range(len(self.ports)))
+        return Fraction(ports * (below[-1].nodes or 0)) / prod(one.oversubscription for one in below)
+
+
+def _check_levels(levels: Sequence[Level]) -> None:
+    """Raises `InputError` for levels that do not stand on each other."""
+    if len(levels) > MOST_LEVELS:
+        raise InputError(f"{len(levels)} levels of switches; at most {MOST_LEVELS} are drawn")
+    if any(level.oversubscription < 1 or (level.nodes is not None and level.nodes < 1) for level in levels):
+        raise InputError("nodes and oversubscription of a level must be at least 1")
+    if levels and (levels[-1].nodes is not None or levels[-1].oversubscription != 1):
+        raise InputError("the last level is above all nodes: give it neither nodes nor oversubscription")
+    for lower, upper in pairwise(levels):
+        if lower.nodes is None or (upper.nodes is not None and upper.nodes % lower.nodes):
+            raise InputError("every level but the last says how many nodes it has, a multiple of those one level below")
+        if upper.planes > lower.planes:
+            raise InputError(f"{upper.planes} planes above {lower.planes}; planes can join on the way up, not part")
