@@ -210,6 +210,11 @@ def test_a_small_peer_copy_takes_what_was_measured() -> None:
         ("P3.16xlarge", "p3.16xlarge"),
         ("p4d", "p4d.24xlarge"),
         ("P5", "p5.48xlarge"),
+        ("nvl72", "gb200-nvl72"),
+        ("DGX-B200", "hgx-b200"),
+        ("mi250x", "frontier"),
+        ("ndv5", "nd-h100-v5"),
+        ("spark", "dgx-spark-pair"),
     ],
 )
 def test_other_names(text: str, name: str) -> None:
@@ -233,9 +238,10 @@ def test_paths_forms_and_topology_files(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("dgx1", "'dgx1' is more than one machine; say dgx1-v100 or dgx1-p100"),
+        ("a3", "say a3-highgpu-8g or a3-megagpu-8g or a3-ultragpu-8g"),
         ("k2200", "say k2200-ntb or k2200-ethernet"),
         ("dgx1-v10", "unknown machine 'dgx1-v10': did you mean 'dgx1-v100'"),
-        ("zzz", r"known: .*blinksim topo list"),
+        ("zzz", r"names are known .*blinksim topo list"),
         ("", "no machine given"),
         ("ring:x", "is not a size"),
     ],

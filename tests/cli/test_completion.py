@@ -26,7 +26,7 @@ def offered(*words: str) -> tuple[set[str], bool]:
 @pytest.mark.parametrize(
     ("line", "names", "files"),
     [
-        ("project hgx", {"hgx-h100", "hgx-h200"}, True),
+        ("project dgx1", {"dgx1-p100", "dgx1-v100"}, True),
         ("topo show k22", {"k2200-ntb", "k2200-ethernet"}, True),
         ("project dgx1-v100 all", {"allreduce", "allgather", "alltoall"}, False),
         ("project dgx1-v100 allreduce 1M --algorithm b", {"best", "binary", "blink", "blink_hierarchical", "blinkplus"},
