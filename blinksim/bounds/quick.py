@@ -9,7 +9,7 @@ with flows), but valid, with the same certificates, and cheap enough for every p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import lcm
@@ -19,6 +19,7 @@ from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
+from blinksim.topology.union_find import UnionFind
 
 _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
@@ -100,7 +101,7 @@ def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | Non
 
 
 def _cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
-    """Around single members and whole nodes."""
+    """Around single members, whole nodes, and the nodes below one switch of the fabric."""
     names = [device.name for device in topology.devices]
     root = topology.members[collective.root] if collective.rooted else None
     for group in _tightest_groups(topology):
@@ -124,12 +125,16 @@ def _says_something(topology: Topology, collective: Collective, side: set[str], 
 
 
 def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
-    """Single members, alone and with their private NICs, and whole nodes, with the least bandwidth out or in."""
+    """Single members, alone and with their private NICs, whole nodes, and nodes below one switch of the fabric.
+
+    Of each sort the one with the least bandwidth out and the one with the least in.
+    """
     node = {device.name: device.node for device in topology.devices}
     own: dict[str, object] = {name: name for name in topology.members}
     groups = [own, own | _private(topology)]
     if len({node[name] for name in topology.members}) > 1:
         groups.append({name: number for name, number in node.items() if number >= 0})
+        groups += _below_switches(topology, node)
     for key in groups:
         out, into = defaultdict[object, Fraction](Fraction), defaultdict[object, Fraction](Fraction)
         for link in topology.links:
@@ -141,6 +146,34 @@ def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
         for total in (out, into):
             least = min(holders, key=lambda group: (total[group], str(group)))
             yield {name for name, group in key.items() if group == least}
+
+
+def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dict[str, object]]:
+    """The nodes below one switch of the fabric with what is between them, level by level; none of the last level.
+
+    A switch beside nodes is on the lowest level, one beside such a switch on the next.
+    """
+    trunks = defaultdict[str, set[str]](set)
+    for link in topology.links:
+        if node[link.src] < 0 and node[link.dst] < 0:
+            trunks[link.src].add(link.dst)
+    if not trunks:
+        return
+    beside = {link.dst for link in topology.links if node[link.dst] < 0 <= node[link.src]}
+    level = dict.fromkeys(beside, 0)
+    while new := {there for here in beside for there in trunks[here] if there not in level}:
+        level |= dict.fromkeys(new, max(level.values()) + 1)
+        beside = new
+    joined = UnionFind(node)
+    for low in range(max(level.values()) + 1):
+        for link in topology.links:
+            ends = sorted(level.get(end, -1) for end in (link.src, link.dst))
+            # Links within a level, as between the groups of a dragonfly, belong to the level above it.
+            if (ends[1] == low and ends[0] < low) or (low == 0 and ends[1] < 0):
+                joined.join(link.src, link.dst)
+        found = joined.sets()
+        if len(found) > 1:
+            yield {name: number for number, names in enumerate(found) for name in names}
 
 
 def _private(topology: Topology) -> dict[str, object]:

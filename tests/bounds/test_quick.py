@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from blinksim.bounds import bound
 from blinksim.bounds.certificates.certificate import Partition
 from blinksim.bounds.quick import _candidates, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
+from blinksim.topology.fabrics.fabric import Level
 from blinksim.topology.graph import Topology
 
 GB = 10**9
@@ -50,6 +52,27 @@ def test_never_below_the_exact_bound_and_always_checked(collective: str, topolog
 def test_regular_machines_need_no_search(machine: str, nodes: int, collective: str, rate: Fraction) -> None:
     part = machines.load(machine, nodes=nodes).select()
     assert quick_bound(part, Collective(collective)).rate == rate * GB
+
+
+OVER = Fraction(8)
+FABRICS: dict[str, dict[str, Any]] = {
+    "a leaf for two nodes": {"shape": "tree", "leaf_nodes": 2, "oversubscription": OVER},
+    "rails below a spine": {"shape": "levels", "levels": (Level(2, 8, OVER), Level())},
+    "pods of two leaves": {"shape": "levels", "levels": (Level(1), Level(2, 1, OVER), Level())},
+    "two groups of a dragonfly": {"shape": "dragonfly", "group_nodes": 2, "group_links": 2},
+}
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter"])
+def test_a_narrow_fabric_bounds_what_is_below_its_switches(fabric: str, collective: str) -> None:
+    """Two nodes of eight NICs of 50 GB/s, or a group of them, pass 100 GB/s on."""
+    node = machines.load("hgx-h100")
+    assert node.fabric is not None
+    part = node.replicate(4, replace(node.fabric, planes=1, **FABRICS[fabric])).select()
+    share = 1 if collective == "allreduce" else 2
+    assert quick_bound(part, Collective(collective)).rate == 100 * GB * share
+    assert bound(part, collective).rate == 100 * GB * share
 
 
 @pytest.mark.parametrize("name", ["dgx1-v100", "dgx1-p100", "hgx-h200", "mi250", "aurora"])
