@@ -212,6 +212,8 @@ def preferring(topology: Topology, rates: str) -> Topology:
         # The links between nodes stand in a cluster only.
         before, after = before.replicate(topology.nodes), after.replicate(topology.nodes)
     changed = {_figures(old): new for old, new in zip(before.links, after.links, strict=True)}
+    # Edits of links have taken away what was measured of them.
+    as_it_is = (topology.execution, topology.nccl_rates) == (before.execution, before.nccl_rates)
     links = []
     for link in topology.links:
         new = changed.get(_figures(link), link)
@@ -222,6 +224,8 @@ def preferring(topology: Topology, rates: str) -> Topology:
         fabric=fabric,
         rates=after.rates,
         loaded_from=(name, rates),
+        execution=after.execution if as_it_is else None,
+        nccl_rates=after.nccl_rates if as_it_is else None,
     )
 
 

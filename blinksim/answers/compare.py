@@ -99,14 +99,20 @@ class Comparison(Result):
         return [
             {
                 "size_bytes": projection.size,
-                **projection.row(),
+                **Projection.row(projection),
                 "model": projection.model,
                 "best": place == 0,
                 **({"nccl_takes": projection.pick} if picked else {}),
+                **({"measured_time_s": projection.measured_s} if self._measured else {}),
             }
             for found in self.projections
             for place, projection in enumerate(found)
         ]
+
+    @property
+    def _measured(self) -> bool:
+        """True if constants were measured for some of the rows."""
+        return any(projection.measured_s for found in self.projections for projection in found)
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, the crossovers, and the reasons of the algorithms that were refused or left out."""
@@ -140,15 +146,23 @@ class Comparison(Result):
         for projections in self.projections:
             rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
             cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in shown]
-            picks = [words for projection in projections if (words := projection.pick)]
-            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells, *picks[:1]))
+            picks = [projection for projection in projections if projection.pick][:1]
+            cells += [_rate_measured(one) for one in picks] if self._measured else []
+            words = [one.pick for one in picks]
+            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells, *words))
         models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
         picked = any(projection.pick for projection in self.projections[-1])
-        head = ("size", "best time", *shown, *(["NCCL takes"] if picked else []))
+        measured = ["measured"] if self._measured else []
+        head = ("size", "best time", *shown, *([*measured, "NCCL takes"] if picked else []))
         lines.append(table(head, rows, left={0, len(head) - 1} if picked else {0}) + "\n")
         lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
         lines += part_lines(self.topology, f"; model {models}", edits, self.rates)
+        if self._measured:
+            origins = dict.fromkeys(
+                p.details["measured_on"] for found in self.projections for p in found if p.measured_s
+            )
+            lines += [f"  measured: what NCCL takes, by constants {origin}" for origin in origins]
         if len({projection.rates for projection in self.projections[-1]}) > 1:
             lines.append("  rates= takes one table for all")
         lines += [
@@ -166,6 +180,11 @@ class Comparison(Result):
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
+
+
+def _rate_measured(projection: Projection) -> str:
+    """GB/s by measured constants, as a cell."""
+    return f"{projection.size / projection.measured_s / 1e9:.4g}" if projection.measured_s else "-"
 
 
 def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:

@@ -1,4 +1,4 @@
-"""What it costs GPUs behind an NVSwitch to run a program: the constants of `blinksim.simulation.blocks`, and of NCCL.
+"""What it costs GPUs behind an NVSwitch to run a program: the constants of `blinksim.simulation.blocks`.
 
 A machine's file states them under ``execution``, calibrated by measurements; they say nothing about the links that
 alpha-beta takes into account, and hold for the GPUs of one node that a switch joins.
@@ -7,6 +7,8 @@ alpha-beta takes into account, and hold for the GPUs of one node that a switch j
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from blinksim.cost.origin import FitError, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,52 +88,15 @@ class FlagRates:
 
 
 @dataclass(frozen=True, slots=True)
-class NcclLine:
-    """One of NCCL's protocols in a ring: start_s + steps * hop_s + bytes sent / rate."""
-
-    start_s: float
-    hop_s: float
-    rate: float
-
-
-@dataclass(frozen=True, slots=True)
-class NcclRates:
-    """NCCL's rings.
-
-    Parameters
-    ----------
-    ll, ll128, simple : NcclLine
-        Its protocols.
-    turn : float
-        Bytes/s: a ring with Simple takes size / (ranks * turn) more.
-    rooted_start_s : float
-        Of broadcast and reduce with Simple, in place of start and hops.
-    """
-
-    ll: NcclLine
-    ll128: NcclLine
-    simple: NcclLine
-    turn: float
-    rooted_start_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class FitError:
-    """How far predictions are from measurements, as shares: of half of them, and of nine in ten of `points`."""
-
-    median: float
-    p90: float
-    points: int
-
-
-@dataclass(frozen=True, slots=True)
 class ExecutionRates:
     """The constants of a machine.
 
     Parameters
     ----------
-    hardware, measured : str
-        Name of the GPUs; when and with which driver.
+    hardware : str
+        Name of the GPUs.
+    measured : Origin
+        Where the constants come from.
     gpus : tuple of int
         The numbers of GPUs that were measured.
     blocks : int
@@ -145,13 +110,12 @@ class ExecutionRates:
     ports : PortRates
     packets : PacketRates
     flags : FlagRates
-    nccl : NcclRates, optional
     error : FitError, optional
         Of the points that were not fitted.
     """
 
     hardware: str
-    measured: str
+    measured: Origin
     gpus: tuple[int, ...]
     blocks: int
     launch_s: float
@@ -160,5 +124,4 @@ class ExecutionRates:
     ports: PortRates
     packets: PacketRates
     flags: FlagRates
-    nccl: NcclRates | None = None
     error: FitError | None = None

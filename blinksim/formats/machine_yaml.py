@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+from blinksim.cost import execution_section
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.formats import link_table
 from blinksim.formats.link_table import LinkClass, Outline
@@ -28,7 +29,7 @@ MAX_LINKS = 200_000
 _MOST_COMPARED = 2_000_000
 KEYS = (
     "name", "title", "maker", "year", "source", "assumed", "rates", "nodes", "devices", "link_classes", "links",
-    "members", "relays", "collective_links", "inter_node_links", "fabric", "symmetries",
+    "members", "relays", "collective_links", "inter_node_links", "fabric", "symmetries", "execution",
 )  # fmt: skip
 DEVICE_KEYS = ("name", "kind", "node", "capacity", "can", "attributes")
 LINK_KEYS = ("between", "from", "to", "class", "lanes", "duplex", "bus", "bandwidth", "latency", "overhead")
@@ -56,7 +57,8 @@ def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = 
     """
     keys, outline = _head(text, path)
     classes, label = outline.at_rates(rates)
-    return _Body(keys, classes).topology(outline, label)
+    topology = _Body(keys, classes).topology(outline, label)
+    return rates.measured(topology) if isinstance(rates, RateTable) else topology
 
 
 def outline(path: str | os.PathLike[str]) -> Outline:
@@ -104,6 +106,7 @@ class _Body:
     def topology(self, outline: Outline, rates: str) -> Topology:
         devices = tuple(self._devices())
         links = tuple(self._links())
+        execution, nccl_rates = self._measured()
         try:
             topology = Topology(
                 name=outline.name,
@@ -117,6 +120,8 @@ class _Body:
                 rates=rates,
                 fabric=self._fabric(self.keys["fabric"]) if "fabric" in self.keys else None,
                 source=outline.source,
+                execution=execution,
+                nccl_rates=nccl_rates,
             )
         except FileError:
             raise
@@ -125,6 +130,9 @@ class _Body:
             blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
             raise blamed.error(str(error)) from None
         return self._with_symmetries(topology)
+
+    def _measured(self) -> execution_section.Both:
+        return execution_section.read(self.keys["execution"]) if "execution" in self.keys else (None, None)
 
     def _expand(self, entry: Entry) -> list[str]:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from blinksim.cost import execution_section
 from blinksim.errors import InputError
 from blinksim.textio.yaml_text import decimal_text, dump, rate_text, time_text
 from blinksim.topology.fabrics.fabric import Fabric, Level
@@ -67,6 +68,8 @@ def write(topology: Topology) -> str:
         {"links": _links(topology.links, classes)},
         tail,
     ]
+    if topology.execution is not None or topology.nccl_rates is not None:
+        parts.append({"execution": execution_section.write(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
 
 

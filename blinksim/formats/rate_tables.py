@@ -5,6 +5,7 @@ machine: dgx1-v100            # optional: refuse the table for any other machine
 source: nccl-tests on our second box
 classes:
   nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
+execution: {…}                # optional: what it takes to run collectives (`blinksim.cost.execution_section`)
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from blinksim.cost import execution_section
+from blinksim.cost.execution_rates import ExecutionRates
+from blinksim.cost.nccl_rates import NcclRates
 from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio.yaml_nodes import Entry
 from blinksim.textio.yaml_text import dump, rate_text, time_text
 from blinksim.topology.graph import Topology
 
@@ -33,12 +38,22 @@ class ClassRates:
 
 @dataclass(frozen=True)
 class RateTable:
-    """A named table of rates. machine: name of the only machine that it is for, or empty."""
+    """A named table of rates. machine: name of the only machine that it is for, or empty.
+
+    execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
+    """
 
     name: str
     classes: Mapping[str, ClassRates]
     machine: str = ""
     source: str = ""
+    execution: ExecutionRates | None = None
+    nccl_rates: NcclRates | None = None
+
+    def measured(self, topology: Topology) -> Topology:
+        """`topology` with what the table has of measured collectives."""
+        found = {"execution": self.execution, "nccl_rates": self.nccl_rates}
+        return replace(topology, **{key: rates for key, rates in found.items() if rates is not None})  # type: ignore[arg-type]
 
     def check_machine(self, name: str) -> None:
         """Raises `InputError` if the table is for another machine than the one called `name`."""
@@ -49,9 +64,19 @@ class RateTable:
 def read(path: str | os.PathLike[str]) -> RateTable:
     """The table in the file at `path`; raises `FileError` with line and column for anything amiss."""
     root = yaml_nodes.load(path, text_files.read_text(path, what="rates file"), "rates file")
-    keys = root.mapping(("name", "machine", "source", "classes"), ("name", "classes"), example=_EXAMPLE)
+    keys = root.mapping(("name", "machine", "source", "classes", "execution"), ("name",), example=_EXAMPLE)
+    execution, nccl_rates = execution_section.read(keys["execution"]) if "execution" in keys else (None, None)
+    classes = _classes(keys["classes"]) if "classes" in keys else {}
+    if not classes and "execution" not in keys:
+        place = keys.get("classes", root)
+        raise place.error(f"{place.what} names no link class and nothing else was measured; add one, as in {_EXAMPLE}")
+    machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
+    return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates)
+
+
+def _classes(entry: Entry) -> dict[str, ClassRates]:
     classes: dict[str, ClassRates] = {}
-    for name, (key, value) in keys["classes"].named(example="{nvlink: {bandwidth: 22.9GB/s}}").items():
+    for name, (key, value) in entry.named(example="{nvlink: {bandwidth: 22.9GB/s}}").items():
         value.what = f"link class {name}"
         given = value.mapping(("bandwidth", "latency", "overhead"), example="{bandwidth: 22.9GB/s, latency: 1us}")
         if not given:
@@ -61,10 +86,7 @@ def read(path: str | os.PathLike[str]) -> RateTable:
             given["latency"].time() if "latency" in given else None,
             given["overhead"].time() if "overhead" in given else None,
         )
-    if not classes:
-        raise keys["classes"].error(f"classes is empty; name at least one link class, as in {_EXAMPLE}")
-    machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
-    return RateTable(keys["name"].text(80), classes, machine, source)
+    return classes
 
 
 def write(table: RateTable) -> str:
@@ -78,7 +100,9 @@ def write(table: RateTable) -> str:
         }
         classes[name] = {key: text for key, text in numbers.items() if text is not None}
     head = {"name": table.name, "machine": table.machine, "source": table.source}
-    return dump({key: text for key, text in head.items() if text}) + dump({"classes": classes})
+    section = execution_section.write(table.execution, table.nccl_rates)
+    parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"execution": section}
+    return "".join(dump(part) for part in parts if any(part.values()))
 
 
 def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:
@@ -111,7 +135,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
 
     by_kind = {kind: changes(kind) for kind in kinds}
     return replace(
-        topology,
+        table.measured(topology),
         links=tuple(replace(link, **by_kind[link.kind]) for link in topology.links),  # type: ignore[arg-type]
         fabric=replace(fabric, **by_kind[fabric.kind]) if fabric else None,  # type: ignore[arg-type]
         rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),

@@ -17,13 +17,14 @@ import yaml
 
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.textio.text_files import read_text
-from blinksim.units import parse_rate, parse_time
+from blinksim.units import parse_rate, parse_size, parse_time
 
 MAX_DEPTH = 16
 # Characters of a line in which a slip is looked for: the search is quadratic.
 _LONGEST_SLIP = 1000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FRACTION = re.compile(r"\s*([0-9]{1,40})/([0-9]{1,40})\s*([A-Za-z]+/s)\s*")
+_PERCENT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,40})?(?:[eE]-[0-9]{1,3})?) ?%")
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
 
@@ -127,6 +128,22 @@ class Entry:
         if not match or (match[2] and not int(match[2])) or not Fraction(text):
             raise self.error(f"{self.what} must be a positive number such as {example}; found {self._found()}")
         return Fraction(text)
+
+    def percent(self) -> float:
+        """A share from text such as ``2.7 %``: 0.027, at most 1000 %."""
+        text = self.node.value if isinstance(self.node, yaml.ScalarNode) else ""
+        match = _PERCENT.fullmatch(text)
+        if not match or Fraction(match[1]) > 1000:
+            raise self.error(f"{self.what} must be a percentage such as 2.7 %; found {self._found()}")
+        return float(Fraction(match[1]) / 100)
+
+    def size(self) -> int:
+        """Bytes from text such as ``25MiB``."""
+        text = self._quantity("25MiB")
+        try:
+            return parse_size(text)
+        except InputError as error:
+            raise self.error(f"{self.what}: {error}") from None
 
     def rate(self) -> Fraction:
         """Bytes/s from text such as ``25GB/s``, or from a fraction such as ``100/3 GB/s``."""

@@ -17,11 +17,11 @@ class _Dumper(_DUMPER):  # type: ignore[misc, valid-type]
 
 
 def dump(data: dict[str, Any]) -> str:
-    """Block style outside, one line for every item of a list of mappings and of a mapping of mappings."""
+    """Block style outside, one line for every item of a list of mappings and of a mapping without mappings."""
     lines = []
     for key, value in data.items():
         if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
-            lines += [f"{key}:", *(f"  {_flow({name: inner})[1:-1]}" for name, inner in value.items())]
+            lines += [f"{key}:", *(f"  {line}" for line in dump(value).splitlines())]
         elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
             lines += [f"{key}:", *(f"  - {_flow(inner)}" for inner in value)]
         else:

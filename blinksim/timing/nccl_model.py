@@ -1,15 +1,16 @@
 """What NCCL would choose, as projections that stand beside those of other algorithms.
 
 The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL chooses by,
-with measured times within a few per cent of it for large sizes.
+with measured times within a few per cent of it for large sizes. Where constants were measured
+(`blinksim.cost.nccl_rates`), the time that they give for NCCL's choice stands beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds.assumptions import (
     EVERY_LINK,
@@ -19,8 +20,9 @@ from blinksim.bounds.assumptions import (
     with_reduction,
     with_wide_fabric,
 )
-from blinksim.collective import Collective
-from blinksim.cost.terms import Term
+from blinksim.collective import Collective, busbw_factor
+from blinksim.cost.nccl_rates import NVLS, NcclRates
+from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl import channel_graph
 from blinksim.nccl.channel_graph import Graph
@@ -52,6 +54,8 @@ MOST_RANKS = 8192
 _NO_PATH = "DIS"
 _DIRECT = frozenset({"LOC", "NVL"})
 _NEAR = _DIRECT | {"NVB"}
+# MAXCHANNELS of NCCL since 2.25.
+_MOST_CHANNELS = 64
 _NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
 
 
@@ -96,7 +100,8 @@ class NcclTuner(TimingModel):
 
     machine: the whole machine, its members those that take part, where `times` is asked for a selection: NCCL searches
     over PCIe and CPUs too. nodes: how many nodes like this one there are, for a machine of one node with its fabric.
-    version, multicast, graph_file: as in `predict_with`.
+    version, multicast, graph_file: as in `predict_with`. channels: how many NCCL is made to use (NCCL_MIN_NCHANNELS and
+    NCCL_MAX_NCHANNELS), after it has chosen; only the time by measured constants depends on them.
     """
 
     name = MODEL
@@ -111,8 +116,11 @@ class NcclTuner(TimingModel):
         version: str = DEFAULT_VERSION,
         multicast: bool = True,
         graph_file: str | Path | None = None,
+        channels: int | None = None,
     ) -> None:
-        self.machine = machine
+        if channels is not None and not 1 <= channels <= _MOST_CHANNELS:
+            raise InputError(f"channels={channels}: NCCL has 1 to {_MOST_CHANNELS} channels")
+        self.machine, self.channels = machine, channels
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
         self._ceilings: dict[tuple[Collective, bool, bool, bool], Ceiling] = {}
@@ -136,7 +144,12 @@ class NcclTuner(TimingModel):
             whole, nodes = question.whole(), None
         machine = replace(whole, members=question.member_names(whole), relays=())
         model = NcclTuner(
-            machine, nodes=nodes, version=self.version, multicast=self.multicast, graph_file=self.graph_file
+            machine,
+            nodes=nodes,
+            version=self.version,
+            multicast=self.multicast,
+            graph_file=self.graph_file,
+            channels=self.channels,
         )
         return model, machine
 
@@ -192,22 +205,34 @@ class NcclTuner(TimingModel):
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
         for size in sizes:
-            timed = [self._bounded(one, found, whole) for one in projections(found, whole, collective, size)]
+            timed = [self._finished(one, found, whole) for one in projections(found, whole, collective, size)]
             if algorithms is not None:
                 timed = [self._named(name, timed, found, whole) for name in algorithms]
             answers += sorted(timed, key=lambda projection: projection.time_s)
+        if self.channels is not None and not any("measured_time_s" in one.details for one in answers):
+            takes = ", ".join(dict.fromkeys(one.details["nccl_algorithm"] for one in answers))
+            raise InfeasibleError(
+                f"channels={self.channels} changes times by measured constants only, and {whole.name} has none of "
+                f"{takes} on {count(found.job.ranks, 'rank')}; leave it out"
+            )
         return answers
 
     def _named(self, name: str, timed: list[Projection], found: Prediction, whole: Topology) -> Projection:
         """The projection that a name stands for, among all that NCCL could take at one size."""
         if name == CHOICE:
             best = choice(found, whole, timed[0].collective, timed[0].size)
-            return self._bounded(best, found, whole)
+            return self._finished(best, found, whole)
         named = _SAME.get(name, name)
         quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
         if quickest is None:
             raise InfeasibleError(f"NCCL's tuner has no {name} here")
         return quickest
+
+    def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
+        """The projection with its ceiling, and the time by measured constants where there are some."""
+        bounded = self._bounded(projection, found, whole)
+        measured = measured_details(projection, found, whole.nccl_rates, self.channels)
+        return replace(bounded, details={**projection.details, **measured}) if measured else bounded
 
     def _bounded(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
         """The projection with its ceiling, on the machine as NCCL's model takes it.
@@ -268,6 +293,37 @@ def choice(prediction: Prediction, whole: Topology, collective: Collective, size
     collective.check_ranks(prediction.job.ranks)
     best = prediction.best(collective.name, size)
     return replace(_projection(prediction, whole, collective, size, best), algorithm=CHOICE)
+
+
+def measured_details(
+    projection: Projection, prediction: Prediction, rates: NcclRates | None, channels: int | None = None
+) -> dict[str, Any]:
+    """What an answer says beside NCCL's own figure: its time by constants that were measured.
+
+    Empty where none hold: they are of one node, over the links of switches. channels: as in `NcclTuner`.
+    """
+    job, details, collective = prediction.job, projection.details, projection.collective.name
+    near = job.nnodes == 1 and details["type_intra"] == "NVL"
+    if rates is None or not near:
+        return {}
+    line = rates.line_of(details["nccl_algorithm"], details["nccl_protocol"], job.ranks)
+    if line is None or (line == NVLS and channels is not None):
+        return {}
+    # NCCL doubles the channels that it has searched.
+    used = min(_MOST_CHANNELS, 2 * prediction.nchannels) if channels is None else channels
+    terms = tuple(rates.terms(collective, job.ranks, projection.size, line, used))
+    time = total(terms)
+    busbw = projection.size / time * float(busbw_factor(collective, job.ranks))
+    error = rates.error if line != NVLS else None
+    return {
+        "measured_time_s": time,
+        "measured_algbw_GBps": projection.size / time / 1e9,
+        "measured_busbw_GBps": busbw / 1e9,
+        "measured_terms": [{"name": term.name, "time_s": term.time_s, "limit": term.limit} for term in terms],
+        "measured_channels": used,
+        "measured_on": rates.origin_of(line),
+        "measured_error": None if error is None else asdict(error),
+    }
 
 
 def _projection(

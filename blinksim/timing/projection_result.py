@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from blinksim.collective import Collective, busbw_factor
+from blinksim.cost.origin import FitError
 from blinksim.cost.terms import Term
 from blinksim.results import Rates, Result, paragraph
 from blinksim.textio.text_table import count, names, table
@@ -135,6 +136,11 @@ class Projection(Rates, Result):
         """What NCCL takes, algorithm and protocol; empty for what is not NCCL's own choice."""
         return ""
 
+    @property
+    def measured_s(self) -> float | None:
+        """Seconds by constants that were measured, beside a time that a library predicts for itself."""
+        return self.details.get("measured_time_s")
+
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""
         return {
@@ -233,10 +239,11 @@ class NcclProjection(Projection):
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
-        """As `Projection.facts`: what NCCL runs, over which channels, and what was assumed."""
+        """As `Projection.facts`: what NCCL runs, over which channels, how long it takes, and what was assumed."""
         details = self.details
         orders = details["channel_orders"]
         return [
+            *self._measured(),
             ("bottleneck", self.bottleneck),
             ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
             *([("channel 0", names(orders[0]))] if orders else []),
@@ -246,6 +253,25 @@ class NcclProjection(Projection):
             *(("edited", edit) for edit in edits),
             *(("assumed", text) for text in details["assumed"]),
         ]
+
+    def _measured(self) -> list[tuple[str, str]]:
+        """The time by measured constants, what it is made of, and what they were measured on."""
+        details = self.details
+        if "measured_time_s" not in details:
+            return []
+        rates = f"algbw {details['measured_algbw_GBps']:.4g} GB/s, busbw {details['measured_busbw_GBps']:.4g} GB/s"
+        terms = ", ".join(f"{term['name']} {format_time(term['time_s'])}" for term in details["measured_terms"])
+        error = details["measured_error"]
+        return [
+            ("measured", f"{format_time(details['measured_time_s'])}, {rates}"),
+            ("", terms),
+            ("", f"by constants {details['measured_on']}"),
+            *([("", FitError(**error).words())] if error else []),
+        ]
+
+    def row(self) -> dict[str, Any]:
+        """As `Projection.row`, with the time by measured constants."""
+        return {**super().row(), "measured_time_s": self.measured_s}
 
 
 def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:

@@ -85,7 +85,7 @@ def without(topology: Topology, *targets: str) -> Topology:
         if set(topology.members) <= gone:
             raise InputError(f"without {target} no member is left")
         topology = replace(
-            topology,
+            unmeasured(topology) if keys else topology,
             devices=tuple(d for d in topology.devices if d.name not in gone),
             links=tuple(link for link in topology.links if link.key not in keys and not {link.src, link.dst} & gone),
             members=tuple(name for name in topology.members if name not in gone),
@@ -100,6 +100,11 @@ def _noted(before: Topology, after: Topology, *words: str, **changes: Any) -> To
     """`after`, which remembers the edit that made it of `before`."""
     text = " ".join((*words, *(f"{name}={value}" for name, value in changes.items())))
     return replace(after, edits=(*before.edits, text))
+
+
+def unmeasured(topology: Topology) -> Topology:
+    """`topology` without what was measured on the machine as it is: its links are about to change."""
+    return replace(topology, execution=None, nccl_rates=None)
 
 
 def _fabric_without(fabric: Fabric | None, gone: set[str]) -> Fabric | None:
@@ -173,7 +178,9 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     if fabric is not None and target == fabric.kind:
         fabric, of_class = _changed(fabric, changes), True
         fabric.pair("port", "fabric")  # refuses what no link can have
-    edited = replace(topology, links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ())
+    edited = replace(
+        unmeasured(topology), links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ()
+    )
     return _noted(topology, edited, "replace", target, **changes)
 
 
@@ -230,7 +237,7 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
             raise InputError(f"{link.name} exists; add only lanes to it, and use replace for its other properties")
         grown.append(replace(link, lanes=link.lanes + more.lanes) if more else link)
     _check_buses(topology.links, grown, target)
-    grown_topology = replace(topology, links=(*grown, *new.values()), symmetries=())
+    grown_topology = replace(unmeasured(topology), links=(*grown, *new.values()), symmetries=())
     return _noted(topology, grown_topology, "add", target, kind, **changes)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from blinksim.collective import Collective
     from blinksim.cost.execution_rates import ExecutionRates
+    from blinksim.cost.nccl_rates import NcclRates
     from blinksim.topology.fabrics.fabric import Fabric
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
@@ -49,17 +50,15 @@ class Topology(Tabular):
         Devices without a rank that may forward, or reduce if they can.
     collective_links, inter_node_links : tuple of str
         The link classes that collectives use by default, and further ones once there are several nodes.
-    nodes : int
-        Hosts.
-    rates : str
-        Name of the rate table in force.
+    nodes, rates : int, str
+        Hosts; name of the rate table in force.
     fabric : Fabric, optional
         How copies of this node are joined by `replicate`.
     symmetries : tuple of tuple of int
         Permutations of the device indices that map the machine onto itself (checked before use).
-    loaded_from, edits, execution : optional
+    loaded_from, edits, execution, nccl_rates : optional
         What `blinksim.load` read and at which table of rates; what was changed, as on the command line; what it costs
-        the GPUs to run a program, where `rates` were measured. No part of what makes topologies equal.
+        the GPUs to run a program, and NCCL, as measured. No part of what makes topologies equal.
 
     Raises
     ------
@@ -97,6 +96,7 @@ class Topology(Tabular):
     loaded_from: tuple[str, str] | None = field(default=None, compare=False)
     edits: tuple[str, ...] = field(default=(), compare=False)
     execution: ExecutionRates | None = field(default=None, compare=False)
+    nccl_rates: NcclRates | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self._check_devices()

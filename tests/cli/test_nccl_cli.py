@@ -153,3 +153,45 @@ def test_what_nccls_model_cannot_compare(
 ) -> None:
     assert run(["compare", "dgx1-v100", *words, "--sizes", "1MiB", "--model", "nccl-tuner"]) == status
     assert said in capsys.readouterr().err
+
+
+def test_the_measured_time_stands_beside_nccls_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """8 H200 without NVLS took 5.23 ms (validate/results); NCCL's own figure stays the answer's time."""
+    found = asked(capsys, "project", "hgx-h200", "allreduce", "1GiB", "--algorithm", "nccl", "--no-nvls")
+    assert found["time_s"] == pytest.approx(5.276e-3, rel=1e-3)
+    assert found["measured_time_s"] == pytest.approx(5.23e-3, rel=0.03)
+    assert sum(term["time_s"] for term in found["measured_terms"]) == pytest.approx(found["measured_time_s"])
+    assert found["measured_busbw_GBps"] == pytest.approx(1.75 * 2**30 / found["measured_time_s"] / 1e9)
+    assert found["measured_error"]["points"] == 183
+    assert "2 to 8 NVIDIA H200" in found["measured_on"]
+    assert run(["project", "hgx-h200", "allreduce", "1GiB", "--algorithm", "nccl", "--no-nvls"]) == 0
+    text = capsys.readouterr().out
+    assert "takes 5.276 ms" in text
+    assert "measured    5.362 ms" in text
+
+
+def test_channels_change_the_measured_time_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """A channel of Simple carries 26 GB/s: eight of them took 9.25 ms on 8 H200."""
+    asked_for = ("project", "hgx-h200", "allreduce", "1GiB", "--algorithm", "nccl", "--no-nvls")
+    few, usual = asked(capsys, *asked_for, "--channels", "8"), asked(capsys, *asked_for)
+    assert few["time_s"] == usual["time_s"]
+    assert few["measured_time_s"] == pytest.approx(9.25e-3, rel=0.03)
+    assert (few["measured_channels"], usual["measured_channels"]) == (8, 24)
+    assert "channels=4 changes" not in refused(
+        capsys, "project", "dgx1-v100", "allreduce", "1GiB", "--algorithm", "nccl", "--channels", "4", status=3
+    )
+    assert "1<=x<=64" in refused(capsys, *asked_for, "--channels", "65")
+    assert "--channels is about NCCL" in refused(capsys, "project", "hgx-h200", "allreduce", "1GiB", "--channels", "8")
+
+
+def test_a_comparison_has_both_times(capsys: pytest.CaptureFixture[str]) -> None:
+    asked_for = ("compare", "hgx-h200", "allreduce", "--sizes", "1MiB,1GiB", "--algorithms", "nccl,ring", "--no-nvls")
+    rows = asked(capsys, *asked_for)["rows"]
+    assert [row["measured_time_s"] is None for row in rows] == [row["algorithm"] == "ring" for row in rows]
+    (small,) = [row for row in rows if row["algorithm"] == "nccl" and row["size_bytes"] == 2**20]
+    assert small["measured_time_s"] == pytest.approx(28e-6, rel=0.05)
+    assert run(list(asked_for)) == 0
+    assert "measured  NCCL takes" in capsys.readouterr().out
+    # Nothing is said where nothing was measured.
+    rows = asked(capsys, "compare", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--algorithms", "nccl,ring")["rows"]
+    assert "measured_time_s" not in rows[0]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from strategies import mutations, seconds, topologies, yaml_texts
 
 from blinksim import data_files
+from blinksim.cost import execution_section
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.link_table import LinkClass
@@ -125,9 +126,10 @@ def test_the_head_tells_what_is_assumed(tmp_path: Path) -> None:
 def test_the_page_about_machine_files_is_right() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "machine-file.md").read_text(encoding="utf-8")
-    smallest, rates, example = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    smallest, rates, execution, example = re.findall(r"```yaml\n(.*?)```", page, re.S)
     assert read(smallest).links[0].bandwidth == 50 * GB
     assert rates.startswith("name: measured")
+    assert read(f"{smallest}{execution}").nccl_rates
     assert example == (root / "topologies" / "dgx1-v100.yaml").read_text(encoding="utf-8")
     # Every key that the reader knows is explained, and no other.
     tables = re.findall(r"^### (\w+).*?$(.*?)(?=^##)|^## What to write$(.*?)(?=^###)", page, re.S | re.M)
@@ -139,6 +141,7 @@ def test_the_page_about_machine_files_is_right() -> None:
         "Links": set(machine_yaml.LINK_KEYS),
         "Fabric": set(machine_yaml.FABRIC_KEYS),
         "Levels": set(machine_yaml.LEVEL_KEYS),
+        "Execution": set(execution_section.KEYS),
     }
 
 

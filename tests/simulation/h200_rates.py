@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
+from blinksim.cost.origin import Origin
 
 US = 1e-6
 H200 = ExecutionRates(
     hardware="NVIDIA H200",
-    measured="2026-11-20, driver 580.159.04",
+    measured=Origin("validate/results", "2026-11-20", "580.159.04"),
     gpus=(2, 3, 4, 6, 8),
     blocks=132,
     launch_s=7.6 * US,
