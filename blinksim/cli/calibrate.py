@@ -15,6 +15,7 @@ from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.answers.logs.calibrate import Calibration
+    from blinksim.answers.logs.nccl_fit import NcclFit
     from blinksim.question import Question
 
 
@@ -62,7 +63,8 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
     runs = [run for log in logs for run in runs_of(log, collective)]
     series = [Series.of(run, part_of(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in logs)}"
-    found = calibrate(series, machine=whole, source=source, multicast=not options["no_nvls"])
+    multicast, version = not options["no_nvls"], next((run.nccl for run in runs if run.nccl), "")
+    found = calibrate(series, machine=whole, source=source, multicast=multicast, version=version)
     place, text = target or "", rate_tables.write(found.table)
     failure = attempt(lambda: write_text(place, text, options["force"])) if target else None
     if failure is not None:
@@ -74,6 +76,20 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
         _show(found, target, question)
     if failure is not None:
         raise failure
+
+
+def _show_nccl(found: NcclFit) -> None:
+    """NCCL's own constants: the fitted ones as a table, and those that the times do not tell apart."""
+    cells = []
+    for one in found.constants:
+        scale, unit = (1e-9, "GB/s") if one.is_rate else (1e6, "us")
+        interval = f"{one.low * scale:.4g} to {one.high * scale:.4g}"
+        cells.append((one.name, f"{one.value * scale:.4g}", interval, unit, f"{one.before * scale:.4g}"))
+    click.echo("")
+    click.echo(table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
+    click.echo(f"\n  NCCL's real time by them: {found.error.words()}")
+    if found.kept:
+        click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
 def _show(found: Calibration, target: str | None, question: Question) -> None:
@@ -106,6 +122,8 @@ def _show(found: Calibration, target: str | None, question: Question) -> None:
         )
     if len(found.wild) > 8:
         click.echo(f"    … {len(found.wild) - 8} more (--json)")
+    if found.nccl is not None:
+        _show_nccl(found.nccl)
     for kind, quantity in found.kept:
         click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
     if target:

@@ -55,7 +55,7 @@ class FitError:
         errors = sorted(abs(time / seen - 1) for time, seen in zip(predicted, measured, strict=True))
         # The smallest error that nine in ten do not exceed.
         most = errors[-(-9 * len(errors) // 10) - 1]
-        return cls(round(errors[(len(errors) - 1) // 2], 4), round(most, 4), len(errors))
+        return cls(round(float(errors[(len(errors) - 1) // 2]), 4), round(float(most), 4), len(errors))
 
     def words(self) -> str:
         """Such as ``half within 2.7 %, nine in ten within 8.3 % of 183 times``."""

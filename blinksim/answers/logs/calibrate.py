@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blinksim.answers.logs.expectation import Expectation, at_nccl_rates
+from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.answers.logs.robust import Floats, RobustFit, fit
 from blinksim.answers.logs.series import Sample, Series
@@ -75,6 +76,8 @@ class Calibration(Result):
         Each (class, quantity) that the measurements say nothing about.
     before : mapping
         What the machine file says in place of each parameter, in the same unit.
+    nccl : NcclFit, optional
+        NCCL's own constants, where the times are of one node whose GPUs switches join.
 
     Examples
     --------
@@ -100,6 +103,7 @@ class Calibration(Result):
     spread: float
     kept: tuple[tuple[str, str], ...]
     before: Mapping[Parameter, float]
+    nccl: NcclFit | None = None
 
     @property
     def largest_error(self) -> float:
@@ -147,6 +151,7 @@ class Calibration(Result):
                 for one, sample, error in self.wild
             ],
             "kept": [{"class": kind, "quantity": quantity} for kind, quantity in self.kept],
+            **({"nccl": self.nccl.to_dict()} if self.nccl is not None else {}),
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -164,6 +169,7 @@ def calibrate(
     machine: MachineLike | None = None,
     source: str = "",
     multicast: bool = True,
+    version: str = "",
 ) -> Calibration:
     """Fits alpha and bandwidth of the link classes that the series depend on.
 
@@ -173,12 +179,12 @@ def calibrate(
         Measured times, as `read_series` reads them from a log.
     name : str
         What the table of rates is called.
-    machine : str, path or Topology, optional
-        The only machine that the table is for. Default: any.
-    source : str
-        Where the rates come from, for the table.
+    machine, source : str, path or Topology, optional; str
+        The only machine that the table is for (default: any), and where its rates come from.
     multicast : bool
         True if NCCL may have let switches reduce (NVLS). Times that look like it are refused: rings are fitted.
+    version : str
+        Of NCCL, if it is known.
 
     Returns
     -------
@@ -223,7 +229,9 @@ def calibrate(
             whose = "" if not machine else as_topology(machine).name
             result = problem.result(free, found, name, whose, source)
             _check_fit(result, multicast)
-            return result
+            nccl = fit_nccl(given, version=version, source=source)
+            table = result.table if nccl is None else replace(result.table, nccl_rates=nccl.rates)
+            return replace(result, table=table, nccl=nccl)
         free = still
 
 
@@ -366,8 +374,6 @@ class _Problem:
 
 def _with_alpha(topology: Topology) -> Topology:
     """A class with no time in the machine file has nothing to scale, so it starts at 1 us."""
-    from dataclasses import replace
-
     timed = {link.kind for link in topology.links if link.latency or link.overhead}
     links = tuple(link if link.kind in timed else replace(link, latency=_START_ALPHA) for link in topology.links)
     return replace(topology, links=links)
