@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, pairwise
 
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.programs.program import ExecutionError
 from blinksim.simulation.blocks.block_rounds import HERE, NONE, Blocks
 
 _BEGIN, _STORE, _PORT = range(3)
+# Launches that differ less, as a share, go on alike.
+_ALIKE = 1e-4
 
 
 class Launches:
@@ -64,13 +66,15 @@ class Launches:
         self.look = [0.0] * queues
         self.events: list[tuple[float, int, int, int, int]] = []
         self.order = count()
+        self.ended = [0] * launches
+        self.settled = False
 
     def run(self) -> None:
         """Runs all launches; raises `ExecutionError` if the program gets stuck."""
         for device in range(len(self.queues_of)):
             self._push(0.0, _BEGIN, device, 0)
         events = self.events
-        while events:
+        while events and not self.settled:
             now, _, kind, which, launch = heappop(events)
             if kind == _STORE:
                 self.came[which], self.target[which], self.taken[which] = now, 0, 0.0
@@ -79,7 +83,7 @@ class Launches:
                 self._next_in_line(which, now)
             else:
                 self._begin(which, launch, now)
-        if self.waiting or self.unmet:
+        if (self.waiting or self.unmet) and not self.settled:
             (launch, number), queues = next(iter(self.waiting.items()))
             raise ExecutionError(
                 f"launch {launch + 1} is stuck: block {queues[0]} waits for arrival {number}, which never comes"
@@ -286,5 +290,16 @@ class Launches:
 
     def _end(self, device: int, launch: int, end: float) -> None:
         self.ends[launch][device] = end
+        self.ended[launch] += 1
+        if self.ended[launch] == len(self.queues_of) and launch >= 2:
+            self._settle(launch)
         if launch + 1 < self.launches:
             self._push(end + self.rates.launch_s, _BEGIN, device, launch + 1)
+
+    def _settle(self, launch: int) -> None:
+        """Whether all GPUs took as long for the last two launches: then the next ones take no longer either."""
+        last = self.ends[launch - 2 : launch + 1]
+        times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
+        if max(times) - min(times) <= _ALIKE * max(times):
+            self.settled = True
+            del self.ends[launch + 1 :], self.looks[launch + 1 :]

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import unknown
-from blinksim.programs.program import Program
+from blinksim.programs.program import BY_KEY, WAVES, Program
 from blinksim.simulation.blocks.block_events import Launches
 from blinksim.simulation.blocks.block_rounds import HERE, Blocks, blocks_of
 
@@ -24,6 +24,10 @@ CALLS: tuple[CallsName, ...] = get_args(CallsName)
 # settle sooner, and each takes longer to simulate.
 LAUNCHES, LARGE_LAUNCHES = (21, 20), (6, 3)
 LARGE = 16 << 20
+# Pieces of a slice that are simulated, by the order of the program: a pipeline must fill first.
+MOST_PIECES = {BY_KEY: 8, WAVES: 48}
+# With many ops, as many as make so many turns.
+MOST_TURNS, LEAST_PIECES = 6000, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,13 @@ class RunTime:
         """The sum of the parts."""
         return self.launch_s + self.looking_s + self.ports_s + self.steps_s
 
+    def beyond(self, more: RunTime, steps: float) -> RunTime:
+        """What it takes as many steps from here on as a single one takes to `more`."""
+        looking_s = self.looking_s + steps * (more.looking_s - self.looking_s)
+        ports_s = self.ports_s + steps * (more.ports_s - self.ports_s)
+        steps_s = self.steps_s + steps * (more.steps_s - self.steps_s)
+        return RunTime(self.launch_s, looking_s, ports_s, steps_s, more.port)
+
 
 def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "successive") -> RunTime:
     """The time of a program that is cut for its GPUs.
@@ -82,22 +93,49 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
     """
     if calls not in CALLS:
         raise unknown("kind of calls", calls, CALLS)
+    lengths = set(program.length.tolist())
+    pieces = max((program.pieces(length, program.slices - 1) for length in lengths), default=0)
+    most = MOST_PIECES.get(program.order, pieces)
+    most = max(min(most, LEAST_PIECES), min(most, MOST_TURNS // max(1, program.ops)))
+    if pieces <= most:
+        return _simulated(program, rates, calls, _nbytes(program))
+    # Further pieces take as long as the ones before them.
+    few, more = (
+        _simulated(_shortened(program, part, pieces), rates, calls, _nbytes(program)) for part in (most // 2, most)
+    )
+    return few.beyond(more, (pieces - most // 2) / (most - most // 2))
+
+
+def _nbytes(program: Program) -> int:
+    return program.layout.count * program.kind.itemsize
+
+
+def _shortened(program: Program, pieces: int, of: int) -> Program:
+    """The same program with so many pieces of its longest chunk in place of `of`; its buffers stay as large."""
+    return program.replace(length=program.length * pieces // of)
+
+
+def _simulated(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
     blocks = blocks_of(program, rates)
     if calls == "apart":
         found = Launches(blocks, rates, 1)
         found.run()
         time_s, looks_s = max(found.ends[0]) + rates.launch_s, max(found.looks[0])
     else:
-        large = program.layout.count * program.kind.itemsize > LARGE
-        launches, counted = LARGE_LAUNCHES if large else LAUNCHES
+        launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
         found = Launches(blocks, rates, launches)
         found.run()
-        time_s, looks_s = median(periods(found.ends)[-counted:]), mean(found.looks[-1])
+        time_s, looks_s = _usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
     name, busy_s = busiest_port(blocks, rates, program.devices)
     within_s = time_s - rates.launch_s
     ports_s = min(busy_s, within_s)
     looking_s = min(looks_s, within_s - ports_s)
     return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, name)
+
+
+def _usual(times: list[float], launches: int, counted: int) -> float:
+    """The median of the last launches; where they were not simulated, they take as long as the last one that was."""
+    return median([*times, *times[-1:] * (launches - len(times))][-counted:])
 
 
 def periods(ends: Sequence[Sequence[float]]) -> list[float]:
