@@ -229,7 +229,8 @@ def compare(
         What models without a schedule answer for a size, by name, such as what NCCL would choose
         (`blinksim.timing.nccl_model.NcclTuner`).
     model : str or ScheduleModel
-        ``alpha-beta`` or ``simulate``.
+        ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the machine's constants are
+        known, else ``alpha-beta``.
 
     Returns
     -------

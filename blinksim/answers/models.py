@@ -161,7 +161,7 @@ def across_models(
     """
     topology, chosen = as_topology(machine), Collective.of(collective)
     ordered = sizes_of(sizes)
-    named = model_registry.schedule_models() if models is None else models
+    named = _usual(topology) if models is None else models
     if not named or not algorithms:
         raise InputError("no models or algorithms to compare")
     timing = [_model(model) for model in named]
@@ -182,6 +182,13 @@ def across_models(
         raise InfeasibleError("; ".join(refused.values()))
     shown = tuple(model.name for model in timing)
     return Models(topology.selected(), chosen, ordered, names, shown, found, refused)
+
+
+def _usual(topology: Topology) -> list[str]:
+    """The models that time schedules there, each by its own name."""
+    known = topology.execution is not None
+    others = {model_registry.DEFAULT, *(() if known else ("execution",))}
+    return [name for name in model_registry.schedule_models() if name not in others]
 
 
 def _model(model: str | TimingModel) -> TimingModel:

@@ -132,7 +132,8 @@ def contest(
     report : callable, optional
         Called with a progress message.
     model : str or ScheduleModel
-        What times them: ``alpha-beta`` or ``simulate``.
+        What times them: ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the machine's
+        constants are known, else ``alpha-beta``.
     sizes : collection of int
         The default algorithms are to be the best for these sizes in bytes.
 
@@ -157,7 +158,7 @@ def contest(
     """
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     wanted.check_ranks(part.ranks)
-    timing = models.schedule_model(model) if isinstance(model, str) else model
+    timing = (models.schedule_model(model) if isinstance(model, str) else model).on(part)
     return Contest(part, wanted, timing, timing.field(part, wanted, names, report, sizes))
 
 
@@ -185,8 +186,9 @@ def project(
         A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found quickly, or
         ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
     model : str
-        A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``simulate``, ``nccl-tuner``, ``projection`` or
-        another preset in models/, at the rates that it pins.
+        A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``execution``, ``simulate``, ``nccl-tuner``,
+        ``projection`` or another preset in models/, at the rates that it pins. ``auto`` is ``execution`` where the
+        machine's constants are known (such as ``hgx-h200`` at measured rates), else ``alpha-beta``.
     gamma : float
         Seconds per byte that a rank reduces, for models that time schedules.
 

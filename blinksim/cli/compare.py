@@ -69,9 +69,10 @@ Examples:
 )
 @click.option(
     "--model",
-    default="alpha-beta",
+    default="auto",
     show_default=True,
-    help="alpha-beta or simulate; nccl-tuner for NCCL's own ring and tree; several stand side by side for the same "
+    help="auto (execution where it was measured, else alpha-beta), alpha-beta, execution or simulate; "
+    "nccl-tuner for NCCL's own ring and tree; several stand side by side for the same "
     "algorithms.",
 )
 @nccl.nccl_options

@@ -65,9 +65,10 @@ Examples:
 )
 @click.option(
     "--model",
-    default="alpha-beta",
+    default="auto",
     show_default=True,
-    help="alpha-beta, simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, "
+    help="auto (execution where it was measured, else alpha-beta), alpha-beta, execution, simulate, "
+    "nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, "
     "which pins its rates, or a file of your own.",
 )
 @click.option(
@@ -184,5 +185,5 @@ def _next(found: Ranking, question: Question, options: Options) -> None:
         # A preset times itself only: other sizes of the same question, by the same model.
         click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png")
     else:
-        model = "" if best.model == models.DEFAULT else f" --model {timed_by}"
+        model = "" if options["model"] == models.DEFAULT else f" --model {timed_by}"
         click.echo(f"next: blinksim compare {again}{model} --plot {best.collective.name}-by-size.png")

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel, TimingModel
 
 ModelName = Literal[
-    "alpha-beta", "simulate", "nccl-tuner", "aurora-projection", "aurora-projection-pcie", "aurora-projection-mdfi",
-    "aurora-as-written", "aurora-chain", "projection",
+    "auto", "alpha-beta", "execution", "simulate", "nccl-tuner", "aurora-projection", "aurora-projection-pcie",
+    "aurora-projection-mdfi", "aurora-as-written", "aurora-chain", "projection",
 ]  # fmt: skip
 """The names of all models, presets included, for editors and type checkers."""
-ScheduleModelName = Literal["alpha-beta", "simulate"]
+ScheduleModelName = Literal["auto", "alpha-beta", "execution", "simulate"]
 """The names of the models that time schedules."""
 
-DEFAULT: Literal["alpha-beta"] = "alpha-beta"
+DEFAULT: Literal["auto"] = "auto"
 _PRESET_HOME = "blinksim.timing.preset_model:PresetModel"
 YAML = (".yaml", ".yml")
 Model = TypeVar("Model", bound="type[TimingModel]")
@@ -52,7 +52,18 @@ class Entry:
 MODELS = {
     entry.name: entry
     for entry in (
-        Entry(DEFAULT, "blinksim.timing.alpha_beta_model:AlphaBeta", "loads and latencies, summed", schedules=True),
+        Entry(
+            DEFAULT, "blinksim.timing.auto_model:Auto", "execution where it is known, else alpha-beta", schedules=True
+        ),
+        Entry(
+            "alpha-beta", "blinksim.timing.alpha_beta_model:AlphaBeta", "loads and latencies, summed", schedules=True
+        ),
+        Entry(
+            "execution",
+            "blinksim.timing.execution_model:Executed",
+            "programs on measured GPUs, block by block",
+            schedules=True,
+        ),
         Entry("simulate", "blinksim.timing.simulation_model:Simulated", "every piece at every link", schedules=True),
         Entry("nccl-tuner", "blinksim.timing.nccl_model:NcclTuner", "what NCCL predicts for itself", chooses="nccl"),
     )

@@ -137,8 +137,17 @@ class ScheduleModel(TimingModel):
         return self.breakdown(entrant.schedule, size, gamma)
 
     def at(self, question: Question) -> tuple[ScheduleModel, Topology]:
-        """The model itself, and the part of the machine that takes part."""
-        return self, question.part()
+        """The model for the part of the machine that takes part, and that part."""
+        part = question.part()
+        return self.on(part), part
+
+    def on(self, part: Topology) -> ScheduleModel:
+        """The model that times schedules on a selected topology: itself, unless it stands for several."""
+        return self
+
+    def projection(self, **given: Any) -> Projection:
+        """A projection from its attributes by name; a model with more to say returns a class of its own."""
+        return Projection(**given)
 
     def check_schedule(self, entrant: Parallel) -> None:
         """Raises `InfeasibleError` if the model cannot time the schedule in seconds."""
@@ -188,7 +197,7 @@ class ScheduleModel(TimingModel):
         for name, entrant in entrants.items():
             cost = self._checked(entrant, size, self.gamma + gamma)
             found.append(
-                Projection(
+                self.projection(
                     machine=part.name,
                     collective=entrant.compact.collective,
                     members=part.members,
@@ -234,9 +243,9 @@ class ScheduleModel(TimingModel):
     ) -> list[Projection]:
         """As `TimingModel.times`; of a whole machine the default members and links take part."""
         part = topology.selected()
-        sizes = list(sizes)
-        field = self.field(part, collective, algorithms, report, sizes)
-        return [found for size in sizes for found in self.rank(part, field.entrants, size, field.ceiling)]
+        sizes, model = list(sizes), self.on(part)
+        field = model.field(part, collective, algorithms, report, sizes)
+        return [found for size in sizes for found in model.rank(part, field.entrants, size, field.ceiling)]
 
 
 def _silent(message: str) -> None:

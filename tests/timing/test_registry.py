@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
+from h200_rates import H200
 
 import blinksim as bs
 from blinksim.collective import Collective
@@ -26,6 +28,7 @@ def test_every_model_knows_its_name_and_times_what_it_says(name: str) -> None:
     model = models.model(name)
     assert model.name == name
     asked = Question("aurora", nodes=2) if name.startswith("aurora") else Question("dgx1-v100")
+    asked = Question(replace(bs.load("hgx-h200"), execution=H200)) if name == "execution" else asked
     timing, topology = model.at(asked)
     own = timing.algorithms(topology, ALLREDUCE)
     assert own
@@ -33,7 +36,7 @@ def test_every_model_knows_its_name_and_times_what_it_says(name: str) -> None:
     assert [projection.size for projection in found] == [2**20, 2**28]
     for projection in found:
         ranks = len(projection.members)
-        assert projection.model == name
+        assert projection.model == (name if name != "auto" else "alpha-beta")
         assert projection.time_s == pytest.approx(sum(term.time_s for term in projection.terms))
         assert projection.busbw == pytest.approx(projection.size / projection.time_s * 2 * (ranks - 1) / ranks)
 

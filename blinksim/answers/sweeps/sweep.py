@@ -135,7 +135,7 @@ def sweep(
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str = (),
     *,
     algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl"] | str] | str = ("best",),
-    model: models.ModelName | str = models.DEFAULT,
+    model: models.ModelName | str = "alpha-beta",
     bounds: bool = False,
     base: Question | None = None,
     workers: int = 1,

@@ -1,0 +1,51 @@
+"""The model that is taken unless another one is named: measured constants where there are any, else the links alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from blinksim.timing.alpha_beta_model import AlphaBeta
+from blinksim.timing.timing_model import Breakdown, ScheduleModel
+
+if TYPE_CHECKING:
+    from blinksim.cost.execution_rates import ExecutionRates
+    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.ways import Parallel
+    from blinksim.timing.projection_result import Ceiling, Projection
+    from blinksim.topology.graph import Topology
+
+# Rates that nobody measured: who asks for them asks what the links allow.
+_STATED = ("nominal", "nccl", "seed")
+# Ports as measured carry less than the links of a data sheet, and not by more than this factor.
+_MOST_STATED = 1.3
+
+
+class Auto(ScheduleModel):
+    """``execution`` where the machine's constants are known, else ``alpha-beta``; answers carry that name."""
+
+    name = "auto"
+
+    def on(self, part: Topology) -> ScheduleModel:
+        if part.execution is not None and not self.gamma and _at_measured_rates(part, part.execution):
+            from blinksim.timing.execution_model import Executed, uncovered
+
+            if not uncovered(part):
+                return Executed().on(part)
+        return AlphaBeta(self.gamma)
+
+    def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
+        return self.on(schedule.topology).breakdown(schedule, size, gamma)
+
+    def rank(
+        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
+    ) -> list[Projection]:
+        return self.on(part).rank(part, entrants, size, ceiling, gamma)
+
+
+def _at_measured_rates(part: Topology, rates: ExecutionRates) -> bool:
+    """Whether the links are at rates that go with the measured constants."""
+    if part.rates.partition(" (")[0] in _STATED:
+        return False
+    leaving = sum(float(link.bandwidth) for link in part.links if link.src == part.members[0])
+    return 1 / _MOST_STATED <= leaving / rates.ports.out <= _MOST_STATED

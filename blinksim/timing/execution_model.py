@@ -1,0 +1,199 @@
+"""Programs on GPUs as a timing model: block by block, on machines whose constants were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from blinksim.cost.terms import Term
+from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.programs.compile import compile_schedule
+from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.programs.fit import fit, quicker_protocol, worth_staging
+from blinksim.programs.handover import PROTOCOLS, ProtocolName
+from blinksim.simulation.blocks.block_rounds import blocks_of
+from blinksim.simulation.blocks.run_time import CALLS, CallsName, RunTime, busiest_port, run_time
+from blinksim.timing.projection_result import Projection
+from blinksim.timing.timing_model import Breakdown, ScheduleModel
+from blinksim.units import format_size
+
+if TYPE_CHECKING:
+    from blinksim.cost.execution_rates import ExecutionRates
+    from blinksim.programs.program import Program
+    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.ways import Parallel
+    from blinksim.topology.graph import Topology
+
+# Schedules with more sends take seconds.
+MOST_SENDS = 2000
+# Packets move 16 bytes for 15: beyond this many bytes they were never quicker, and are not tried.
+MOST_PACKETS = 64 << 20
+_KIND = ELEMENT_TYPES["float32"]
+
+
+def uncovered(part: Topology) -> str:
+    """Why the model cannot time programs on a selected topology; empty if it can."""
+    if part.execution is None:
+        return f"{part.name} at {part.rates} rates has no measured constants of running programs"
+    if part.nodes > 1:
+        return "its constants are those of one node"
+    if part.relays:
+        return "it knows no relays"
+    others = [device.name for device in part.devices if device.name not in part.members]
+    if len(others) != 1:
+        return "its constants are those of GPUs around a switch"
+    ways = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
+    if len(part.links) != 2 * part.ranks or len(ways) != 1 or not ways.pop()[2]:
+        return "its constants are those of GPUs with equal links to a switch"
+    return ""
+
+
+class Executed(ScheduleModel):
+    """The program of the schedule, as GPUs run it: launches, blocks, flags or packets, and ports.
+
+    Parameters
+    ----------
+    protocol : {"simple", "ll128"}, optional
+        How GPUs hand data on. Default: the quicker one.
+    calls : {"successive", "apart"}
+        One call after another, which overlap, or each by itself.
+    """
+
+    name = "execution"
+    # Each step of the search for a crossover costs simulations.
+    crossover_precision: ClassVar[int | None] = 50
+
+    def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
+        super().__init__()
+        if protocol not in (None, *PROTOCOLS):
+            raise unknown("protocol", str(protocol), PROTOCOLS)
+        if calls not in CALLS:
+            raise unknown("kind of calls", calls, CALLS)
+        self.protocol, self.calls = protocol, calls
+        self.part: Topology | None = None
+
+    def on(self, part: Topology) -> Executed:
+        """The model with the constants of this part: those of a schedule may be of the machine that it was built for,
+        which equals this one in its links."""
+        model = copy(self)
+        model.part = part
+        return model
+
+    def check_schedule(self, entrant: Parallel) -> None:
+        reason = uncovered(self.part or entrant.compact.topology)
+        if reason:
+            raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
+        if entrant.sends > MOST_SENDS:
+            raise InfeasibleError(
+                f"{entrant.compact.algorithm} has {entrant.sends:,} sends; model={self.name} takes at most "
+                f"{MOST_SENDS:,}"
+            )
+
+    def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
+        part = self.part or schedule.topology
+        rates = part.execution
+        if rates is None:
+            raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
+        if gamma:
+            raise InputError(f"model={self.name} knows what sums cost; leave gamma out")
+        found = self._quickest(schedule, size, rates)
+        return Breakdown(_terms(found), _bottleneck(found), _details(found, schedule, rates, self.calls))
+
+    def projection(self, **given: Any) -> Projection:
+        return ExecutionProjection(**given)
+
+    def _quickest(self, schedule: Schedule, size: int, rates: ExecutionRates) -> Run:
+        """The program by the protocol that takes less time."""
+        first = self.protocol or quicker_protocol(schedule, size)
+        best = self._run(schedule, size, first, rates)
+        for protocol in PROTOCOLS if self.protocol is None else ():
+            if protocol == first or (protocol == "ll128" and size > MOST_PACKETS):
+                continue
+            program = _program(schedule, size, protocol, rates)
+            _, busy_s = busiest_port(blocks_of(program, rates), rates, program.devices)
+            if rates.launch_s + busy_s < best.time.time_s:
+                best = min(best, Run(program, run_time(program, rates, self.calls)), key=lambda run: run.time.time_s)
+        return best
+
+    def _run(self, schedule: Schedule, size: int, protocol: str, rates: ExecutionRates) -> Run:
+        program = _program(schedule, size, protocol, rates)
+        return Run(program, run_time(program, rates, self.calls))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A program and the time that it takes."""
+
+    program: Program
+    time: RunTime
+
+
+def _program(schedule: Schedule, size: int, protocol: str, rates: ExecutionRates) -> Program:
+    """The schedule for vectors of `size` bytes of float32, as a run would cut it."""
+    packets = protocol == "ll128"
+    staged = packets or worth_staging(schedule, size)
+    count = max(1, size // _KIND.itemsize)
+    return fit(compile_schedule(schedule, count, _KIND, packets=packets, staged=staged), rates.blocks)
+
+
+def _terms(run: Run) -> tuple[Term, ...]:
+    time = run.time
+    return (
+        Term("launch", time.launch_s, "between the launches of a kernel"),
+        Term("looking at ops", time.looking_s, "ops that a block looks at, also before their turn"),
+        Term("steps", time.steps_s, "blocks, flags and fences, while the busiest port is idle"),
+        Term("bandwidth", time.ports_s, time.port),
+    )
+
+
+def _bottleneck(run: Run) -> str:
+    time = run.time
+    parts = {
+        "launch": time.launch_s,
+        "looking at ops": time.looking_s,
+        "steps between blocks": time.steps_s,
+        f"port {time.port}": time.ports_s,
+    }
+    return max(parts, key=lambda name: parts[name])
+
+
+def _details(run: Run, schedule: Schedule, rates: ExecutionRates, calls: CallsName) -> dict[str, Any]:
+    program, error = run.program, rates.error
+    return {
+        "bottleneck_busy": run.time.ports_s / run.time.time_s,
+        "steps": schedule.steps,
+        "protocol": "ll128" if program.packets else "simple",
+        "staged": program.staged,
+        "slices": program.slices,
+        "piece_bytes": program.piece_units * program.unit * program.kind.itemsize,
+        "calls": calls,
+        "constants": rates.measured.words(rates.hardware, rates.gpus),
+        **({} if error is None else {"error_median": error.median, "error_p90": error.p90, "error": error.words()}),
+    }
+
+
+_CALLS = {
+    "successive": "one after another without a pause: launches overlap",
+    "apart": "each by itself, begun by all GPUs at once",
+}
+
+
+class ExecutionProjection(Projection):
+    """A program's time on measured GPUs."""
+
+    def facts(
+        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        """As `Projection.facts`, and how the program is cut, what is timed, and how well that is known."""
+        details = self.details
+        way = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"
+        cut = f"{way}; {details['slices']} slices, pieces of {format_size(details['piece_bytes'])}"
+        known = "; ".join(details[key] for key in ("constants", "error") if key in details)
+        return [
+            *super().facts(edits, rivals, left_out),
+            ("executor", cut),
+            ("calls", _CALLS[details["calls"]]),
+            ("constants", known),
+        ]
