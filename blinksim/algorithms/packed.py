@@ -157,12 +157,12 @@ class _Builder:
         self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
         self.plan = ForestPlan(topology, collective, "packed")
-        # Devices without a rank that can do all that a member can may be vertices of the trees, dead ends excepted.
+        # Relays that can do all that a member can may be vertices of the trees, dead ends excepted.
         reached = in_reach(topology) - set(topology.members)
         capable = [
             topology.index[d.name]
             for d in topology.devices
-            if "reduce" in d.can and "multicast" in d.can and d.name in reached
+            if not d.in_network and "reduce" in d.can and "multicast" in d.can and d.name in reached
         ]
         self.vertex_sets = [tuple(self.net.members.tolist())]
         if capable:

@@ -32,7 +32,8 @@ def bound(
     Returns
     -------
     BoundResult
-        Every bound with its scope, tightest first; `rate` in bytes/s, exact.
+        Every bound with its scope, tightest first; `rate` in bytes/s, exact. The last one may grant what switches can
+        do beyond forwarding (`BoundResult.in_network`).
 
     Raises
     ------
@@ -47,7 +48,7 @@ def bound(
     >>> bs.bound("dgx1-v100", "allreduce").rate / 10**9
     Fraction(600, 7)
     """
-    return bound_of(as_topology(machine), Collective.of(collective, root), shares=shares)
+    return bound_of(as_topology(machine), Collective.of(collective, root), shares=shares, in_network=True)
 
 
 def losses(

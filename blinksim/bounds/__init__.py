@@ -7,7 +7,7 @@ from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
 from blinksim.bounds.certificates.certificate_json import certificate_from_dict
 from blinksim.bounds.certificates.lengths import Lengths
-from blinksim.bounds.compute import bound
+from blinksim.bounds.compute import bound, in_flight
 
 __all__ = [
     "Bound",
@@ -19,4 +19,5 @@ __all__ = [
     "Phases",
     "bound",
     "certificate_from_dict",
+    "in_flight",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from blinksim.bounds.certificates.certificate import Certificate, Partition, Phases
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.collective import Collective
+from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -17,7 +19,10 @@ NOTHING = "nothing, it holds for every schedule"
 NO_CODING = "no coding: every message is one element or a reduction of such"
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
-REDUCING_SWITCHES = "switches may reduce and multicast"
+TREES_BRANCH = "every element moves along trees that may branch there"
+# What NVLink switches do for NVLS.
+NVLS_GRANTS = ("multicast", "reduce_into_reader")
+REDUCING_SWITCHES = "switches may multicast and reduce into readers"
 EVERY_LINK = "links of every class carry data"
 IDLE_FORWARD = "GPUs that do not take part forward"
 WIDE_FABRIC = "the switches between nodes carry all that enters them"
@@ -44,6 +49,8 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
     if isinstance(certificate, Partition) and collective.name == "allreduce":
         return NO_CODING
     if isinstance(certificate, Lengths):
+        if certificate.grants:
+            return f"{granted_to_switches(certificate.grants)}; {TREES_BRANCH}"
         if not collective.personalized:
             return ONLY_TREES
         # Network coding can beat all flows between several pairs (not from one source or to one sink): the butterfly of
@@ -52,10 +59,24 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
     return NOTHING
 
 
+def granted_to_switches(grants: Sequence[str]) -> str:
+    """What a certificate lets switches do, in words.
+
+    >>> granted_to_switches(NVLS_GRANTS) == REDUCING_SWITCHES
+    True
+    """
+    return f"switches may {' and '.join(BRANCHING[grant] for grant in grants)}"
+
+
 def with_reduction(topology: Topology) -> Topology:
-    """The machine where every switch inside a node may reduce and multicast, as NVLink switches do for NVLS."""
+    """The machine where the switches inside nodes multicast and reduce into readers, as NVLink switches do for NVLS.
+
+    One that reduces in flight, as its file says, keeps what it can.
+    """
     devices = tuple(
-        replace(device, can=device.can | {"multicast", "reduce"}) if device.kind == "switch" else device
+        replace(device, can=device.can | {*NVLS_GRANTS})
+        if device.kind == "switch" and "reduce" not in device.can
+        else device
         for device in topology.devices
     )
     return replace(topology, devices=devices)
@@ -74,4 +95,7 @@ def with_wide_fabric(topology: Topology) -> Topology:
 
 def granting(assumes: str, *granted: str) -> str:
     """`assumes` for a bound that also lets the machine do what is `granted`."""
+    for grant in granted:
+        # A certificate may name by itself what it grants.
+        assumes = assumes.removeprefix(f"{grant}; ")
     return "; ".join((*granted, *([] if assumes == NOTHING else [assumes]))) or NOTHING

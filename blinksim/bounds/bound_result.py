@@ -56,6 +56,11 @@ class Bound:
         return cls(scope, certificate.rate, certificate, assumes, exact)
 
     @property
+    def grants(self) -> tuple[str, ...]:
+        """What switches may do beside forwarding, such as ``("multicast", "reduce")``; mostly nothing."""
+        return getattr(self.certificate, "grants", ())
+
+    @property
     def kind(self) -> str:
         """``exact`` or ``upper``."""
         return "exact" if self.exact else "upper"
@@ -143,6 +148,11 @@ class BoundResult(Rates, Result):
     @property
     def headline(self) -> Bound:
         return self.bounds[0]
+
+    @property
+    def in_network(self) -> Bound | None:
+        """The bound for switches that multicast and reduce as they can, where that is higher than the headline."""
+        return next((entry for entry in self.bounds if entry.grants), None)
 
     @property
     def rate(self) -> Fraction:

@@ -33,7 +33,9 @@ _SEARCHES = 3
 _LENGTHS = 64
 
 
-def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[int] = ()) -> BoundResult:
+def bound(
+    topology: Topology, collective: Collective | str, *, shares: Sequence[int] = (), in_network: bool = False
+) -> BoundResult:
     """The best algbw of `collective` on `topology`, as `Topology.select` gives it.
 
     Of a whole machine the default members and links take part.
@@ -42,7 +44,8 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     then all parts together over the time. Raises `InputError` for fewer than two members, a root that is no rank or
     shares that do not fit, and `InfeasibleError` if the links do not connect the members.
 
-    Equal rates are ordered by how little they assume.
+    Equal rates are ordered by how little they assume. They hold for switches that only forward, unless a bound says
+    otherwise. in_network: also, as the last bound, what those that can multicast or reduce allow, if that is more.
     """
     topology = topology.selected()
     collective = Collective.parse(collective) if isinstance(collective, str) else collective
@@ -50,7 +53,9 @@ def bound(topology: Topology, collective: Collective | str, *, shares: Sequence[
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
     _check_effort(topology, collective)
-    return BoundResult(topology, collective, _bounds(topology, collective, weights), weights)
+    found = _bounds(topology, collective, weights)
+    more = _in_network(topology, collective, weights) if in_network else ()
+    return BoundResult(topology, collective, (*found, *more), weights)
 
 
 def _check_effort(topology: Topology, collective: Collective) -> None:
@@ -74,6 +79,33 @@ def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...])
     if collective.name == "allreduce":
         return tuple(question.allreduce())
     return tuple(question.alltoall() if collective.name == "alltoall" else question.one_way())
+
+
+@lru_cache(maxsize=_KEPT)
+def _in_network(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> tuple[Bound, ...]:
+    """The bound that grants what switches can do beyond forwarding, where it is higher than all others but cuts."""
+    if collective.personalized or not any(device.in_network for device in topology.devices):
+        return ()
+    found = _bounds(topology, collective, shares)
+    cuts = [entry.rate for entry in found if isinstance(entry.certificate, Cut)]
+    if cuts and found[0].rate >= min(cuts):
+        return ()
+    from blinksim.bounds.in_network import best_bound
+
+    best = best_bound(topology, collective, shares)
+    return () if best is None or best[0].rate <= found[0].rate else (Bound.of(best[0], collective, best[1]),)
+
+
+def in_flight(found: BoundResult) -> Bound | None:
+    """The bound if switches that reduce into readers reduced in flight; None for a machine without such switches."""
+    if found.in_network is None or "reduce_into_reader" not in found.in_network.grants:
+        return None
+    devices = (
+        replace(device, can=device.can - {"reduce_into_reader"} | {"reduce"}) if device.reads else device
+        for device in found.topology.devices
+    )
+    other = replace(found.topology, devices=tuple(devices))
+    return bound(other, found.collective, shares=found.shares, in_network=True).in_network
 
 
 def _is_reversed(collective: Collective) -> bool:

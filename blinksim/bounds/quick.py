@@ -9,7 +9,7 @@ with flows), but valid, with the same certificates, and cheap enough for every p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import lcm
@@ -30,15 +30,15 @@ _GUESS_BETWEEN_NODES = 4096
 _FEW_PARTS = range(2, 33)
 
 
-def quick_bound(topology: Topology, collective: Collective) -> Certificate:
+def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Certificate:
     """The tightest of the certificates that are tried; its `rate` is algbw in bytes/s.
 
-    topology: the selected part, with two or more members.
+    topology: the selected part, with two or more members. grants: what switches may do, of what they can.
     """
-    return min(_candidates(topology, collective), key=lambda certificate: certificate.rate)
+    return min(_candidates(topology, collective, grants), key=lambda certificate: certificate.rate)
 
 
-def _candidates(topology: Topology, collective: Collective) -> Iterator[Certificate]:
+def _candidates(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Iterator[Certificate]:
     if _plain(topology) and len(topology.devices) <= _EXACT:
         yield Cut.of(topology, collective, _tightest_side(topology, collective))
     else:
@@ -48,7 +48,7 @@ def _candidates(topology: Topology, collective: Collective) -> Iterator[Certific
             if len(parts) > 1:
                 yield Partition.of(topology, collective, parts)
     if topology.ranks <= _GUESS_BETWEEN_NODES and not more_than_forwards(topology):
-        lengths = guessed_lengths(topology, collective)
+        lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
         if lengths is not None:
             yield lengths
 
@@ -79,10 +79,10 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
     return [device.name for device, here in zip(topology.devices, inside[int(np.argmin(rate))], strict=True) if here]
 
 
-def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | None:
+def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:
     """The better of two obvious sets of lengths: 1 on all links of members, or on all between hosts.
 
-    None if neither proves anything.
+    None if neither proves anything. grants: what switches may do, of what they can.
     """
     members = set(topology.members)
     host = {device.name: device.node for device in topology.devices}
@@ -92,7 +92,7 @@ def guessed_lengths(topology: Topology, collective: Collective) -> Lengths | Non
     best: Lengths | None = None
     for links in chosen:
         try:
-            found = Lengths.of(topology, collective, {link.name: Fraction(1) for link in links})
+            found = Lengths.of(topology, collective, {link.name: Fraction(1) for link in links}, (), grants)
         except InputError:
             continue
         if best is None or found.rate < best.rate:

@@ -21,6 +21,8 @@ from blinksim.cli.progress import Working
 from blinksim.units import exact_GBps, format_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from blinksim.bounds import Bound, BoundResult
     from blinksim.bounds.sensitivity import Change
     from blinksim.question import Question
@@ -88,6 +90,23 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         _show(found, less, more, question, was)
 
 
+def in_network_lines(found: BoundResult) -> Iterator[str]:
+    """What more the switches of the machine allow, by what they can, and what they would in flight."""
+    from blinksim.bounds import in_flight
+    from blinksim.collective import busbw_factor
+
+    granted = found.in_network
+    if granted is None:
+        return
+    factor = busbw_factor(found.collective.name, found.topology.ranks)
+    for words, entry in (("", granted), ("if they reduced in flight, ", in_flight(found))):
+        if entry is not None:
+            reach = "which a schedule attains" if entry.exact else "an upper bound that may not be attained"
+            able = words or f"where {entry.assumes.partition(';')[0]}, "
+            rate = f"{exact_GBps(entry.rate)} GB/s algbw"
+            yield f"{able}at most {rate} (busbw {format_rate(entry.rate * factor)}), {reach}"
+
+
 def _flat(entry: Bound) -> dict[str, object]:
     return {
         "scope": entry.scope,
@@ -108,12 +127,17 @@ def _show(
     exact = exact_GBps(found.rate)
     rounded = f"{format_rate(found.rate)}, " if "/" in exact else ""
     reach = "which a schedule attains" if best.exact else "an upper bound that may not be attained"
+    more = found.in_network
+    limits = " where switches only forward" if more else ""
     click.echo(
         f"{found.collective} on {topology.name}: at most {exact} GB/s algbw "
-        f"({rounded}busbw {format_rate(found.rate * factor)}), {reach}"
+        f"({rounded}busbw {format_rate(found.rate * factor)}){limits}, {reach}"
     )
     click.echo(f"  {best.certificate.words(topology)}")
-    click.echo(f"  it assumes: {best.assumes}\n")
+    click.echo(f"  it assumes: {best.assumes}")
+    for line in in_network_lines(found):
+        click.echo(f"  {line}")
+    click.echo()
     rows = [
         (entry.scope, exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
         for entry in found.bounds

@@ -59,8 +59,11 @@ _OPTIONS = (
         multiple=True,
         metavar="EDIT",
         help="A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', "
-        "'degrade gpu0-gpu3 lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1'. It changes every "
-        "node, or one if it names it (n0.gpu0).",
+        "'degrade gpu0-gpu3 lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1', "
+        "'nvswitch can=forward'. It changes every node, or one if it names it (n0.gpu0).",
+    ),
+    click.option(
+        "--without-in-network", is_flag=True, help="Switches neither multicast nor reduce: --edit 'without in-network'."
     ),
 )
 
@@ -200,6 +203,7 @@ class MachineOptions(TypedDict):
     relays_reduce: bool
     links: str | None
     edits: tuple[str, ...]
+    without_in_network: bool
     rates: str | None
 
 
@@ -231,7 +235,7 @@ def question_of(machine: str, options: MachineOptions) -> Question:
         relays=options["relays"],
         relays_reduce=options["relays_reduce"],
         links=options["links"],
-        edits=options["edits"],
+        edits=(*options["edits"], *(["without in-network"] if options["without_in_network"] else [])),
         rates=options["rates"],
     )
     if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):

@@ -14,6 +14,7 @@ import click
 from blinksim.cli.options import MachineOptions, command_line, machine_options, question_of
 from blinksim.cli.output import count, names, note, print_json, table, typed
 from blinksim.errors import InputError
+from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ def show(machine: str, as_json: bool, **options: Unpack[ShowOptions]) -> None:
                    f"{', '.join(topology.default_links())}, GB/s")  # fmt: skip
         click.echo(_matrix(topology))
     click.echo(f"\n  members {names(topology.members)}")
+    for what, switches in _in_network(topology).items():
+        click.echo(f"  in-network  {names(switches)} can {what}")
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
     click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
@@ -170,6 +173,18 @@ def _facts(topology: Topology) -> dict[str, object]:
         ],
         "rows": topology.rows(),
     }
+
+
+def _in_network(topology: Topology) -> dict[str, list[str]]:
+    """The switches that do more than forward, by what they do."""
+    found: dict[str, list[str]] = {}
+    for device in topology.devices:
+        if device.in_network:
+            what = " and ".join(words for ability, words in BRANCHING.items() if ability in device.in_network)
+            facts = (f"{fact.replace('_', ' ')} {device.attributes[fact]}" for fact in IN_NETWORK_FACTS
+                     if fact in device.attributes)  # fmt: skip
+            found.setdefault("; ".join((what, *facts)), []).append(device.name)
+    return found
 
 
 def _classes(topology: Topology) -> list[tuple[str, ...]]:

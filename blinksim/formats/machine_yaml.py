@@ -35,7 +35,7 @@ DEVICE_KEYS = ("name", "kind", "node", "capacity", "can", "attributes")
 LINK_KEYS = ("between", "from", "to", "class", "lanes", "duplex", "bus", "bandwidth", "latency", "overhead")
 FABRIC_KEYS = (
     "shape", "ports", "class", "lanes", "planes", "leaf_nodes", "oversubscription", "levels", "group_nodes",
-    "group_links", "bandwidth", "latency", "overhead",
+    "group_links", "bandwidth", "latency", "overhead", "can",
 )  # fmt: skip
 _DEVICE = "{name: gpu0, kind: gpu}"
 _LINK = "{between: [gpu0, gpu1], class: nvlink}"
@@ -149,8 +149,7 @@ class _Body:
             kind = given["kind"].choice(DEVICE_KINDS, "device kind")
             node = given["node"].integer(-1, MAX_DEVICES) if "node" in given else 0
             capacity = given["capacity"].rate() if "capacity" in given else None
-            abilities = given["can"].items(example="[forward]") if "can" in given else []
-            can = frozenset(ability.choice(ABILITIES, "ability") for ability in abilities)
+            can = self._abilities(given)
             attributes = {}
             if "attributes" in given:
                 named = given["attributes"].named(example="{sm: 70}")
@@ -167,6 +166,10 @@ class _Body:
                     yield Device(name, kind, node, capacity, can, attributes)
                 except InputError as error:
                     raise given["name"].error(str(error)) from None
+
+    def _abilities(self, given: dict[str, Entry]) -> frozenset[str]:
+        listed = given["can"].items(example="[forward]") if "can" in given else []
+        return frozenset(ability.choice(ABILITIES, "ability") for ability in listed)
 
     def _links(self) -> Iterator[Link]:
         for entry in self.keys["links"].items(example=f"[{_LINK}]"):
@@ -262,7 +265,7 @@ class _Body:
                 raise InputError("the fabric names a port twice; each port has one link")
             return Fabric(
                 shape, ports, link_class.name, rate, latency=latency, overhead=overhead, oversubscription=over,
-                levels=tuple(levels), **counts,
+                levels=tuple(levels), can=self._abilities(given), **counts,
             )  # fmt: skip
         except InputError as error:
             raise entry.error(str(error)) from None

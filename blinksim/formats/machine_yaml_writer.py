@@ -133,6 +133,7 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
         row["levels"] = [_level(level) for level in fabric.levels]
     if fabric.group_nodes:
         row |= {"group_nodes": fabric.group_nodes, "group_links": fabric.group_links}
+    row |= {"can": sorted(fabric.can)} if fabric.can else {}
     return row | _own((fabric.lane_bandwidth, fabric.latency, fabric.overhead), numbers)
 
 

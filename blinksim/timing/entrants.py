@@ -58,12 +58,15 @@ class Field:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def ceiling_of(part: Topology, collective: Collective, granted: Sequence[str] = ()) -> Ceiling:
+def ceiling_of(
+    part: Topology, collective: Collective, granted: Sequence[str] = (), grants: Sequence[str] = ()
+) -> Ceiling:
     """What no algorithm exceeds on a selected topology.
 
-    granted: what the topology may do beyond the description of its machine, in words for the answer.
+    granted: what the topology may do beyond the description of its machine, in words for the answer. grants: what its
+    switches may do, of what they can.
     """
-    certificate = quick_bound(part, collective)
+    certificate = quick_bound(part, collective, grants)
     assumes = granting(assumed_by(certificate, collective), *granted)
     scope = type(certificate).__name__.lower()
     return Ceiling(

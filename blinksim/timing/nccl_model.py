@@ -34,6 +34,7 @@ from blinksim.textio.text_table import count
 from blinksim.timing.entrants import ceiling_of
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
+from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE, NONE
 from blinksim.units import format_rate
@@ -273,7 +274,13 @@ def _ceiling(collective: Collective, reduces: bool, far: bool, direct: bool, mac
         part = with_reduction(part)
     wide = with_wide_fabric(part)
     granted += [WIDE_FABRIC] if wide is not part else []
-    return ceiling_of(wide, collective, granted)
+    return ceiling_of(wide, collective, granted, _grants(wide) if reduces else ())
+
+
+def _grants(machine: Topology) -> tuple[str, ...]:
+    """What NVLS uses of what the switches of a machine can do."""
+    able = frozenset[str]().union(*(device.in_network for device in machine.devices if device.node >= 0))
+    return tuple(grant for grant in BRANCHING if grant in able)
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:

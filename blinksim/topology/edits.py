@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
-from blinksim.topology.elements import LINK_PROPERTIES, Link
-from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
+from blinksim.topology.fabrics.fabric import FABRIC, Fabric
 from blinksim.units import format_rate, parse_rate, parse_time
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ VERBS = {
     "replace": "replace xe bandwidth=53GB/s | replace gpu0-gpu3 lanes=3 latency=1us",
     "add": "add gpu0-gpu5 nvlink lanes=1",
 }
+ABILITY_EDIT = "nvswitch can=forward,multicast"
+IN_NETWORK = "in-network"
 # The hyphen between two devices, not that of a range.
 _HYPHEN = re.compile(r"-(?!>|[0-9]*\])")
 
@@ -75,6 +77,9 @@ def without(topology: Topology, *targets: str) -> Topology:
     """`topology` without the devices and links named; a removed member gives its rank up."""
     before = topology
     for target in targets:
+        if target == IN_NETWORK:
+            topology = forwarding(topology)
+            continue
         gone, keys = set[str](), set[tuple[str, str, str]]()
         if target in topology.index:
             gone = {target}
@@ -94,6 +99,31 @@ def without(topology: Topology, *targets: str) -> Topology:
             symmetries=(),
         )
     return _noted(before, topology, "without", *targets)
+
+
+def forwarding(topology: Topology) -> Topology:
+    """`topology` whose switches, and other devices but GPUs and tiles, neither multicast nor reduce."""
+    devices = tuple(replace(d, can=d.can - d.in_network) if d.in_network else d for d in topology.devices)
+    fabric = topology.fabric and replace(topology.fabric, can=frozenset())
+    return replace(topology, devices=devices, fabric=fabric)
+
+
+def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topology:
+    """`topology` where the device that `target` names, a range of them or the ``fabric``, can do just `abilities`."""
+    can = frozenset(abilities)
+    for ability in can:
+        if ability not in ABILITIES:
+            raise unknown("ability", ability, ABILITIES)
+    whole_fabric = target == FABRIC and FABRIC not in topology.index
+    if whole_fabric and topology.fabric is not None:
+        changed = replace(topology, fabric=replace(topology.fabric, can=can))
+    else:
+        outside = [device.name for device in topology.devices if device.kind == FABRIC]
+        chosen = set(outside if whole_fabric and outside else _devices(topology, target))
+        devices = tuple(replace(d, can=can) if d.name in chosen else d for d in topology.devices)
+        # What GPUs and switches can do is part of what makes devices alike.
+        changed = replace(topology, devices=devices, symmetries=topology.symmetries if whole_fabric else ())
+    return _noted(topology, changed, target, can=",".join(ability for ability in ABILITIES if ability in can))
 
 
 def _noted(before: Topology, after: Topology, *words: str, **changes: Any) -> Topology:
@@ -247,8 +277,10 @@ def apply(topology: Topology, text: str) -> Topology:
     Raises `InputError` for anything else.
     """
     verb, *words = text.split() or [""]
+    if verb not in VERBS and len(words) == 1 and words[0].startswith("can="):
+        return enable(topology, verb, words[0].removeprefix("can=").split(","))
     if verb not in VERBS:
-        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]})")
+        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {ABILITY_EDIT})")
     given = [word.split("=", 1) for word in words if "=" in word]
     changes = dict(given)
     for key in changes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isfinite
@@ -17,7 +17,16 @@ MOST_LANES = 10**6
 LONGEST_NAME = 80
 LINK_PROPERTIES = ("lanes", "bandwidth", "latency", "overhead")
 DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
-ABILITIES = ("hold", "forward", "multicast", "reduce")
+ABILITIES = ("hold", "forward", "multicast", "reduce", "reduce_into_reader")
+# What a switch may do beyond forwarding, and how to say it.
+BRANCHING = {
+    "multicast": "multicast",
+    "reduce": "reduce in flight",
+    "reduce_into_reader": "reduce into readers",
+}
+GPU_KINDS = ("gpu", "tile")
+# Attributes of such a switch: the groups that it keeps, bytes/s of sums, element types; each has its source beside it.
+IN_NETWORK_FACTS = ("multicast_groups", "reduction_rate", "reduction_types")
 # '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
 _NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
 _KIND = re.compile(r"[A-Za-z0-9_.:/+-]{1,80}")
@@ -61,7 +70,9 @@ class Device:
     capacity : Fraction, optional
         Bytes/s that may enter it, and as many that may leave it; as for a link. Default: no limit.
     can : frozenset of str
-        A subset of `ABILITIES`. Default: GPUs and tiles can do everything, all others only forward.
+        A subset of `ABILITIES`. A device that can ``reduce`` adds what arrives and sends the sum on, a switch that can
+        ``reduce_into_reader`` adds what a GPU reads at a group of GPUs, itself included, and hands that GPU the sum.
+        Default: GPUs and tiles hold, forward, multicast and reduce, all others only forward.
     attributes : mapping
         Facts that no computation needs (bus id, sm, ...).
 
@@ -94,16 +105,42 @@ class Device:
         if self.capacity is not None:
             object.__setattr__(self, "capacity", _rate(self.capacity, f"device {self.name}: its capacity"))
         if not self.can:
-            everything = self.kind in ("gpu", "tile")
-            object.__setattr__(self, "can", frozenset(ABILITIES if everything else ("forward",)))
+            everything = self.kind in GPU_KINDS
+            object.__setattr__(self, "can", frozenset(ABILITIES[:4] if everything else ("forward",)))
         for ability in self.can:
             if ability not in ABILITIES:
                 raise unknown("ability", ability, ABILITIES)
+        if "reduce_into_reader" in self.can and {"hold", "reduce"} & self.can:
+            raise InputError(f"device {self.name}: what reduces into readers neither holds data nor reduces in flight")
 
     @property
     def holds(self) -> bool:
         """True if the device can hold a rank's data."""
         return "hold" in self.can
+
+    @property
+    def in_network(self) -> frozenset[str]:
+        """What the device does to data on its way: those of `BRANCHING` that it can; nothing for GPUs and tiles."""
+        return frozenset() if self.kind in GPU_KINDS else self.can & BRANCHING.keys()
+
+    def doubts(self) -> Iterator[str]:
+        """What is odd about what it does to data on its way, in words."""
+        if self.in_network and self.kind not in ("switch", "fabric"):
+            yield f"{self.name}, a {self.kind}, can {', '.join(sorted(self.in_network))}"
+        for fact in IN_NETWORK_FACTS:
+            if fact in self.attributes and not self.in_network:
+                yield f"{self.name} has {fact}, and only forwards"
+            elif fact in self.attributes and f"{fact}_source" not in self.attributes:
+                yield f"{self.name} has {fact} without {fact}_source"
+        try:
+            parse_rate(str(self.attributes.get("reduction_rate", "1GB/s")))
+        except InputError as error:
+            yield f"{self.name}: reduction_rate: {error}"
+
+    @property
+    def reads(self) -> bool:
+        """True for a switch that reduces into readers, and multicasts to groups of GPUs that include the writer."""
+        return "reduce_into_reader" in self.can
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from blinksim.errors import BlinksimError
+from blinksim.topology.elements import GPU_KINDS, Link
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
-    from blinksim.topology.elements import Link
     from blinksim.topology.graph import Topology
 
-GPUS = ("gpu", "tile")
 FORWARDERS = ("switch", "pcie", "fabric")
 SLOWEST, FASTEST = 10**8, 4 * 10**12
 """Bytes/s of a link's direction that hardware plausibly has: 0.1 GB/s to 4 TB/s."""
@@ -107,10 +106,10 @@ def _members_exist(topology: Topology) -> Iterator[str]:
 def _members_hold_data(topology: Topology) -> Iterator[str]:
     """GPUs and tiles hold data, and nothing else does."""
     relays = set(topology.relays)
-    mute = [d.name for d in topology.devices if d.kind in GPUS and not d.holds and d.name not in relays]
+    mute = [d.name for d in topology.devices if d.kind in GPU_KINDS and not d.holds and d.name not in relays]
     if mute:
         yield f"{_listed(mute)} cannot hold data and will never be a member"
-    odd = [name for name in topology.members if topology.device(name).kind not in GPUS]
+    odd = [name for name in topology.members if topology.device(name).kind not in GPU_KINDS]
     if odd:
         yield f"{_listed(odd)} will hold a rank, though neither GPU nor tile"
 
@@ -185,7 +184,7 @@ def _nic_once(topology: Topology) -> Iterator[str]:
     for name in exits:
         beside = near[name].union(*(near[other] for other in near[name] if kind[other] == "pcie"))
         nics = sorted(other for other in beside - {name} if other in exits and kind[other] == "nic")
-        if kind[name] in GPUS and nics:
+        if kind[name] in GPU_KINDS and nics:
             twice.append(f"{name} and {nics[0]}")
     if twice:
         yield f"{_listed(twice)}, linked to each other, both lead to the fabric"
@@ -381,6 +380,12 @@ def _latency(topology: Topology) -> Iterator[str]:
     missing = [kind for kind in topology.link_classes if kind not in timed]
     if missing:
         yield f"no latency and no overhead on {_listed(missing)} links"
+
+
+@_rule("in-network", "warning", "see what the page on machine files says about switches that multicast and reduce")
+def _in_network(topology: Topology) -> Iterator[str]:
+    """Only switches multicast and reduce, and facts about that have a source."""
+    yield from (doubt for device in topology.devices for doubt in device.doubts())
 
 
 @_rule("symmetric-generators", "warning", "correct or drop these symmetries; they are ignored")

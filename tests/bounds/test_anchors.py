@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from statistics import median_high
@@ -85,18 +86,23 @@ def test_forwarding_switches_make_two_phases_optimal(nodes: int, expected: Fract
     assert result.bounds[1].rate == expected * GB
 
 
-def test_reducing_switches_void_the_tree_optimum() -> None:
-    box = a100(1)
-    able = [
-        Device(d.name, d.kind, d.node, can=frozenset({"forward", "multicast", "reduce"})) if d.kind == "switch" else d
-        for d in box.devices
-    ]
-    able_box = Topology(box.name, tuple(able), box.links, box.members)
-    result = checked(bound(able_box, Collective("allreduce")))
-    assert result.scoped("tree-optimum") is None
-    assert result.rate == 300 * GB
-    forged = bound(box, Collective("allreduce")).headline.certificate
-    assert "can multicast or reduce" in forged.check(able_box, Collective("allreduce"), forged.rate)[0]
+def able(box: Topology, *abilities: str) -> Topology:
+    devices = (replace(d, can=frozenset({"forward", *abilities})) if d.kind == "switch" else d for d in box.devices)
+    return replace(box, devices=tuple(devices))
+
+
+def test_reducing_switches_have_a_bound_of_their_own() -> None:
+    box = able(a100(1), "multicast", "reduce")
+    assert checked(bound(box, Collective("allreduce"))).rate == Fraction(1200, 7) * GB
+    result = checked(bound(box, Collective("allreduce"), in_network=True))
+    assert (result.rate, result.scope) == (Fraction(1200, 7) * GB, "tree-optimum")
+    assert result.in_network is not None
+    assert (result.in_network.rate, result.in_network.exact) == (300 * GB, True)
+    assert result.in_network.grants == ("multicast", "reduce")
+    granted = result.in_network.certificate
+    # The lengths prove nothing of the kind for a machine whose switches cannot.
+    for other in (a100(1), able(a100(1), "multicast"), able(a100(1), "multicast", "reduce_into_reader")):
+        assert "no switch of" in granted.check(other, Collective("allreduce"), granted.rate)[0]
 
 
 @pytest.mark.parametrize(("nodes", "pair_rate"), [(2, Fraction(25, 8)), (4, Fraction(25, 24))])
@@ -237,11 +243,13 @@ def test_a_switch_with_more_ways_out_than_in() -> None:
     up = [Link("gpu0", "switch", "nvlink", Fraction(3 * GB))]
     down = [Link("switch", name, "nvlink", Fraction(3 * GB)) for name in names[1:]]
     back = [Link(name, "gpu0", "nvlink", Fraction(3 * GB)) for name in names[1:]]
-    for can, scope, expected, exact in (("forward", "tree-optimum", 1, True), ("forward,multicast", "cut", 3, False)):
+    for can, most in (("forward", None), ("forward,multicast", 3), ("forward,reduce", None)):
         switch = Device("switch", "switch", can=frozenset(can.split(",")))
         machine = Topology("fan", (*(Device(name, "gpu") for name in names), switch), (*up, *down, *back))
-        result = checked(bound(machine, Collective("broadcast")))
-        assert (result.scope, result.rate, result.headline.exact) == (scope, expected * GB, exact)
+        result = checked(bound(machine, Collective("broadcast"), in_network=True))
+        assert (result.scope, result.rate, result.headline.exact) == ("tree-optimum", GB, True)
+        granted = result.in_network
+        assert (granted and (granted.rate / GB, granted.exact)) == (most and (most, True))
         # Towards the root nothing is in the way: the switch takes no part.
         assert checked(bound(machine, Collective("gather"))).headline.exact
 

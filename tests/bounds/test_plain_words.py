@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 import blinksim as bs
-from blinksim.bounds.assumptions import NOTHING, ONLY_TREES, assumed_by, with_reduction
+from blinksim.bounds.assumptions import NVLS_GRANTS, ONLY_TREES, REDUCING_SWITCHES, assumed_by, with_reduction
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective
 
@@ -61,11 +61,11 @@ def test_unequal_ports_are_said_together() -> None:
 def test_what_is_assumed_decides_what_exceeds() -> None:
     part, wanted = bs.load("hgx-h100").select(), Collective("allreduce")
     held = quick_bound(part, wanted)
-    lifted = quick_bound(with_reduction(part), wanted)
+    lifted = quick_bound(with_reduction(part), wanted, NVLS_GRANTS)
     assert assumed_by(held, wanted) == ONLY_TREES == bs.bound(part, wanted).headline.assumes
-    assert assumed_by(lifted, wanted) == NOTHING
-    # A switch that reduces: every port passes the vector once each way.
-    assert lifted.rate == 450 * 10**9
+    assert assumed_by(lifted, wanted).startswith(REDUCING_SWITCHES)
+    # A switch that reduces into readers: every port passes the vector once each way, and an eighth that it owns.
+    assert lifted.rate == Fraction(450 * 8, 9) * 10**9
 
 
 @pytest.mark.parametrize("machine", ["hgx-h100", "hgx-h200", "dgx1-v100", "dgx1-p100", "dgx-a100"])

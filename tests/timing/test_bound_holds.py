@@ -113,13 +113,14 @@ def test_nccl_on_some_gpus_keeps_the_bound(machine: str, members: set[int], coll
 
 
 def test_two_hosts_may_reduce_in_their_switches() -> None:
-    """NVLS: every byte leaves each host once, over eight adapters of 50 GB/s."""
+    """NVLS: into 16 GPUs, of each host one that reads, and out again, over ports of 370.8 GB/s and 48 GB/s."""
     found = bs.project(bs.load("hgx-h100", nodes=2), "allreduce", "1GiB", algorithm="nccl")
     assert found.details["nccl_algorithm"] == "nvls_tree"
     assert found.bound is not None
-    assert found.bound.rate == 8 * Fraction(50 * 10**9)
+    # Each way, 18 ports of NVLink (a reader's copy passes its port once more), and two of adapters.
+    assert found.bound.rate == 16 * 2 * Fraction(4188 * 10**8) / 40
     assert found.bound.granted == (REDUCING_SWITCHES,)
-    assert "it assumes: switches may reduce and multicast" in found.text()
+    assert "it assumes: switches may multicast and reduce into readers" in found.text()
 
 
 def test_rings_between_hosts_get_the_bound_that_all_others_have() -> None:
@@ -165,4 +166,4 @@ def test_a_sweep_shows_nothing_above_its_bound() -> None:
     )
     assert all(0 < row["of_bound"] <= 1 for row in found.rows())
     assumed = {row["bound_assumes"] for row in found.rows() if row["asked"] == "nccl"}
-    assert assumed == {REDUCING_SWITCHES}
+    assert all(text.startswith(REDUCING_SWITCHES) for text in assumed)

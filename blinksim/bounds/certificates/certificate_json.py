@@ -58,7 +58,8 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
             case "phases":
                 return Phases.of(topology, collective, _phases(fields["phases"], topology))
             case "lengths":
-                return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares)
+                grants = _names(fields.get("grants", []), "grants")
+                return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
     raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)

@@ -27,8 +27,8 @@ def least_length(
 
     Trees are in the shortest-path metric, as devices without a rank only pass bytes on.
     """
-    common = lcm(*(length.denominator for length in lengths.values())) if lengths else 1
-    cost, row = distances(topology, [int(length * common) for length in effective(topology, lengths)])
+    whole, common = whole_lengths(topology, lengths)
+    cost, row = distances(topology, whole)
     groups, ranks = range(len(cost)), len(row)
     count, weight = [0] * len(cost), [0] * len(cost)
     for place, share in zip(row, list(shares) or [1] * ranks, strict=True):
@@ -55,6 +55,12 @@ def least_length(
     return value / common
 
 
+def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
+    """The length of every link as a whole number, and how many of these are 1."""
+    common = lcm(*(length.denominator for length in lengths.values())) if lengths else 1
+    return [int(length * common) for length in effective(topology, lengths)], common
+
+
 def effective(topology: Topology, lengths: Mapping[str, Fraction]) -> list[Fraction]:
     """The length of every link, with those of its ends' device capacities (``gpu0 out``, ``gpu3 in``)."""
     zero = Fraction(0)
@@ -79,35 +85,58 @@ def _joined(topology: Topology, whole: Sequence[int]) -> list[int]:
     return [joined.find(device) for device in range(len(topology.devices))]
 
 
+class Metric:
+    """Shortest distances for whole link lengths (Dijkstra 1959), where devices that nothing separates are one point.
+
+    place: the point of every device. ends: the points that hold ranks, in the order of their first ranks. direct: the
+    length of the least link between two devices.
+    """
+
+    def __init__(self, topology: Topology, whole: Sequence[int]) -> None:
+        index = topology.index
+        self.place = _joined(topology, whole)
+        self.direct: dict[tuple[int, int], int] = {}
+        self._ahead: list[dict[int, int]] = [{} for _ in topology.devices]
+        for link, length in zip(topology.links, whole, strict=True):
+            ends = index[link.src], index[link.dst]
+            a, b = (self.place[end] for end in ends)
+            self.direct[ends] = min(length, self.direct.get(ends, length))
+            if a != b:
+                self._ahead[a][b] = min(length, self._ahead[a].get(b, length))
+        self.ends = list(dict.fromkeys(self.place[index[name]] for name in topology.members))
+
+    def rows(self, points: Sequence[int]) -> list[list[int | None]]:
+        """The distances between points, None where there is no way."""
+        rows = []
+        for start in points:
+            best: dict[int, int] = {}
+            queue = [(0, start)]
+            while queue:
+                far, at = heappop(queue)
+                if at in best:
+                    continue
+                best[at] = far
+                for other, length in self._ahead[at].items():
+                    if other not in best:
+                        heappush(queue, (far + length, other))
+            rows.append([best.get(end) for end in points])
+        return rows
+
+
 def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[int]]:
-    """Shortest distances for whole link lengths (Dijkstra 1959), and the row of each rank.
+    """Shortest distances between ranks for whole link lengths, and the row of each rank.
 
     Ranks that nothing separates share a row.
     """
-    index, place = topology.index, _joined(topology, whole)
-    ahead: list[dict[int, int]] = [{} for _ in topology.devices]
-    for link, length in zip(topology.links, whole, strict=True):
-        a, b = place[index[link.src]], place[index[link.dst]]
-        if a != b:
-            ahead[a][b] = min(length, ahead[a].get(b, length))
-    ends = list(dict.fromkeys(place[index[name]] for name in topology.members))
-    rows = []
-    for start in ends:
-        best: dict[int, int] = {}
-        queue = [(0, start)]
-        while queue:
-            far, at = heappop(queue)
-            if at in best:
-                continue
-            best[at] = far
-            for other, length in ahead[at].items():
-                if other not in best:
-                    heappush(queue, (far + length, other))
-        if any(end not in best for end in ends):
+    metric = Metric(topology, whole)
+    rows: Matrix = []
+    for found in metric.rows(metric.ends):
+        row = [far for far in found if far is not None]
+        if len(row) < len(found):
             raise InputError(f"the links of {topology.name} do not connect its members")
-        rows.append([best[end] for end in ends])
-    row = {end: number for number, end in enumerate(ends)}
-    return rows, [row[place[index[name]]] for name in topology.members]
+        rows.append(row)
+    place = {end: number for number, end in enumerate(metric.ends)}
+    return rows, [place[metric.place[topology.index[name]]] for name in topology.members]
 
 
 def arborescence(cost: Matrix, root: int) -> int:

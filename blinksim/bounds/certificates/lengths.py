@@ -8,16 +8,18 @@ paths and spanning trees in whole numbers; any lengths give a valid bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from blinksim.bounds.certificates.branching import least_branching
 from blinksim.bounds.certificates.certificate import Certificate
 from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.least_length import least_length
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate
 
@@ -47,26 +49,37 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
 class Lengths(Certificate):
     """Lengths by link name (and ``gpu0 in`` / ``gpu0 out`` for device capacities); others are 0.
 
-    price: capacity times length in bytes/s. distance: what `least_length` gives.
+    price: capacity times length in bytes/s. distance: what `least_length` gives. grants: what switches may do beside
+    forwarding, of what the machine says that they can; nothing by default.
     """
 
     lengths: tuple[tuple[str, Fraction], ...]
     price: Fraction
     distance: Fraction
     shares: tuple[int, ...] = ()
+    grants: tuple[str, ...] = ()
     kind = "lengths"
 
     @classmethod
     def of(
-        cls, topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
+        cls,
+        topology: Topology,
+        collective: Collective,
+        lengths: Mapping[str, Fraction],
+        shares: Sequence[int] = (),
+        grants: Iterable[str] = (),
     ) -> Lengths:
         """Theorem: algbw is at most `price` (capacity times length, summed) / `distance` (length that a byte needs).
 
         Moving one byte uses at least `least_length`; per second the machine offers `price` of length. Weak duality of
         linear programs, true of any lengths. Raises `InputError` for unknown links, for lengths that prove nothing, and
-        where a device does more than forward: trees between members are then not the only way.
+        where a relay does more than forward: trees between members are then not the only way. Also for a grant of what
+        no switch of the machine can, and if too many switches may branch for the least tree to be found.
         """
         weights = check_shares(collective, topology.ranks, shares)
+        granted = checked_grants(topology, grants)
+        if granted and collective.personalized:
+            raise InputError(f"switches that multicast or reduce make no difference to {collective.name} here")
         able = more_than_forwards(topology)
         if able and not collective.personalized:
             raise InputError(f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards")
@@ -78,14 +91,17 @@ class Lengths(Certificate):
             if length < 0:
                 raise InputError(f"the length of {name} is negative")
         kept = {name: Fraction(length) for name, length in lengths.items() if length}
-        distance = least_length(topology, collective, kept, weights)
+        if granted:
+            distance = least_branching(topology, collective, kept, weights, granted)
+        else:
+            distance = least_length(topology, collective, kept, weights)
         if distance <= 0:
             raise InputError("these lengths prove nothing: some schedule uses none of them")
-        return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights)
+        return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights, granted)
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Lengths:
         """What the same lengths prove about another problem."""
-        return Lengths.of(topology, collective, dict(self.lengths), shares)
+        return Lengths.of(topology, collective, dict(self.lengths), shares, self.grants)
 
     @property
     def rate(self) -> Fraction:
@@ -120,7 +136,7 @@ class Lengths(Certificate):
             "distance_exact": str(self.distance),
             "ratio_exact": exact_GBps(self.rate),
         }
-        return entry | ({"shares": list(self.shares)} if self.shares else {})
+        return entry | {key: list(value) for key, value in (("shares", self.shares), ("grants", self.grants)) if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +191,19 @@ def _times(times: Fraction, ranks: int) -> str:
 
 
 def more_than_forwards(topology: Topology) -> list[str]:
-    """Devices without a rank that can do more than forward: multicast or reduce."""
+    """Relays that can do more than forward: multicast or reduce. Switches do so only where that is granted."""
     members = set(topology.members)
-    return [d.name for d in topology.devices if d.name not in members and d.can & {"multicast", "reduce"}]
+    return [
+        d.name
+        for d in topology.devices
+        if d.name not in members and not d.in_network and d.can & {"multicast", "reduce"}
+    ]
+
+
+def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]:
+    """What is granted to switches, in order; raises `InputError` for what none of them can do."""
+    wanted = set(grants)
+    able = frozenset[str]().union(*(device.in_network for device in topology.devices))
+    for grant in sorted(wanted - able):
+        raise InputError(f"no switch of {topology.name} can {BRANCHING.get(grant, repr(grant))}, which is granted")
+    return tuple(ability for ability in BRANCHING if ability in wanted)

@@ -19,10 +19,12 @@ from itertools import pairwise
 from math import prod
 
 from blinksim.errors import InputError, unknown
-from blinksim.topology.elements import Link
+from blinksim.topology.elements import Device, Link
 
 SHAPES = ("switch", "tree", "levels", "dragonfly", "direct")
 MOST_LEVELS = 8
+# The kind of the devices that join nodes.
+FABRIC = "fabric"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class Fabric:
     ports: devices of one node that the fabric's links leave from, such as its NICs. kind, lane_bandwidth (bytes/s),
     lanes, latency, overhead (s): of every port's link. oversubscription: how much more the leaves of a `tree` take in
     than they pass on. levels: of the shape `levels`, from the nodes up. group_nodes, group_links: of a dragonfly, how
-    many nodes a group has, and links of one lane between every two groups.
+    many nodes a group has, and links of one lane between every two groups. can: what its switches do, as for a
+    `Device`; empty if they only forward.
     """
 
     shape: str
@@ -61,6 +64,7 @@ class Fabric:
     levels: tuple[Level, ...] = ()
     group_nodes: int = 0
     group_links: int = 0
+    can: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
@@ -77,6 +81,11 @@ class Fabric:
         if (self.shape == "dragonfly") != (self.group_nodes > 0 and self.group_links > 0):
             raise InputError("group_nodes and group_links, at least 1, go with the shape dragonfly, which needs both")
         _check_levels(self.levels)
+        self.switch(FABRIC)  # refuses what no switch can do
+
+    def switch(self, name: str) -> Device:
+        """One of its switches."""
+        return Device(name, FABRIC, node=-1, can=self.can)
 
     def tiers(self) -> tuple[Level, ...]:
         """The levels of switches from the nodes up, whatever the shape; the groups of a dragonfly are its only one."""

@@ -30,7 +30,7 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
     if fabric.shape == "direct":
         return [], _back_to_back(fabric, nodes)
     found = switches(fabric, nodes)
-    devices = [Device(_name(fabric, switch), "fabric", node=-1) for switch in found]
+    devices = [fabric.switch(_name(fabric, switch)) for switch in found]
     plane_of = {port: fabric.planes_of(number)[0] for number, port in enumerate(fabric.ports)}
     width = fabric.tiers()[0].nodes or nodes
     links: list[Link] = []

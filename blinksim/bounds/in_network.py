@@ -1,0 +1,294 @@
+"""The best rate where switches multicast and reduce: trees that may branch in them, as a linear program of trees.
+
+The program has a variable for every way to move an element (trees into a root and out of it) and a row for every link;
+its dual has a length for every link and a row for every way. The ways that count are found as they are needed, each the
+least by the lengths so far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian and Salavatipour
+2003). The lengths are the certificate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from blinksim.bounds.certificates.branching import Branching, both_ways, branching
+from blinksim.bounds.certificates.least_length import Metric
+from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.quick import guessed_lengths
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.capacities import agree, shared_capacities
+from blinksim.graphs.linear import Program
+from blinksim.graphs.network import Network, network
+from blinksim.graphs.orbits import network_orbits, single_orbits
+from blinksim.topology.graph import Topology
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
+# Ways that are tried, ranks up to which they are, and whole units of the greatest length.
+_MOST_WAYS = 400
+MOST_RANKS = 72
+_UNITS = 2**40
+# As in `certificates.branching`: for one of many trees, and for all of them.
+_MOST_WORK, _MOST_WORK_IN_ALL = 2 * 10**5, 4 * 10**6
+# Edges of trees: a shortest way, one where the owner of a switch's work begins, one out of that switch.
+_WAY, _OWN, _SWITCH = range(3)
+_DENOMINATORS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an element moves: for every rank that holds a part of the data, or the one root that is chosen, its trees.
+
+    links: how often each link is used, in sizes of the vector. trees: (root, part of the data, links of the tree away
+    from the root and links of the tree towards it), a link as its place in the topology, own copies included.
+    """
+
+    links: Mapping[int, Fraction]
+    trees: tuple[tuple[int, Fraction, tuple[int, ...], tuple[int, ...]], ...]
+
+
+def abilities(topology: Topology) -> tuple[str, ...]:
+    """What the switches of a selected topology can do, sorted."""
+    return tuple(sorted(frozenset[str]().union(*(device.in_network for device in topology.devices))))
+
+
+def best_bound(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> tuple[Lengths, bool] | None:
+    """The tightest lengths found for switches that do what they can, and if schedules attain them; None without any."""
+    guess = guessed_lengths(topology, collective, abilities(topology)) if not shares else None
+    if topology.ranks > MOST_RANKS:
+        return (guess, False) if guess else None
+    try:
+        lengths, _, exact = best_ways(topology, collective, shares)
+    except (InputError, InfeasibleError):
+        # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
+        return (guess, False) if guess else None
+    return (guess, False) if guess and guess.rate < lengths.rate else (lengths, exact)
+
+
+def best_ways(
+    topology: Topology, collective: Collective, shares: Sequence[int] = ()
+) -> tuple[Lengths, list[tuple[float, Way]], bool]:
+    """Lengths that no schedule beats, the ways that attain their rate, with the bytes/s of each, and if they do.
+
+    Raises `InputError` where too many switches differ, and `InfeasibleError` if the solver finds no optimum.
+    """
+    search = _Search(topology, collective, tuple(shares))
+    for _ in range(_MOST_WAYS):
+        if search.extend():
+            return search.result(True)
+    return search.result(False)
+
+
+class _Search:
+    def __init__(self, topology: Topology, collective: Collective, shares: tuple[int, ...]) -> None:
+        self.topology, self.collective, self.shares = topology, collective, shares
+        self.grants = abilities(topology)
+        net = network(topology)
+        self.shared = shared_capacities(topology, net)
+        plain = not collective.rooted and not shares
+        orbits = network_orbits(topology, net) if plain else single_orbits(net)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for number, capacity in enumerate(self.shared):
+            groups.setdefault(tuple(sorted(int(orbits.arc[arc]) for arc, _ in capacity.uses)), []).append(number)
+        self.groups = list(groups.values())
+        self.names = [link.name for link in topology.links] + list(net.limits)
+        self.net: Network = net
+        self.scale = float(net.capacity.max())
+        # The dual: lengths of least price at which every way has a length of 1.
+        self.program = Program()
+        self.variables = self.program.variables(len(self.groups))
+        self.cost = [self.shared[group[0]].capacity * len(group) / self.scale for group in self.groups]
+        self.lengths = [1 / cost for cost in self.cost]
+        self.ways: list[Way] = []
+        self.spent = 0
+
+    def extend(self) -> bool:
+        """Adds the least ways by the present lengths; true if they were no shorter than 1, so that these are best."""
+        ways, spent = least_ways(self.topology, self.collective, self._by_name(), self.shares, self.grants)
+        self.spent += spent
+        if self.spent > _MOST_WORK_IN_ALL:
+            raise InfeasibleError("the best trees that branch in switches take too long to find")
+        loads = [self._loads(way) for way in ways]
+        least = min(sum(load * length for load, length in zip(used, self.lengths, strict=True)) for used in loads)
+        if self.ways and least >= 1 - 1e-9:
+            return True
+        self.ways += ways
+        for used in loads:
+            terms = [(variable, load) for variable, load in zip(self.variables, used, strict=True) if load]
+            self.program.row(terms, at_least=1.0, at_most=np.inf)
+        self.program.solve([(v, -cost) for v, cost in zip(self.variables, self.cost, strict=True)])
+        self.lengths = np.maximum(self.program.values, 0).tolist()
+        return False
+
+    def _loads(self, way: Way) -> list[float]:
+        """How much of each group of shared capacities a way takes."""
+        used = defaultdict[str, Fraction](Fraction)
+        for number, times in way.links.items():
+            link = self.topology.links[number]
+            for name in (link.name, f"{link.src} out", f"{link.dst} in"):
+                used[name] += times
+        return [
+            sum(float(used[self.names[arc]]) * part for number in group for arc, part in self.shared[number].uses)
+            for group in self.groups
+        ]
+
+    def _by_name(self) -> dict[str, float]:
+        lengths = dict[str, float]()
+        for group, length in zip(self.groups, self.lengths, strict=True):
+            for number in group:
+                for arc, part in self.shared[number].uses:
+                    lengths[self.names[arc]] = length * part
+        return lengths
+
+    def result(self, whole: bool) -> tuple[Lengths, list[tuple[float, Way]], bool]:
+        value = -self.program.value * self.scale
+        unit = float(self.net.unit)
+        duals = (-self.program.duals * self.scale * unit).tolist()
+        ways = [(amount, way) for amount, way in zip(duals, self.ways, strict=True) if amount > 1e-12 * value * unit]
+        lengths = self._certificate(value * unit)
+        return lengths, ways, whole and agree(lengths.rate, value * unit)
+
+    def _certificate(self, target: float) -> Lengths:
+        """The lengths of the program as short fractions, the tightest that are found."""
+        found = self._by_name()
+        largest = max(found.values())
+        kept = {name: length for name, length in found.items() if length > 1e-9 * largest}
+        best: Lengths | None = None
+        for scale in (min(kept.values()), largest):
+            for denominator in _DENOMINATORS:
+                short = {name: Fraction(length / scale).limit_denominator(denominator) for name, length in kept.items()}
+                try:
+                    lengths = Lengths.of(self.topology, self.collective, short, self.shares, self.grants)
+                except InputError:
+                    continue
+                if best is None or lengths.rate < best.rate:
+                    best = lengths
+                if agree(best.rate, target):
+                    return best
+        if best is None:
+            raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
+        return best
+
+
+def least_ways(
+    topology: Topology,
+    collective: Collective,
+    lengths: Mapping[str, float],
+    shares: Sequence[int],
+    grants: Sequence[str],
+) -> tuple[list[Way], int]:
+    """The way of least length, for an allreduce one for every root that is as good, and the work to find it.
+
+    Of several ways, one with few links.
+    """
+    zero = 0.0
+    effective = [
+        lengths.get(link.name, zero) + lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero)
+        for link in topology.links
+    ]
+    most = max(effective) or 1.0
+    # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
+    whole = [int(length / most * _UNITS) + 1024 for length in effective]
+    trees = _Trees(topology, whole, grants)
+    ranks = [trees.place[topology.index[name]] for name in topology.members]
+    name = collective.name
+    if name == "allreduce":
+        found = list(both_ways(*trees.ways))
+        best = min(both for _, both in found)
+        kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
+        count = len(trees.ways[0].points)
+        roots = [v for v in range(count) if tuple(way.alike[v] for way in trees.ways) in kinds]
+        one = Fraction(1)
+        ways = [_way([(trees.ways[0].points[v], one, trees.tree(0, v), trees.tree(1, v))]) for v in roots]
+        return ways, sum(way.spent for way in trees.ways)
+    out = name in ("allgather", "broadcast")
+    held = [int(rank == collective.root) for rank in range(len(ranks))] if collective.rooted else list(shares)
+    weights = held or [1] * len(ranks)
+    parts = [(v, Fraction(weight, sum(weights))) for v, weight in zip(ranks, weights, strict=True) if weight]
+    way = _way([(trees.ways[0].points[v], part, trees.tree(0, v) if out else (), () if out else trees.tree(1, v))
+                for v, part in parts])  # fmt: skip
+    return [way], sum(way.spent for way in trees.ways)
+
+
+def _way(trees: list[tuple[int, Fraction, tuple[int, ...], tuple[int, ...]]]) -> Way:
+    total = defaultdict[int, Fraction](Fraction)
+    for _, part, away, towards in trees:
+        for link, times in Counter((*away, *towards)).items():
+            total[link] += part * times
+    return Way(total, tuple(trees))
+
+
+class _Trees:
+    """Least trees as links, for links that all have a length: out-trees (way 0) and in-trees (way 1)."""
+
+    def __init__(self, topology: Topology, whole: Sequence[int], grants: Sequence[str]) -> None:
+        import networkx as nx
+
+        metric = Metric(topology, whole)
+        self.ways = branching(topology, metric, grants, _MOST_WORK)
+        self.place = {device: number for number, device in enumerate(self.ways[0].points)}
+        least: dict[tuple[int, int], int] = {}
+        for number, link in enumerate(topology.links):
+            ends = topology.index[link.src], topology.index[link.dst]
+            if ends not in least or whole[number] < whole[least[ends]]:
+                least[ends] = number
+        self._least = least
+        self._edges: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        self._paths: dict[tuple[int, int, int], list[int]] = {}
+        self._graphs: tuple[nx.DiGraph[int], nx.DiGraph[int]] = nx.DiGraph(), nx.DiGraph()
+        for (a, b), number in least.items():
+            self._graphs[0].add_edge(a, b, weight=whole[number])
+            self._graphs[1].add_edge(b, a, weight=whole[number])
+
+    def tree(self, turned: int, root: int) -> tuple[int, ...]:
+        """The links of the least tree from a point (turned: to it), each as often as it is used."""
+        way = self.ways[turned]
+        leader = way.alike[root]
+        if (turned, leader) not in self._edges:
+            self._edges[turned, leader] = list(self._least_edges(way, leader))
+        # A root that is like another has its tree, with both in each other's place.
+        swapped = {way.points[leader]: way.points[root], way.points[root]: way.points[leader]}
+        links = []
+        for sort, *ends in self._edges[turned, leader]:
+            a, b = (swapped.get(end, end) for end in ends)
+            if sort == _WAY:
+                steps = list(pairwise(self._path(turned, a, b)))
+            else:
+                # Where the owner begins, its own copy passes as well.
+                steps = [(a, b), (b, a)] if sort == _OWN else [(a, b)]
+            links += [self._least[(y, x) if turned else (x, y)] for x, y in steps]
+        return tuple(links)
+
+    def _path(self, turned: int, a: int, b: int) -> list[int]:
+        import networkx as nx
+
+        if (turned, a, b) not in self._paths:
+            self._paths[turned, a, b] = nx.dijkstra_path(self._graphs[turned], a, b)
+        return self._paths[turned, a, b]
+
+    @staticmethod
+    def _least_edges(way: Branching, root: int) -> Iterator[tuple[int, int, int]]:
+        """The edges of a least tree: their sort, and the devices at both ends."""
+        import networkx as nx
+
+        found = way.least(root)
+        assert found is not None
+        choice = found[1]
+        rows, big, at = way.matrix(choice, root)
+        vertices, points = way.vertices(choice, root), len(rows) - len(choice.owners)
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(range(len(rows)))
+        graph.add_weighted_edges_from(
+            (i, j, length)
+            for i, row in enumerate(rows)
+            for j, length in enumerate(row)
+            if j not in (i, at) and length < big
+        )
+        for i, j in nx.minimum_spanning_arborescence(graph).edges:
+            sort = _WAY if max(i, j) < points else _OWN if i < points else _SWITCH
+            yield sort, vertices[i], vertices[j]
