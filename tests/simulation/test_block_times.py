@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
-from functools import cache
 from pathlib import Path
-from statistics import mean, median, quantiles
-from typing import Any
+from statistics import mean, median
 
 import pytest
 from h200_rates import H200, US
 
-from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.programs.compile import compile_schedule
 from blinksim.programs.dtypes import ELEMENT_TYPES
 from blinksim.programs.fit import fit, merge_queues, worth_staging
 from blinksim.programs.program import READY, ExecutionError, Program
-from blinksim.schedule.model import Schedule
 from blinksim.simulation.blocks.block_events import Launches
 from blinksim.simulation.blocks.block_rounds import blocks_of, round_bytes
 from blinksim.simulation.blocks.run_time import busiest_port, periods, run_time
 from blinksim.simulation.blocks.walk import END, walk
-from blinksim.topology.shapes import fully_connected, one_switch
+from validate.recipes import execution_times
+from validate.recipes.execution_times import lost, off, points, schedule_of, within
 
 RESULTS = Path(__file__).parents[2] / "validate" / "results"
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-
-@cache
-def schedule_of(name: str, collective: str, gpus: int) -> Schedule:
-    # Packed trees were measured as they are on direct links.
-    shape = fully_connected if name == "packed" else one_switch
-    return REGISTRY[name].build(shape(gpus, bandwidth=Fraction(450 * 10**9)).select(), Collective(collective))
 
 
 def program_of(
@@ -89,55 +74,44 @@ def test_a_second_implementation_serves_equal_requests_in_another_order(
     assert found.time_s / US == pytest.approx(expected, rel=0.012)
 
 
-def measured() -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number of GPUs, and a row of the results: with `fit`'s cut, and five launches to warm up."""
-    for gpus in (2, 3, 4, 6, 8):
-        for row in json.loads((RESULTS / f"full-speed-{gpus}gpu.json").read_text())["ours"]:
-            yield gpus, row
-    for gpus in (2, 8):
-        for row in json.loads((RESULTS / f"elementary-{gpus}gpu.json").read_text())["allreduce"]:
-            yield gpus, row
-
-
-def off(gpus: int, row: dict[str, Any]) -> float:
-    """Simulated over measured time, less one."""
-    program = program_of(
-        gpus,
-        row["collective"],
-        row["algorithm"],
-        row["protocol"],
-        row["used_bytes"],
-        row["staged"],
-        row.get("in_place", False),
-    )
-    assert program.slices == row["slices"]
-    return run_time(program, H200).time_s / float(row["time_s"]) - 1
-
-
 def test_gpus_take_as_long() -> None:
     """Every eleventh of the measured points up to 16 MiB."""
-    rows = [(gpus, row) for gpus, row in measured() if row["used_bytes"] <= 16 * MIB]
-    wrong = [abs(off(gpus, row)) for gpus, row in rows[::11]]
-    assert len(wrong) > 50
-    assert median(wrong) < 0.04
-    assert quantiles(wrong, n=10)[-1] < 0.13
+    runs = [point for point in points() if point.size <= 16 * MIB][::11]
+    errors = [abs(off(point, H200)) for point in runs]
+    assert len(errors) > 50
+    assert median(errors) < 0.04
+    assert within(errors) < 0.13
 
 
 @pytest.mark.slow
 def test_gpus_take_as_long_everywhere() -> None:
     """All measured points; and who takes the predicted winner loses little."""
-    wrong, rivals = [], defaultdict(list)
-    for gpus, row in measured():
-        error = off(gpus, row)
-        wrong.append(abs(error))
-        key = gpus, row["collective"], row["size_bytes"], row.get("in_place")
-        rivals[key].append((row["time_s"] * (1 + error), row["time_s"]))
-    lost = [min(found)[1] / min(time for _, time in found) - 1 for found in rivals.values()]
-    assert len(wrong) == 1134
-    assert median(wrong) < 0.03
-    assert quantiles(wrong, n=10)[-1] < 0.11
-    assert median(lost) == 0
-    assert mean(lost) < 0.02
+    runs = list(points())
+    errors = [off(point, H200) for point in runs]
+    losses = lost(runs, errors).values()
+    assert len(errors) == 1134
+    assert median(map(abs, errors)) < 0.03
+    assert within(errors) < 0.11
+    assert median(losses) == 0
+    assert mean(losses) < 0.02
+
+
+def test_the_table_names_who_is_off(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    some = [point for point in points() if point.size == MIB and point.row["algorithm"] in ("direct", "two_shot")][:6]
+    monkeypatch.setattr(execution_times, "points", lambda tuning: some)
+    monkeypatch.setattr("sys.argv", ["execution_times.py", "--worst", "1"])
+    execution_times.main()
+    printed = capsys.readouterr().out
+    assert "two_shot" in printed
+    assert "to 16 MiB       6" in printed
+    assert "us measured" in printed.splitlines()[-1]
+
+
+def test_what_was_measured_was_cut_as_it_is_now() -> None:
+    for point in list(points())[::40]:
+        program = point.program(H200.blocks)
+        size = program.piece_units * program.unit * program.kind.itemsize
+        assert (program.slices, size) == (point.row["slices"], point.row["piece_bytes"])
 
 
 CASES = [
@@ -181,10 +155,10 @@ def test_calls_one_by_one_do_not_overlap() -> None:
 def test_pipelines_drift_apart() -> None:
     """A broadcast by a chain takes longer from launch to launch, on eight H200 as in the simulation."""
     row = next(
-        row
-        for gpus, row in measured()
-        if (gpus, row["collective"], row["algorithm"], row["protocol"]) == (8, "broadcast", "chain", "ll128")
-        and row["size_bytes"] == MIB
+        point.row
+        for point in points()
+        if (point.gpus, point.row["algorithm"], point.row["protocol"], point.size) == (8, "chain", "ll128", MIB)
+        and point.row["collective"] == "broadcast"
     )
     launches = Launches(blocks_of(program_of(8, "broadcast", "chain", "ll128", MIB), H200), H200, 21)
     launches.run()
