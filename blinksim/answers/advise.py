@@ -275,7 +275,8 @@ def advise(
 def _options(expectation: Expectation, size: int) -> list[Option]:
     """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
     part, collective = expectation.part, expectation.collective
-    field = contest(part, collective, sizes=[size])
+    # By what the links allow: runtimes that load a schedule have programs of their own.
+    field = contest(part, collective, sizes=[size], model="alpha-beta")
     entrants = field.field.entrants
     # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
     ranked = [name for p in field.projections(size) if entrants[name := p.algorithm].sends <= MOST_SENDS]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli import nccl
+from blinksim.cli import calls, nccl
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
-class Options(MachineOptions, TableOptions, nccl.NcclOptions):
+class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions):
     """What the command line says besides machine and collective."""
 
     root: int | None
@@ -75,6 +75,7 @@ Examples:
     "nccl-tuner for NCCL's own ring and tree; several stand side by side for the same "
     "algorithms.",
 )
+@calls.call_options
 @nccl.nccl_options
 @click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF, with the bound.")
 @plot_y_option
@@ -92,6 +93,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     listed = options["algorithms"].split(",") if options["algorithms"] else None
     models = [name.strip() for name in options["model"].split(",")]
     if len(models) > 1:
+        calls.settings(options, "several models", ())
         _across(question, wanted, sizes, models, listed, options)
         return
     check_picture(options["plot"], options["plot_y"], force=options["force"])
@@ -103,8 +105,9 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
             listed = [name for name in listed or () if name not in chosen]
     else:
         others, listed, timing = _own(timing, listed, question, wanted, options), [], registry.DEFAULT
+    model = registry.schedule_model(timing, **calls.settings(options, timing, registry.settings(timing)))
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(question.part(), wanted, sizes, listed, say, others, timing)
+        found = study.compare(question.part(), wanted, sizes, listed, say, others, model)
     _show(found, question, options)
     if options["plot"]:
         from blinksim import plots

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli import nccl
+from blinksim.cli import calls, nccl
 from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from blinksim.timing.timing_model import TimingModel
 
 
-class Options(MachineOptions, TableOptions, nccl.NcclOptions):
+class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions):
     """What the command line says besides machine, collective and size."""
 
     root: int | None
@@ -78,6 +78,7 @@ Examples:
 )
 @click.option("--what-if", is_flag=True, help="With a preset: what each change that its source discusses would do.")
 @before_option
+@calls.call_options
 @nccl.nccl_options
 @output_options(table=True)
 def command(machine: str, collective: str, size: str, **options: Unpack[Options]) -> None:
@@ -136,6 +137,7 @@ def _model(options: Options) -> TimingModel:
         if "gamma" not in takes:
             raise InputError(f"--model {name} takes no --reduction-rate")
         settings["gamma"] = float(1 / parse_rate(options["reduction_rate"]))
+    settings |= calls.settings(options, name, takes)
     return models.model(name, **settings)
 
 

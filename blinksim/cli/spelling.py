@@ -7,6 +7,7 @@ import re
 # Python arguments that messages name, and the options that set them.
 OPTIONS = {
     "algorithm": "--algorithm",
+    "calls": "--calls",
     "channels": "--channels",
     "chunk": "--chunk",
     "cluster": "--cluster",
@@ -19,6 +20,7 @@ OPTIONS = {
     "members": "--members",
     "model": "--model",
     "nodes": "--nodes",
+    "protocol": "--protocol",
     "ranks_per_node": "--ranks-per-node",
     "rates": "--rates",
     "relays": "--relays",

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from blinksim.errors import InputError
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
+    from blinksim.programs.handover import ProtocolName
     from blinksim.schedule.model import Schedule
     from blinksim.schedule.ways import Parallel
+    from blinksim.simulation.blocks.run_time import CallsName
     from blinksim.timing.projection_result import Ceiling, Projection
     from blinksim.topology.graph import Topology
 
@@ -22,16 +25,35 @@ _MOST_STATED = 1.3
 
 
 class Auto(ScheduleModel):
-    """``execution`` where the machine's constants are known, else ``alpha-beta``; answers carry that name."""
+    """``execution`` where the machine's constants are known, else ``alpha-beta``; answers carry that name.
+
+    Parameters
+    ----------
+    gamma : float
+        As `AlphaBeta` takes it; what reducing costs is among the constants that were measured.
+    protocol, calls : str, optional
+        As `blinksim.timing.execution_model.Executed` takes them.
+    """
 
     name = "auto"
+
+    def __init__(
+        self, gamma: float = 0.0, protocol: ProtocolName | None = None, calls: CallsName = "successive"
+    ) -> None:
+        super().__init__(gamma)
+        self.protocol, self.calls = protocol, calls
 
     def on(self, part: Topology) -> ScheduleModel:
         if part.execution is not None and not self.gamma and _at_measured_rates(part, part.execution):
             from blinksim.timing.execution_model import Executed, uncovered
 
             if not uncovered(part):
-                return Executed().on(part)
+                return Executed(self.protocol, self.calls).on(part)
+        if self.protocol is not None or self.calls != "successive":
+            raise InputError(
+                f"protocol= and calls= are about programs on measured GPUs, and {part.name} at {part.rates} rates has "
+                "no constants of them; leave both out"
+            )
         return AlphaBeta(self.gamma)
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:

@@ -1,0 +1,62 @@
+"""``--protocol`` and ``--calls`` of project and compare: what is timed of a program on measured GPUs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from blinksim.cli import calls
+from blinksim.cli.main import run
+from blinksim.programs.handover import PROTOCOLS
+from blinksim.simulation.blocks.run_time import CALLS
+
+PROJECT = ("project", "hgx-h200", "broadcast", "1MiB", "--rates", "measured", "--algorithm", "chain")
+
+
+def test_the_choices_are_those_of_the_model() -> None:
+    assert calls.PROTOCOLS == PROTOCOLS
+    assert calls.CALLS == CALLS
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert run([*PROJECT, "--json", *arguments]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_protocol_and_calls_are_taken_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = asked(capsys)
+    assert (usual["model"], usual["calls"]) == ("execution", "successive")
+    simple, apart = asked(capsys, "--protocol", "simple"), asked(capsys, "--calls", "apart")
+    assert (simple["protocol"], apart["calls"]) == ("simple", "apart")
+    assert float(str(apart["time_s"])) > float(str(usual["time_s"])) <= float(str(simple["time_s"]))
+
+
+def test_a_comparison_takes_them_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", "hgx-h200", "allreduce", "--rates", "measured", "--sizes", "1MiB", "--algorithms", "ring")
+    times = []
+    for protocol in ("simple", "ll128"):
+        assert run([*words, "--protocol", protocol, "--json"]) == 0
+        [row] = json.loads(capsys.readouterr().out)["rows"]
+        assert row["model"] == "execution"
+        times.append(row["time_s"])
+    assert times[0] > 1.3 * times[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("project", "dgx1-v100", "allreduce", "1MiB", "--calls", "apart"),
+            "--protocol and --calls are",
+        ),
+        (("project", "hgx-h200", "allreduce", "1MiB", "--model", "simulate", "--calls", "apart"), "--calls is about"),
+        (("compare", "hgx-h200", "allreduce", "--model", "alpha-beta", "--protocol", "simple"), "--protocol is about"),
+    ],
+)
+def test_they_are_refused_where_nothing_was_measured(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert run([*arguments]) == 2
+    assert message in capsys.readouterr().err
