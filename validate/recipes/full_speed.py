@@ -3,9 +3,9 @@
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
 
 For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.programs.fit`
-takes. With --tune, a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce
-are packed, which needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them
-along.
+takes. `--sizes` and `--dtype` ask for others than the usual, `--label` goes into the name of the file. With `--tune`,
+a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce are packed, which
+needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from blinksim.execution.executors.gpu_devices import require_cupy
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.nccl_calls import Nccl
 from blinksim.formats.schedule_json import read_schedule, write_schedule
+from blinksim.programs.dtypes import DtypeName
 from blinksim.programs.handover import ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
@@ -88,23 +89,26 @@ def whole_lines(size: int, gpus: int) -> int:
     return size - size % (128 * gpus)
 
 
-def time_nccl(notes: Notebook, nccl: Nccl, collective: str, nominal: int) -> None:
+def time_nccl(notes: Notebook, nccl: Nccl, collective: str, nominal: int, dtype: DtypeName) -> None:
     cupy, gpus = require_cupy(), len(nccl.gpus)
-    size = whole_lines(nominal, gpus)
+    size, kind = whole_lines(nominal, gpus), ELEMENT_TYPES[dtype]
+    count = size // kind.itemsize
     sent, got = [], []
     for gpu in nccl.gpus:
         with cupy.cuda.Device(gpu):
-            sent.append(cupy.full(size // 4, gpu + 1, dtype=cupy.float32))
-            got.append(cupy.zeros(size // 4, dtype=cupy.float32))
+            sent.append(cupy.full(count, gpu + 1, dtype=dtype))
+            got.append(cupy.zeros(count, dtype=dtype))
             cupy.cuda.Device(gpu).synchronize()
-    launch = partial(nccl.launch, sent, got, size // 4, ELEMENT_TYPES["float32"], "sum", collective)
+    launch = partial(nccl.launch, sent, got, count, kind, "sum", collective)
     samples = Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish)
     wrong = 0
     for gpu, want in expected(collective, gpus):
         with cupy.cuda.Device(gpu):
-            wrong += int((got[gpu][: size // 4] != want).sum())
+            wrong += int((got[gpu][:count] != want).sum())
     busbw = size / median(samples) * float(busbw_factor(collective, gpus)) / 1e9
     entry = {"collective": collective, "size_bytes": nominal, "used_bytes": size, "nccl": nccl.version, "wrong": wrong}
+    if dtype != "float32":
+        entry["dtype"] = dtype
     notes.add("nccl", {**entry, "time_s": median(samples), "busbw_GBps": busbw, "times_s": samples})
     print(f"{collective:<14} {size:>11} nccl {'':>20} {median(samples) * 1e6:>10.1f} us {busbw:>7.1f} GB/s busbw")
 
@@ -119,23 +123,31 @@ def expected(collective: str, gpus: int) -> list[tuple[int, float]]:
     return [(0, total)] if collective == "reduce" else []
 
 
-def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Path | None) -> None:
+def time_ours(notes: Notebook, gpus: int, collective: str, size: int, folder: Path | None, dtype: DtypeName) -> None:
     for name in CANDIDATES[collective]:
         schedule = schedule_of(name, collective, gpus, folder)
         if schedule is None:
             continue
         for protocol in PROTOCOLS:
             if protocol == "simple" or size <= MOST_PACKETS:
-                time_schedule(notes, schedule, gpus, collective, size, protocol)
+                time_schedule(notes, schedule, gpus, collective, size, protocol, dtype)
 
 
 def time_schedule(
-    notes: Notebook, schedule: Schedule, gpus: int, collective: str, size: int, protocol: ProtocolName
+    notes: Notebook,
+    schedule: Schedule,
+    gpus: int,
+    collective: str,
+    size: int,
+    protocol: ProtocolName,
+    dtype: DtypeName,
 ) -> None:
-    run = execute(schedule, whole_lines(size, gpus), executor="cupy", protocol=protocol, check=size <= 1 << 28)
+    used = whole_lines(size, gpus)
+    run = execute(schedule, used, executor="cupy", protocol=protocol, dtype=dtype, check=size <= 1 << 28)
     keys = ("algorithm", "protocol", "staged", "used_bytes", "slices", "piece_bytes", "wrong", "time_s", "busbw_GBps")
     whole = run.to_dict()
-    notes.add("ours", {"collective": collective, "size_bytes": size, **{key: whole[key] for key in (*keys, "times_s")}})
+    asked = {"collective": collective, "size_bytes": size, **({} if dtype == "float32" else {"dtype": dtype})}
+    notes.add("ours", {**asked, **{key: whole[key] for key in (*keys, "times_s")}})
     time_us, _, busbw = measured(run)
     note = "" if run.ok else f" WRONG: {run.wrong}"
     print(
@@ -182,6 +194,8 @@ def scan(notes: Notebook, schedule: Schedule, name: str, size: int) -> list[tupl
 def main() -> None:
     parser = arguments(__doc__, 2, 200)
     parser.add_argument("--sizes", help="bytes, with commas between")
+    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="type of the elements")
+    parser.add_argument("--label", default="", help="goes into the name of the file")
     parser.add_argument("--tune", metavar="PART", help="scan slices and pieces of COLLECTIVE-ALGORITHM with PART in it")
     add_steps(parser, "packed trees")
     options = parser.parse_args()
@@ -190,8 +204,11 @@ def main() -> None:
         return
     command = f"python3 validate/recipes/full_speed.py --gpus {options.gpus} --budget {options.budget:g}"
     command += f" --sizes {options.sizes}" if options.sizes else ""
+    command += f" --dtype {options.dtype}" if options.dtype != "float32" else ""
+    command += f" --label {options.label}" if options.label else ""
     command += f" --tune '{options.tune}'" if options.tune is not None else ""
     name = f"full-speed-{options.gpus}gpu" + ("-tuning" if options.tune is not None else "")
+    name += f"-{options.label}" if options.label else ""
     notes = Notebook(options.out / f"{name}.json", provenance(options.gpus, command), resume=True)
     notes.deadline = time.monotonic() + options.budget
     sizes = SIZES if options.tune is None else SCAN_SIZES
@@ -211,8 +228,8 @@ def main() -> None:
             if notes.out_of_time:
                 late = True
                 break
-            time_nccl(notes, nccl, collective, size)
-            time_ours(notes, options.gpus, collective, size, options.schedules)
+            time_nccl(notes, nccl, collective, size, options.dtype)
+            time_ours(notes, options.gpus, collective, size, options.schedules, options.dtype)
     nccl.close()
     if late:
         print("out of time; run again to go on")
