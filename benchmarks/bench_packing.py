@@ -50,6 +50,8 @@ CASES = (
     Case("MI250 x 1, whole graph", "mi250", prototype="0.014", forestcoll="0.51, height 14"),
     Case("MI250 x 2, whole graph", "mi250", 2, aim="1.5", prototype="1.73", forestcoll="29.5, height 20"),
     Case("A100 x 4 allreduce", "dgx-a100", 4, "allreduce"),
+    Case("torus 16x16 allreduce", "torus:16x16", 1, "allreduce", aim="2", once=True),
+    Case("torus 8x8x8 allreduce", "torus:8x8x8", 1, "allreduce", aim="5", once=True),
     Case("A100 x 16 alltoall", "dgx-a100", 16, "alltoall"),
     Case("A100 x 64, host by host", "dgx-a100", 64, templates=True, aim="2", prototype="153", once=True),
     Case("MI250 x 32, host by host", "mi250", 32, templates=True, aim="2", once=True),

@@ -24,13 +24,14 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
-from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares
+from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares, turned_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Route, Tree
 from blinksim.topology.connectivity import in_reach
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetry import automorphisms
 
 if TYPE_CHECKING:
     from blinksim.packing.exact.shared_capacity import Split
@@ -207,7 +208,14 @@ class _Builder:
             return pack_shares(
                 arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed, progress=self.progress
             )
-        return pack_forest(arcs, split.rates, seed=self.seed, progress=self.progress)
+        turned = self._turned(arcs, split.rates)
+        return turned or pack_forest(arcs, split.rates, seed=self.seed, progress=self.progress)
+
+    def _turned(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
+        """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""
+        if self.seed or not self.topology.symmetries:
+            return None
+        return turned_forest(arcs, rates, automorphisms(self.topology))
 
     def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
         from blinksim.packing.exact.shared_capacity import Split, best_split, even_split
@@ -255,14 +263,14 @@ class _Builder:
     def allreduce(self) -> list[Tree]:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
         target = self.bound.rate
-        found: list[tuple[Fraction, list[Tree]]] = []
+        found = self._alike()
         pairs = pairs_of_links(self.topology)
         for spanned in self.vertex_sets:
+            if found and max(found, key=_first)[0] >= target:
+                break
             net = _spanning(self.net, spanned)
             if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
                 found.append(undirected_trees(self.topology, net, pairs, self.progress))
-                if found[-1][0] >= target:
-                    break
         ways = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
         if any(bound.scope == "reduce-scatter + allgather" and bound.rate < target for bound in self.bound.bounds):
             # Two phases cannot attain the target; they are the last resort.
@@ -271,6 +279,14 @@ class _Builder:
             if not found or max(found, key=_first)[0] < target:
                 found.append(way())
         return max(found, key=_first)[1]
+
+    def _alike(self) -> list[tuple[Fraction, list[Tree]]]:
+        """The trees of an allgather, used up and down, of a machine in which all devices are alike; or nothing."""
+        if not self.topology.symmetries or self.net.partner is None or len(self.net.forwarders) or not self.fixed:
+            return []
+        split = self._split(self.net, dict.fromkeys(self.net.members.tolist(), 1), self.vertex_sets[0])
+        forest = self._turned(_arcs(self.net, split.capacity, self.vertex_sets[0]), split.rates)
+        return [(forest.rate * self.net.unit / 2, self._mirrored(forest))] if forest else []
 
     def _two_phases(self) -> tuple[Fraction, list[Tree]]:
         """The forest of an allgather, used up and down; if links differ, a reducescatter forest for the way up."""

@@ -6,7 +6,7 @@ bound allows wherever forwarders take in at least as much as they give out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
@@ -16,6 +16,7 @@ from blinksim.packing.exact.arborescences import Effort, pack
 from blinksim.packing.exact.routed_trees import RoutedTree, Routes
 from blinksim.packing.exact.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.exact.splitting import split_off, usual_sets
+from blinksim.packing.exact.turned_trees import pack_turned
 
 Progress = Callable[[int, int], None]
 
@@ -67,6 +68,21 @@ def _packed(arcs: Arcs, graph: Digraph, scale: Fraction, seed: int, progress: Pr
     trees = pack(graph, pool, effort, progress)
     routes = Routes(arcs.tail.tolist(), arcs.head.tolist(), capacity, log)
     return Forest(routes.route(trees), scale, effort)
+
+
+def turned_forest(arcs: Arcs, rates: Mapping[int, Fraction], symmetries: Sequence[Sequence[int]]) -> Forest | None:
+    """As `pack_forest`, by turning the trees of one root to all others; None where that is not possible.
+
+    symmetries: permutations of the vertices.
+    """
+    if not symmetries or not len(arcs.members) == arcs.count == len(rates) or len(set(rates.values())) > 1:
+        return None
+    found = pack_turned(arcs, next(iter(rates.values())), symmetries)
+    if found is None:
+        return None
+    trees, scale = found
+    whole = [int(value * scale) for value in arcs.capacity]
+    return Forest(Routes(arcs.tail.tolist(), arcs.head.tolist(), whole, ()).route(trees), scale)
 
 
 def _per_arc(arcs: Arcs, graph: Digraph, scale: Fraction) -> list[int]:

@@ -1,0 +1,195 @@
+"""Out-trees of one root, turned to all others: a packing for machines in which all vertices are alike.
+
+Let a group of symmetries take the first vertex to every vertex by exactly one of its elements (a regular group, as the
+turns of a torus: Biggs, Algebraic Graph Theory, 2nd edition, 1993, chapter 16). Then every arc is the image of exactly
+one arc that leaves the first vertex, its class, and one arc of each class enters every vertex. If the trees of the
+first root are turned to all others, an arc carries as often as there are arcs of its class in one tree. So a packing is
+a choice of the class by which every vertex is entered, often enough and no class too often: a flow. Entered from nearer
+vertices only, it is a tree, and as low as any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from math import lcm
+
+import numpy as np
+
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array
+from blinksim.graphs.rooted_trees import RootedTree
+from blinksim.packing.exact.scaling import Arcs
+
+# Trees per root that are tried beside the number that needs no rounding.
+_TRIES = 8
+# Most vertices: a group of n elements is a table of n x n numbers.
+_MOST = 2048
+
+
+def pack_turned(
+    arcs: Arcs, rate: Fraction, symmetries: Sequence[Sequence[int]]
+) -> tuple[list[RootedTree], Fraction] | None:
+    """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
+
+    None if no regular group is found among `symmetries` (permutations of the vertices; capacities that they do not
+    keep are found), or if the lowest trees do not hold the rate.
+    """
+    if arcs.count > _MOST:
+        return None
+    total: dict[tuple[int, int], Fraction] = {}
+    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+        if value and a != b:
+            total[a, b] = total.get((a, b), Fraction(0)) + value
+    group = regular_group(arcs.count, symmetries)
+    if group is None:
+        return None
+    steps = _classes(group, total)
+    if steps is None:
+        return None
+    found = _trees(group, steps, rate)
+    if found is None:
+        return None
+    trees, units = found
+    rooted = [
+        RootedTree(root, amount, tuple(zip(turn[parents].tolist(), turn[children].tolist(), strict=True)))
+        for root, turn in enumerate(group)
+        for parents, children, amount in trees
+    ]
+    return rooted, units / rate
+
+
+def regular_group(count: int, symmetries: Sequence[Sequence[int]]) -> Array | None:
+    """The elements of a regular group, row v the one that takes vertex 0 to v; None if none is found.
+
+    Generators are the symmetries with the longest cycles first, and what other symmetries turn them into; left out are
+    those with which some element but the neutral one would leave a vertex in place.
+    """
+    turns = [np.asarray(one, dtype=np.int64) for one in symmetries]
+    waiting = sorted(turns, key=_cycle, reverse=True)
+    chosen: list[Array] = []
+    group = _generated(count, chosen)
+    for turn in waiting:
+        if group is not None and np.array_equal(group[turn[0]], turn):
+            continue
+        larger = _generated(count, [*chosen, turn])
+        if larger is not None:
+            group = larger
+            chosen.append(turn)
+            waiting += [other[turn[np.argsort(other)]] for other in turns]
+        if group is not None and (group[:, 0] >= 0).all():
+            return group
+    return None
+
+
+def _cycle(turn: Array) -> int:
+    """The number of steps after which vertex 0 is back."""
+    length, vertex = 1, int(turn[0])
+    while vertex:
+        length, vertex = length + 1, int(turn[vertex])
+    return length
+
+
+def _generated(count: int, generators: Sequence[Array]) -> Array | None:
+    """The group by the image of vertex 0, rows of -1 where it does not get; None if two elements have one image."""
+    group = np.full((count, count), -1, dtype=np.int64)
+    group[0] = np.arange(count)
+    queue = [0]
+    for vertex in queue:
+        for generator in generators:
+            element = generator[group[vertex]]
+            image = int(element[0])
+            if group[image, 0] < 0:
+                group[image] = element
+                queue.append(image)
+            elif not np.array_equal(group[image], element):
+                return None
+    return group
+
+
+def _classes(group: Array, total: dict[tuple[int, int], Fraction]) -> dict[int, Fraction] | None:
+    """The capacity of every class, by the vertex at which its arc from vertex 0 ends; None if equal ones differ."""
+    steps = {b: value for (a, b), value in total.items() if a == 0}
+    if len(total) != len(steps) * len(group):
+        return None
+    for end, value in steps.items():
+        heads = group[:, end].tolist()
+        if any(total.get((vertex, b)) != value for vertex, b in enumerate(heads)):
+            return None
+    return steps
+
+
+def _trees(
+    group: Array, steps: dict[int, Fraction], rate: Fraction
+) -> tuple[list[tuple[Array, Array, int]], int] | None:
+    """Trees of vertex 0 as (parents, children, amount), parents first, and their number; None if they do not fit."""
+    entries = _Entries(group, list(steps))
+    wanted = [value / rate for value in steps.values()]
+    most = lcm(*(value.denominator for value in wanted))
+    for units in sorted({*range(1, min(most, _TRIES) + 1), most}):
+        parts = entries.parts(units, [int(value * units) for value in wanted])
+        if parts is not None:
+            return [(*entries.tree(chosen), amount) for chosen, amount in parts], units
+    return None
+
+
+class _Entries:
+    """The classes by which every vertex but 0 may be entered: those whose arc comes from nearer to 0.
+
+    tails: for every vertex and class the vertex from which that arc comes. order: the vertices, nearer ones first.
+    """
+
+    def __init__(self, group: Array, steps: Sequence[int]) -> None:
+        self.count, self.classes = len(group), len(steps)
+        self.tails = np.empty((self.count, self.classes), dtype=np.int64)
+        for number, end in enumerate(steps):
+            self.tails[group[:, end], number] = np.arange(self.count)
+        level, near, distance = np.full(self.count, -1), np.array([0]), 0
+        while len(near):
+            level[near] = distance
+            ends = np.unique(group[near][:, steps])
+            near, distance = ends[level[ends] < 0], distance + 1
+        self.order = np.argsort(level, kind="stable")[1:]
+        self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
+
+    def tree(self, chosen: Array) -> tuple[Array, Array]:
+        """(parents, children) if every vertex is entered by its class in `chosen`."""
+        return self.tails[self.order, chosen[self.order]], self.order
+
+    def parts(self, units: int, room: Sequence[int]) -> list[tuple[Array, int]] | None:
+        """Classes of all vertices with amounts that add up to `units`; None if there is too little room.
+
+        room: how often each class may be chosen. There are two parts if the even division of the room leaves enough.
+        """
+        whole = self._chosen(units, room)
+        if whole is None:
+            return None
+        even = self._chosen(1, [-(-value // units) for value in room])
+        if units > 1 and even is not None:
+            left = [value - (units - 1) * used for value, used in zip(room, even.sum(axis=0).tolist(), strict=True)]
+            last = self._chosen(1, left) if min(left) >= 0 else None
+            if last is not None:
+                return [(even.argmax(axis=1), units - 1), (last.argmax(axis=1), 1)]
+        ends = whole.cumsum(axis=1)
+        cuts = np.unique(np.append(ends[self.order], 0)).tolist()
+        return [((ends > start).argmax(axis=1), end - start) for start, end in pairwise(cuts)]
+
+    def _chosen(self, units: int, room: Sequence[int]) -> Array | None:
+        """For every vertex how often it takes each class, `units` times together; None if there is too little room."""
+        source, sink = self.count + self.classes, self.count + self.classes + 1
+        others, numbers = np.arange(1, self.count), np.arange(self.classes)
+        allowed = len(self.vertex)
+        flow = Flow(
+            sink + 1,
+            np.concatenate([self.vertex, np.full(len(others), source), self.count + numbers]),
+            np.concatenate([self.count + self.number, others, np.full(self.classes, sink)]),
+            np.concatenate([np.full(allowed + len(others), units), np.array(room, dtype=np.int64)]),
+            source,
+            sink,
+        )
+        if flow.value < units * len(others):
+            return None
+        chosen = np.zeros((self.count, self.classes), dtype=np.int64)
+        chosen[self.vertex, self.number] = flow.carried()[:allowed]
+        return chosen

@@ -1,0 +1,129 @@
+"""Trees of one root turned to all others: against cuts and distances of NetworkX, and where vertices differ."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from fractions import Fraction
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from blinksim.algorithms.packed import build
+from blinksim.collective import Collective
+from blinksim.machines import load
+from blinksim.packing.exact.scaling import Arcs
+from blinksim.packing.exact.turned_trees import pack_turned, regular_group
+from blinksim.schedule.tree import trees_of
+from blinksim.schedule.verify import verify
+
+
+def circulant(count: int, steps: dict[int, int]) -> Arcs:
+    """A circle with an arc from every vertex to those some steps ahead, of the given capacities."""
+    arcs = [(a, (a + step) % count, Fraction(c)) for a in range(count) for step, c in steps.items()]
+    tail, head = (np.array([arc[i] for arc in arcs], dtype=np.int64) for i in (0, 1))
+    return Arcs(tail, head, tuple(c for _, _, c in arcs), tuple(range(count)), (0,) * count)
+
+
+def turn(count: int) -> list[int]:
+    return [*range(1, count), 0]
+
+
+def graph_of(arcs: Arcs) -> nx.DiGraph[int | str]:
+    graph: nx.DiGraph[int | str] = nx.DiGraph()
+    for a, b, c in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+        graph.add_edge(a, b, capacity=c)
+    return graph
+
+
+def height(graph: nx.DiGraph[int | str], root: int) -> int:
+    return max(nx.single_source_shortest_path_length(graph, root).values())
+
+
+def holds(arcs: Arcs, rate: Fraction) -> bool:
+    """True if every vertex can receive `rate` from each (Edmonds 1973), by NetworkX."""
+    graph = graph_of(arcs)
+    graph.add_edges_from((("source", vertex) for vertex in arcs.members), capacity=rate)
+    return all(nx.maximum_flow_value(graph, "source", vertex) >= rate * arcs.count for vertex in arcs.members)
+
+
+def test_random_circles() -> None:
+    """Trees span, are as low as distances allow, and carry the rate; more than a port's share never fits."""
+    rng = random.Random(5)
+    packed = 0
+    for _ in range(60):
+        count = rng.randint(3, 12)
+        steps = {step: rng.randint(1, 4) for step in {1, *rng.sample(range(1, count), rng.randint(1, count - 1))}}
+        arcs = circulant(count, steps)
+        rate = Fraction(sum(steps.values()), count - 1)
+        assert not holds(arcs, rate * Fraction(100, 99))
+        found = pack_turned(arcs, rate, [turn(count)])
+        if found is None:
+            continue
+        packed += 1
+        assert holds(arcs, rate)
+        trees, scale = found
+        load, sent = Counter[tuple[int, int]](), Counter[int]()
+        far = height(graph_of(arcs), 0)
+        for tree in trees:
+            made: nx.DiGraph[int | str] = nx.DiGraph(tree.edges)
+            assert nx.is_arborescence(made)
+            assert set(made) == set(range(count))
+            assert height(made, tree.root) == far
+            load.update(dict.fromkeys(tree.edges, tree.amount))
+            sent[tree.root] += tree.amount
+        assert set(sent.values()) == {rate * scale}
+        for a, b, c in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+            assert load.pop((a, b), 0) <= c * scale
+        assert not load
+    assert packed > 15
+
+
+def test_trees_that_would_have_to_be_taller() -> None:
+    """Every second vertex is nearest over the narrow step of two: the lowest trees do not hold the rate."""
+    arcs = circulant(6, {1: 9, 2: 1})
+    rate = Fraction(10, 5)
+    assert holds(arcs, rate)
+    assert pack_turned(arcs, rate, [turn(6)]) is None
+
+
+def test_not_alike() -> None:
+    arcs = circulant(6, {1: 2, 5: 2})
+    uneven = Arcs(arcs.tail, arcs.head, (Fraction(1), *arcs.capacity[1:]), arcs.members, arcs.host)
+    assert pack_turned(uneven, Fraction(1, 5), [turn(6)]) is None
+    # A mirror alone takes no vertex to all others, and a turn of three leaves two circles.
+    assert pack_turned(arcs, Fraction(4, 5), [[5, 4, 3, 2, 1, 0]]) is None
+    assert pack_turned(arcs, Fraction(4, 5), [[2, 3, 4, 5, 0, 1]]) is None
+    assert pack_turned(arcs, Fraction(4, 5), []) is None
+
+
+@pytest.mark.parametrize("name", ["ring:7", "torus:4x3x2", "torus:4x4", "hypercube:4", "full:6"])
+def test_regular_groups(name: str) -> None:
+    """Closed, each vertex taken to each by one element, and all elements symmetries."""
+    machine = load(name).selected()
+    count = len(machine.devices)
+    group = regular_group(count, machine.symmetries)
+    assert group is not None
+    rows = {tuple(row) for row in group.tolist()}
+    assert len(rows) == count
+    assert all(sorted(column) == list(range(count)) for column in group.T.tolist())
+    assert all(tuple(one[other].tolist()) in rows for one in group for other in group)
+    links = {(machine.index[link.src], machine.index[link.dst]) for link in machine.links}
+    assert all({(int(turned[a]), int(turned[b])) for a, b in links} == links for turned in group)
+
+
+def test_no_regular_group() -> None:
+    assert regular_group(9, load("mesh:3x3").symmetries) is None
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce"])
+@pytest.mark.parametrize(
+    ("name", "diameter"), [("torus:5x4", 4), ("hypercube:5", 5), ("ring:9", 4), ("torus:3x4x2", 4)]
+)
+def test_schedules_attain_the_bound_at_the_diameter(name: str, diameter: int, collective: str) -> None:
+    schedule = build(load(name).selected(), Collective(collective))
+    assert verify(schedule).reasons == ()
+    assert schedule.bound["gap_exact"] == "0"
+    for tree in trees_of(schedule):
+        assert height(nx.DiGraph((a, b) for a, b, _ in (tree.down or tree.up)), tree.root) == diameter
