@@ -46,6 +46,8 @@ class PacketRates:
         block of the same GPU has seen its flag.
     soft : float
         The exponent n of (work^n + port^n)^(1/n), the time of a block that does not wait.
+    wire : float
+        How many bytes ports carry for a byte of packets.
     """
 
     piece_s: float
@@ -55,6 +57,7 @@ class PacketRates:
     step_s: float
     own_s: float
     soft: float
+    wire: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ _KINDS = {
     "points": "count",
     "source": "text",
     "soft": "number",
+    "wire": "number",
 }
 _READ: dict[str, Callable[[Entry], float | str]] = {
     "rate": lambda entry: float(entry.rate()),

@@ -1,13 +1,13 @@
 """Launches of a program, event by event: blocks, the ports of their GPUs, and what they hand on.
 
 A block is busy or waits: for a flag, for packets, or for its turn at the port. Blocks that have data for other GPUs
-take turns at the way out, target by target, in the order in which they come. While a block does not wait, moving data
-and the port overlap: the time of both is (work^n + port^n)^(1/n) since it last waited.
+take turns at the way out, target by target, and get equal shares of it: the one goes first whose turn would have begun
+first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). While a block does not wait, moving
+data and the port overlap: the time of both is (work^n + port^n)^(1/n) since it last waited.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from itertools import count, pairwise
 
@@ -40,7 +40,11 @@ class Launches:
         self.out_s = [(1 + ports.fan * max(0, len(others) - 1)) / ports.out for others in blocks.receivers]
         self.in_s = 1 / ports.into
         self.out_free, self.in_free = [0.0] * devices, [0.0] * devices
-        self.line: list[deque[int]] = [deque() for _ in range(devices)]
+        self.line: list[list[int]] = [[] for _ in range(devices)]
+        # Bytes that each of the blocks that take turns had sent when the one whose turn it is began; and of each block,
+        # when its current turn would have begun, and when it would have ended.
+        self.served = [0.0] * devices
+        self.first, self.done = [0.0] * queues, [0.0] * queues
         self.called = [False] * devices
         self.begun: list[list[float | None]] = [[None] * devices for _ in range(launches)]
         self.started = [NONE] * devices
@@ -199,24 +203,30 @@ class Launches:
             if device == HERE:
                 self._arrive(queue, launch, number, now, now)
             else:
-                if not turn and (self.out_free[me] > now or self.line[me]):
-                    self.line[me].append(queue)
-                    self._call(me)
-                    return
+                if not turn:
+                    self.first[queue] = max(self.served[me], self.done[queue])
+                    self.done[queue] = self.first[queue] + found.load
+                    if self.out_free[me] > now or self.line[me]:
+                        self.line[me].append(queue)
+                        self._call(me)
+                        return
                 turn = False
+                self.served[me] = self.first[queue]
                 self._send(queue, me, device, found.load, number, now)
             self.target[queue] += 1
         self._stored(queue, now)
 
     def _call(self, device: int) -> None:
-        """Sees to it that the first in line comes next."""
+        """Sees to it that one of those in line comes next."""
         if self.line[device] and not self.called[device]:
             self.called[device] = True
             self._push(self.out_free[device], _PORT, device)
 
     def _next_in_line(self, device: int, now: float) -> None:
         self.called[device] = False
-        self._store(self.line[device].popleft(), now, turn=True)
+        queue = min(self.line[device], key=self.first.__getitem__)
+        self.line[device].remove(queue)
+        self._store(queue, now, turn=True)
         self._call(device)
 
     def _send(self, queue: int, me: int, device: int, load: float, number: int, now: float) -> None:

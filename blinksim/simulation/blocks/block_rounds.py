@@ -174,7 +174,7 @@ class _Reader:
         length = int(program.length[op])
         first, last = program.part(length, self.part)
         own = min(last * program.unit, length) - first * program.unit
-        wire = PACKET_LINES * LINE_BYTES / PACKET_BYTES if program.packets else 1.0
+        wire = PACKET_LINES * LINE_BYTES / PACKET_BYTES * self.rates.packets.wire if program.packets else 1.0
         return wire * length / own
 
     def _work(self, op: int, nbytes: int) -> float:
