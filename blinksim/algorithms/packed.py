@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
 from blinksim.algorithms.building.claims import with_gap
@@ -50,6 +50,8 @@ _NEARLY = Fraction(1, 100)
 _PATIENCE = 60.0
 
 Progress = Callable[[int, int], None]
+Vertices = tuple[int, ...]
+T = TypeVar("T")
 
 
 def build(
@@ -188,7 +190,12 @@ class _Builder:
         net = self.net.reversed() if turned else self.net
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
-        forest = self._best([self._forest(net, weights, spanned) for spanned in self.vertex_sets])
+
+        def packed(spanned: Vertices) -> tuple[Fraction, Forest]:
+            forest = self._forest(net, weights, spanned)
+            return forest.rate * net.unit, forest
+
+        forest = self._spanning_best(packed)[1]
         total = sum(tree.amount for tree in forest.trees)
         return [
             _branches(
@@ -253,10 +260,6 @@ class _Builder:
     def _links(self, path: Route) -> Route:
         """The links of a path; arcs that stand for device capacities are no links."""
         return tuple(arc for arc in path if arc < self.net.links) if self.net.limits else path
-
-    @staticmethod
-    def _best(forests: Sequence[Forest]) -> Forest:
-        return max(forests, key=lambda forest: forest.rate)
 
     # --- allreduce ----------------------------------------------------------------------------------------------
 
@@ -337,22 +340,39 @@ class _Builder:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
         from blinksim.packing.exact.shared_capacity import best_split, even_split
 
-        best: tuple[Fraction, list[Tree]] | None = None
-        for spanned in self.vertex_sets:
+        def packed(spanned: Vertices) -> tuple[Fraction, list[Tree]]:
             net = _spanning(self.net, spanned)
             split = best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
             weights = dict.fromkeys(self.net.members.tolist(), 1)
             split = split or even_split(net, self.shared, weights, both=True)
             down = pack_forest(_arcs(net, split.capacity, spanned), split.rates, seed=self.seed, progress=self.progress)
-            if split.back is None:
-                trees = self._mirrored(down)
-            else:
-                back = _arcs(net.reversed(), split.back, spanned)
-                trees = self._matched(down, pack_forest(back, split.rates, seed=self.seed, progress=self.progress))
             rate = split.rate * net.unit
-            if best is None or rate > best[0]:
-                best = (rate, trees)
-        assert best is not None
+            if split.back is None:
+                return rate, self._mirrored(down)
+            back = _arcs(net.reversed(), split.back, spanned)
+            return rate, self._matched(down, pack_forest(back, split.rates, seed=self.seed, progress=self.progress))
+
+        return self._spanning_best(packed)
+
+    def _spanning_best(self, packed: Callable[[Vertices], tuple[Fraction, T]]) -> tuple[Fraction, T]:
+        """The best answer, by its rate, of `packed` for the sets of vertices that trees may span.
+
+        They are tried until one attains the bound; those on which nothing fits count only if there is no other.
+        """
+        best: tuple[Fraction, T] | None = None
+        failure: InfeasibleError | None = None
+        for spanned in self.vertex_sets:
+            try:
+                found = packed(spanned)
+            except InfeasibleError as error:
+                failure = error
+                continue
+            if best is None or found[0] > best[0]:
+                best = found
+            if best[0] >= self.bound.rate:
+                break
+        if best is None:
+            raise failure or InfeasibleError("no trees fit")
         return best
 
 
