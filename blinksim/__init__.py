@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from blinksim.answers.logs.diagnose import diagnose as diagnose
     from blinksim.answers.logs.series import Series as Series
     from blinksim.answers.logs.series import read_series as read_series
+    from blinksim.answers.measurements.measured import Measured as Measured
+    from blinksim.answers.measurements.measured import measured as measured
+    from blinksim.answers.measurements.public import PublicMeasurements as PublicMeasurements
     from blinksim.answers.models import Models as Models
     from blinksim.answers.models import across_models as across_models
     from blinksim.answers.pareto import Pareto as Pareto
@@ -104,6 +107,7 @@ else:
         "InfeasibleError": "blinksim.errors",
         "InputError": "blinksim.errors",
         "Link": "blinksim.topology.graph",
+        "Measured": "blinksim.answers.measurements.measured",
         "MissingError": "blinksim.errors",
         "Models": "blinksim.answers.models",
         "Pareto": "blinksim.answers.pareto",
@@ -111,6 +115,7 @@ else:
         "Plan": "blinksim.algorithms.building.plan",
         "PluginError": "blinksim.errors",
         "Projection": "blinksim.timing.projection_result",
+        "PublicMeasurements": "blinksim.answers.measurements.public",
         "Question": "blinksim.question",
         "Ranking": "blinksim.answers.ranking",
         "Schedule": "blinksim.schedule.model",
@@ -138,6 +143,7 @@ else:
         "gains": "blinksim.answers.bound",
         "load": "blinksim.machines",
         "losses": "blinksim.answers.bound",
+        "measured": "blinksim.answers.measurements.measured",
         "pareto": "blinksim.answers.pareto",
         "place": "blinksim.answers.place",
         "project": "blinksim.answers.project",
@@ -193,6 +199,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "Link",
+    "Measured",
     "MissingError",
     "Models",
     "Pareto",
@@ -200,6 +207,7 @@ __all__ = [
     "Plan",
     "PluginError",
     "Projection",
+    "PublicMeasurements",
     "Question",
     "Ranking",
     "Schedule",
@@ -227,6 +235,7 @@ __all__ = [
     "gains",
     "load",
     "losses",
+    "measured",
     "pareto",
     "place",
     "plot",

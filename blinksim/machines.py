@@ -214,7 +214,7 @@ def assumptions(machine: MachineLike) -> list[str]:
     Empty for what has no machine file.
     """
     name = "" if isinstance(machine, Topology) else os.fspath(machine).strip()
-    if Path(name).suffix.lower() in _YAML:
+    if Path(name).suffix.lower() in _YAML or (name == STDIN and _kind_of(text_files.read_text(STDIN)) is _YAML):
         return machine_yaml.outline(name).assumptions()
     try:
         return machine_yaml.outline(catalogue_file(name)).assumptions()
@@ -277,15 +277,23 @@ def _from_stdin(rates: str) -> Topology:
     text = text_files.read_text(STDIN, what="machine")
     if not text.strip():
         raise FileError(text_files.shown(STDIN), "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -")
-    if text.lstrip().startswith("<"):
+    kind = _kind_of(text)
+    if kind is _XML:
         from blinksim.nccl.files import topo_read
 
         return _imported(lambda at: topo_read.read_text(text, _STDIN_NAME, at), rates)
-    from blinksim.formats import nvidia_smi
+    if kind is _TEXT:
+        from blinksim.formats import nvidia_smi
 
-    if nvidia_smi.looks_like(text):
         return _imported(lambda at: nvidia_smi.read_text(text, _STDIN_NAME, at), rates)
     return _from_yaml(Path(STDIN), rates)
+
+
+def _kind_of(text: str) -> tuple[str, ...]:
+    """The endings of files with such text: a topology file's, those of what nvidia-smi printed, or a machine file's."""
+    from blinksim.formats import nvidia_smi
+
+    return _XML if text.lstrip().startswith("<") else _TEXT if nvidia_smi.looks_like(text) else _YAML
 
 
 def _imported(read: Callable[[str], Topology], rates: str) -> Topology:

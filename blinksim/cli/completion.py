@@ -91,6 +91,12 @@ def releases(context: click.Context, parameter: click.Parameter) -> list[str]:
     return [path.stem.removeprefix("nccl-tuner-") for path in data_files.files("models", "nccl-tuner-*.yaml")]
 
 
+def measured_machines(context: click.Context, parameter: click.Parameter) -> list[str]:
+    """The machines of which there are published measurements."""
+    paths = sorted((data_files.folder("models") / "measured").glob("*.csv"))
+    return ["aurora", *(path.stem for path in paths if path.stem != "sets")]
+
+
 def _of(values: Iterable[str]) -> Names:
     return lambda context, parameter: values
 
@@ -98,7 +104,7 @@ def _of(values: Iterable[str]) -> Names:
 # By the name of the parameter; those of a sub-command go first.
 _TYPES = {
     "topo import file": _Completed(machines, files=True),
-    "measured machine": _Completed(_of(("aurora",))),
+    "measured machine": _Completed(measured_machines),
     "machine": _Completed(machines, files=True),
     "collective": _Completed(collectives),
     "bottleneck": _Completed(collectives),

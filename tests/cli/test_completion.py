@@ -40,7 +40,8 @@ def offered(*words: str) -> tuple[set[str], bool]:
         ("verify dgx1-p100-8", {"dgx1-p100-8-allgather", "dgx1-p100-8-allreduce", "dgx1-p100-8-chains"}, True),
         ("diagnose log.txt --machine auro", {"aurora"}, True),
         ("diagnose ", set(), True),
-        ("measured ", {"aurora"}, False),
+        ("measured au", {"aurora"}, False),
+        ("measured mi3", {"mi300x", "mi325x", "mi355x"}, False),
         ("simulate x.json 1M --service f", {"fifo"}, False),
     ],
 )  # fmt: skip

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import unknown
+from blinksim.errors import InputError, unknown
+from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result
+from blinksim.sources import public_tables
 from blinksim.sources.published_tables import Reproduction, reproduce
 from blinksim.textio.text_table import table
 from blinksim.units import format_size
+
+if TYPE_CHECKING:
+    from blinksim.answers.measurements.public import PublicMeasurements
 
 # Machines of which tables with measurements are published, and where.
 SOURCES = {"aurora": "Aurora allreduce projection, 2025; models/aurora-measured.csv"}
@@ -17,7 +22,22 @@ SOURCES = {"aurora": "Aurora allreduce projection, 2025; models/aurora-measured.
 
 @dataclass(frozen=True, repr=False)
 class Measured(Result):
-    """The cells of all published tables of a machine."""
+    """The published cells of Aurora, each beside its projection.
+
+    Attributes
+    ----------
+    machine : str
+        ``aurora``.
+    cells : tuple of Reproduction
+        In the order of the published tables.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> row = bs.measured("aurora").rows()[0]
+    >>> row["nodes"], round(row["model_ms"], 1), row["measured_ms"]
+    (2, 108.7, 402.7)
+    """
 
     machine: str
     cells: tuple[Reproduction, ...]
@@ -78,18 +98,21 @@ class Measured(Result):
         return f"<Measured: {self.sentence()}>"
 
 
-def measured(machine: str) -> Measured:
-    """The published measurements of a machine, beside the times of its preset.
+def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurements:
+    """The published measurements of a machine, beside what the models say.
 
     Parameters
     ----------
     machine : str
-        A name of `SOURCES`.
+        A machine of the catalogue of which there are tables, by any of its names; `measured_machines` lists them.
+    quality : str
+        Which tables to take: A, whole ones with machine and number of GPUs; B, with something derived; C, excerpts.
 
     Returns
     -------
-    Measured
-        One row per published cell.
+    PublicMeasurements or Measured
+        One row per published cell: time, NCCL's prediction for itself where NCCL ran, and the bound. For Aurora a
+        `Measured`, beside the times of its preset.
 
     Raises
     ------
@@ -98,11 +121,29 @@ def measured(machine: str) -> Measured:
 
     Examples
     --------
-    >>> from blinksim.answers.measurements.measured import measured
-    >>> len(measured("aurora").rows())
+    >>> import blinksim as bs
+    >>> len(bs.measured("aurora").rows())
     29
+    >>> row = bs.measured("p6-b200").rows()[-1]
+    >>> row["collective"], row["gpus"], round(row["busbw_GBps"])
+    ('allreduce', 8, 682)
     """
-    name = machine.lower()
-    if name not in SOURCES:
-        raise unknown("machine with published measurements", machine, SOURCES)
-    return Measured(name, reproduce())
+    known = measured_machines()
+    name = next((one for one in known if one == machine.lower()), None)
+    if name is None:
+        try:
+            name = catalogue_file(machine).stem
+        except InputError:
+            raise unknown("machine with published measurements", machine, known) from None
+        if name not in known:
+            raise InputError(f"no measurements of {name} are known; there are those of {', '.join(known)}")
+    if name in SOURCES:
+        return Measured(name, reproduce())
+    from blinksim.answers.measurements.public import public_measurements
+
+    return public_measurements(name, quality)
+
+
+def measured_machines() -> list[str]:
+    """The machines of which there are published measurements, sorted."""
+    return sorted([*SOURCES, *public_tables.machines()])
