@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from blinksim.cli.logs import collective_option, part_of, runs_of
+from blinksim.cli.numbers import Whole
 from blinksim.cli.options import MachineOptions, TextOptions, command_line, machine_options, output_options, question_of
 from blinksim.cli.output import attempt, names, print_json, table, typed
+from blinksim.cli.progress import Working
+from blinksim.errors import InputError
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.answers.logs.calibrate import Calibration
     from blinksim.answers.logs.nccl_fit import NcclFit
+    from blinksim.answers.measurements.calibrate_gpus import GpuCalibration
     from blinksim.question import Question
+
+
+# What --gpus stands for without a number.
+ALL = 64
 
 
 class Options(MachineOptions, TextOptions):
@@ -25,6 +33,7 @@ class Options(MachineOptions, TextOptions):
     output: str | None
     force: bool
     no_nvls: bool
+    gpus: int | None
 
 
 @click.command(
@@ -32,23 +41,40 @@ class Options(MachineOptions, TextOptions):
     epilog="""\b
 Examples:
   blinksim calibrate all_reduce.txt --machine hgx-h200 -o rates.yaml
-  blinksim project hgx-h200 allreduce 1GiB --rates rates.yaml""",
+  blinksim project hgx-h200 allreduce 1GiB --rates rates.yaml
+  blinksim calibrate --gpus --machine hgx-h200 -o rates.yaml""",
 )
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
-@click.option("--machine", metavar="MACHINE", required=True, help="The machine that LOG was measured on.")
+@click.argument("logs", metavar="[LOG...]", nargs=-1)
+@click.option("--machine", metavar="MACHINE", help="The machine that LOG was measured on, or this one.")
+@click.option(
+    "--gpus",
+    metavar="[N]",
+    type=Whole(2, 64),
+    is_flag=False,
+    flag_value=str(ALL),
+    help="Time at most 40 runs on the first N GPUs of this machine (default: all) instead of reading LOG, and fit the "
+    "constants of running programs and of NCCL.",
+)
 @machine_options
 @collective_option
 @click.option("-o", "--output", metavar="RATES", help="Where to write the rates, as --rates reads them (.yaml).")
 @click.option("--force", is_flag=True, help="Replace RATES if it exists.")
 @click.option("--no-nvls", is_flag=True, help="NCCL ran with NCCL_NVLS_ENABLE=0.")
 @output_options()
-def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Unpack[Options]) -> None:
+def command(logs: tuple[str, ...], machine: str | None, collective: str | None, **options: Unpack[Options]) -> None:
     """Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
 
     LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Several logs, of several collectives
     or numbers of GPUs, are fitted together. Single wild times do not matter, and every figure comes with its
     interval of 95 %.
     """
+    if options["gpus"] is not None:
+        if logs:
+            raise InputError("--gpus measures here; leave the logs out")
+        _on_gpus(machine, options)
+        return
+    if not logs or machine is None:
+        raise InputError("give a log and its machine, as in: blinksim calibrate log.txt --machine hgx-h200 (or --gpus)")
     from blinksim.answers.logs.calibrate import calibrate
     from blinksim.answers.logs.series import Series
     from blinksim.formats import rate_tables
@@ -76,6 +102,62 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
         _show(found, target, question)
     if failure is not None:
         raise failure
+
+
+def _on_gpus(machine: str | None, options: Options) -> None:
+    """Measures and fits here, and writes and shows what was found."""
+    import datetime
+
+    from blinksim import machines
+    from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus
+    from blinksim.answers.measurements.execution_fit import processes
+    from blinksim.execution.executors.gpu_clock import GpuClock
+    from blinksim.formats import rate_tables
+    from blinksim.textio.whole_files import check_target, write_text
+
+    target = options["output"]
+    if target:
+        check_target(target, options["force"])
+    whole = machines.this_machine() if machine is None else question_of(machine, options).whole()
+    clock = GpuClock(None if options["gpus"] == ALL else options["gpus"])
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with Working("compiling", quiet=options["quiet"]) as say, processes() as evaluate:
+        found = calibrate_gpus(clock, whole, date=day, report=say, evaluate=evaluate)
+    clock.close()
+    if target:
+        write_text(target, rate_tables.write(found.table), options["force"])
+    if options["as_json"]:
+        print_json({"command": "calibrate", "machine": whole.name, **found.to_dict(), "output": target})
+    else:
+        _show_gpus(found, target, whole.name)
+
+
+def _show_gpus(found: GpuCalibration, target: str | None, machine: str) -> None:
+    from blinksim.answers.measurements.calibrate_gpus import times_words
+
+    fit = found.execution
+    click.echo(f"{fit.rates.hardware}: {len(found.measured)} runs; programs: {fit.error.words()}\n")
+    cells = []
+    for one in fit.constants:
+        scale, unit = (1e6, "us") if one.name.endswith("_s") else (1e-9, "GB/s") if one.value > 1e6 else (1.0, "")
+        if one.name == "flags.byte_s":
+            scale, unit = 1e12, "us/MB"
+        interval = f"{one.low * scale:.4g} to {one.high * scale:.4g}"
+        name = one.name.removesuffix("_s")
+        cells.append((name, f"{one.value * scale:.4g}", interval, unit, f"{one.before * scale:.4g}"))
+    click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
+    click.echo("")
+    for words in times_words(found):
+        click.echo(f"  missed most  {words}")
+    if found.nccl is not None:
+        _show_nccl(found.nccl)
+    if fit.kept:
+        click.echo(f"  do not show, and kept: {', '.join(fit.kept)}")
+    if target:
+        click.echo(f"  written   {target}")
+        click.echo(f"next: blinksim project {typed(machine)} allreduce 1MiB --rates {typed(target)}")
+    else:
+        click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")
 
 
 def _show_nccl(found: NcclFit) -> None:

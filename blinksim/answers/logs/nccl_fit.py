@@ -21,6 +21,7 @@ from blinksim.answers.logs.series import Series
 from blinksim.cost.nccl_rates import LINES, NVLS, NcclLine, NcclRates, addends
 from blinksim.cost.origin import FitError, Origin
 from blinksim.nccl.tuner.prediction import Prediction
+from blinksim.topology.graph import Topology
 
 # A constant that no time depends on by more is kept.
 _LEAST_SHARE = 0.05
@@ -128,9 +129,14 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
 @cache
 def stand_in() -> NcclRates:
     """The constants of H200, where a machine has none."""
-    found = machines.load(_STAND_IN).nccl_rates
+    found = stand_in_machine().nccl_rates
     assert found is not None
     return found
+
+
+def stand_in_machine() -> Topology:
+    """Eight H200, whose constants were measured."""
+    return machines.load(_STAND_IN)
 
 
 def _channels(one: Series, version: str) -> int:
