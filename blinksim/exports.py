@@ -41,6 +41,9 @@ class Format:
 
         Raises `InfeasibleError` for what the format cannot say, and `InputError` for a limit that it does not have.
         """
+        from blinksim.schedule.switch_work import refuse
+
+        refuse(schedule, f"{self.name} cannot say that; blinksim's own schedule files and the NumPy executor can")
         module = import_module(self.module)
         exported: Exported = module.export(schedule, channels)
         return exported

@@ -30,7 +30,7 @@ TOTALS: dict[str, Callable[[list[int]], int]] = {"sum": sum, "prod": prod, "min"
 
 def check(schedule: Schedule) -> list[str]:
     """What is wrong with a schedule; empty if nothing is."""
-    wrong = wrong_shares(schedule) + wrong_ways(schedule)
+    wrong = wrong_shares(schedule) + wrong_ways(schedule) + wrong_reads(schedule)
     names = OPERATIONS if schedule.collective.name in ("allreduce", "reduce", "reducescatter") else ("sum",)
     for name in names:
         for backwards in (False, True):
@@ -143,7 +143,7 @@ def wrong_ways(schedule: Schedule) -> list[str]:
         fine = place != end and bool(route)
         for name in (place, end):
             device = topology.device(name)
-            fine &= name in part if "hold" in device.can else "reduce" in device.can
+            fine &= name in part if "hold" in device.can else bool(device.can - {"forward"})
         for position, link in enumerate(route):
             fine &= link.src == place
             place = link.dst
@@ -152,6 +152,35 @@ def wrong_ways(schedule: Schedule) -> list[str]:
             fine &= not inside or ("forward" in device.can and ("hold" not in device.can or place in part))
         if not fine or place != end:
             wrong.append(f"send {i} has no way")
+    return wrong
+
+
+def wrong_reads(schedule: Schedule) -> list[str]:
+    """What passes a switch that reduces into readers otherwise than by whole reads and stores, own copies included."""
+    topology = schedule.topology
+    wrong = []
+    for switch in [d.name for d in topology.devices if "reduce_into_reader" in d.can]:
+        place = topology.index[switch]
+        for chunk in range(schedule.chunks):
+            steps: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+            for i in range(schedule.sends):
+                if schedule.chunk[i] == chunk and place in (schedule.src[i], schedule.dst[i]):
+                    steps[int(schedule.step[i])][int(schedule.src[i] == place)].append(i)
+            inside: list[int] = []
+            for _, (arriving, leaving) in sorted(steps.items()):
+                if bool(leaving) != bool(inside):
+                    wrong.append(f"{switch} keeps chunk {chunk}, or gives out what it has not")
+                if inside and leaving:
+                    sources, ends = ({int(ends[i]) for i in some} for ends, some in
+                                     ((schedule.src, inside), (schedule.dst, leaving)))  # fmt: skip
+                    added = [schedule.op[i] == REDUCE for i in inside]
+                    read = all(added) and len(ends) == 1 and ends <= sources
+                    stored = not any(added) and len(sources) == 1 and sources <= ends
+                    if not read and not stored:
+                        wrong.append(f"{switch} neither reads nor stores chunk {chunk}")
+                inside = arriving
+            if inside:
+                wrong.append(f"{switch} ends with chunk {chunk}")
     return wrong
 
 

@@ -13,6 +13,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from blinksim import plugins
+from blinksim.algorithms.nccl_names import NCCL_NAMES
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 AlgorithmName = Literal[
     "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "two_shot",
     "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "chains", "rings", "blink",
-    "blink_hierarchical", "blinkplus",
+    "blink_hierarchical", "blinkplus", "nvls", "packed_in_network", "nvls_tree", "sharp",
 ]  # fmt: skip
 """The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
 
@@ -62,8 +63,9 @@ class Algorithm:
     solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
-    chooses the route of every send, which then is not divided among equal ways. fill: what fills the plan of an
-    algorithm from outside the package, and the form of its schedules. home: the file that registered it.
+    chooses the route of every send, which then is not divided among equal ways. in_network: it needs switches that
+    multicast or reduce, and runs only when named. fill: what fills the plan of an algorithm from outside the package,
+    and the form of its schedules. home: the file that registered it.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Algorithm:
     source: str = ""
     every_pair: bool = False
     routes: bool = False
+    in_network: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
@@ -147,6 +150,7 @@ class Algorithm:
 
 _REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
 _SHARDED = ("allreduce", "allgather", "reducescatter")
+_ON_TREES, _ALLREDUCE = (*_SHARDED, "broadcast", "reduce"), ("allreduce",)
 
 REGISTRY = {
     entry.name: entry
@@ -255,7 +259,7 @@ REGISTRY = {
         ),
         Algorithm(
             "rings",
-            (*_SHARDED, "broadcast", "reduce"),
+            _ON_TREES,
             "the most rings that share no lane",
             solver=True,
             source="Wang et al. (Blink), 2018, section 2",
@@ -281,26 +285,16 @@ REGISTRY = {
             solver=True,
             source="Blink+ report, section 4.1",
         ),
+        *(
+            Algorithm(name, collectives, summary, solver=True, routes=True, in_network=True, source=source)
+            for name, collectives, summary, source in (
+                ("nvls", _ON_TREES, "switches add what GPUs read and multicast what they store", "NCCL 2.17"),
+                ("packed_in_network", _ON_TREES, "packed trees that may branch in switches", "Jain et al. 2003"),
+                ("nvls_tree", _ALLREDUCE, "NVLS inside the nodes, a double binary tree between them", "NCCL 2.18"),
+                ("sharp", _ALLREDUCE, "switches between the nodes add and multicast", "Graham et al. 2016"),
+            )
+        ),
     )
-}
-
-
-_ONLY_NCCL = "is NCCL's own and no schedule here; model=nccl-tuner with algorithm=all times it where NCCL has it"
-_IN_NETWORK = "reduces in the network's switches, which no model here covers; nccl is what NCCL would take"
-# Names of NCCL and its users (NCCL_ALGO, without _ and -) that are no entries, and what to ask for instead.
-NCCL_NAMES = {
-    "tree": "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and model=nccl-tuner with "
-    "algorithm=all times NCCL's own",
-    "doublebinarytree": "the double binary tree is double_binary, with chains inside the nodes chain_tree",
-    "nvls": f"NVLS {_ONLY_NCCL}",
-    "nvlstree": f"NVLSTree {_ONLY_NCCL}",
-    "pat": f"PAT {_ONLY_NCCL}",
-    "collnet": f"CollNet {_IN_NETWORK}",
-    "collnetdirect": f"CollNetDirect {_IN_NETWORK}",
-    "collnetchain": f"CollNetChain {_IN_NETWORK}",
-    "sharp": f"SHARP {_IN_NETWORK}",
-    "oneshot": "direct is the one-shot way",
-    "rabenseifner": "Rabenseifner's algorithm is halving_doubling",
 }
 
 

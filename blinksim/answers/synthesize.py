@@ -19,13 +19,14 @@ from blinksim.limits.time_limit import within
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
+from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.topology.connectivity import require_served
 from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
-    from blinksim.bounds.bound_result import BoundResult
+    from blinksim.bounds.bound_result import Bound, BoundResult
     from blinksim.schedule.model import Schedule
 
 
@@ -79,7 +80,12 @@ class Synthesis(Rates, Result):
     @property
     def gap(self) -> Fraction:
         """1 - rate / bound, exact; 0 where the schedule is provably the best."""
-        return 1 - self.rate / self.bounds.rate
+        return 1 - self.rate / self.bound.rate
+
+    @property
+    def bound(self) -> Bound:
+        """The bound that it is held against: one that grants what it has switches do."""
+        return self.bounds.holding(abilities_used(self.schedule))
 
     @property
     def height(self) -> int:
@@ -96,7 +102,7 @@ class Synthesis(Rates, Result):
         bound = self.bounds.to_dict()
         return {
             **bound,
-            "bound_exact": bound["rate_exact"],
+            "bound_exact": exact_GBps(self.bound.rate),
             "rate_exact": exact_GBps(self.rate),
             "algbw_GBps": self.algbw_GBps,
             "busbw_GBps": self.busbw_GBps,
@@ -221,7 +227,7 @@ def _synthesize(
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.
-        known = options["bound"] = bound(part, wanted)
+        known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
     start = perf_counter()
     schedule = entry.build(part, wanted, **options)
     front: tuple[Point, ...] = ()
@@ -236,7 +242,7 @@ def _synthesize(
             # The schedule before polishing attains the same rate.
             interrupted = True
     seconds = perf_counter() - start
-    bounds = known or bound(part, wanted)
+    bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
     if not schedule.bound:
         schedule = with_gap(schedule, bounds, divided=False)
     return Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)

@@ -68,6 +68,14 @@ def granted_to_switches(grants: Sequence[str]) -> str:
     return f"switches may {' and '.join(BRANCHING[grant] for grant in grants)}"
 
 
+def grants_in(assumes: str) -> frozenset[str]:
+    """What a bound that assumes this lets switches do."""
+    first = assumes.partition(";")[0]
+    return frozenset(
+        ability for ability, words in BRANCHING.items() if assumes.endswith(TREES_BRANCH) and words in first
+    )
+
+
 def with_reduction(topology: Topology) -> Topology:
     """The machine where the switches inside nodes multicast and reduce into readers, as NVLink switches do for NVLS.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
-from blinksim.bounds.assumptions import assumed_by, scope_of
+from blinksim.bounds.assumptions import NOTHING, assumed_by, scope_of
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result
 from blinksim.units import exact_GBps, in_GBps
@@ -153,6 +153,16 @@ class BoundResult(Rates, Result):
     def in_network(self) -> Bound | None:
         """The bound for switches that multicast and reduce as they can, where that is higher than the headline."""
         return next((entry for entry in self.bounds if entry.grants), None)
+
+    def holding(self, abilities: Collection[str]) -> Bound:
+        """The tightest bound that holds for schedules which have switches do so much: the headline if that is nothing.
+
+        abilities: as in `grants`.
+        """
+        if not abilities:
+            return self.headline
+        granted = [entry for entry in self.bounds if set(abilities) <= set(entry.grants) or entry.assumes == NOTHING]
+        return min(granted, key=lambda entry: (entry.rate, not entry.grants), default=self.headline)
 
     @property
     def rate(self) -> Fraction:

@@ -30,26 +30,49 @@ from blinksim.topology.graph import Topology
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 # Ways that are tried, ranks up to which they are, and whole units of the greatest length.
-_MOST_WAYS = 400
+_MOSTWAYS = 400
 MOST_RANKS = 72
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 2 * 10**5, 4 * 10**6
-# Edges of trees: a shortest way, one where the owner of a switch's work begins, one out of that switch.
-_WAY, _OWN, _SWITCH = range(3)
+# The sorts of hops.
+WAY, OWN, OUT = range(3)
 _DENOMINATORS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """An edge of a tree, away from the root: from a device to another one over links.
+
+    sort: `WAY`, over any devices that forward; `OWN`, from the owner of the work of a switch to that switch, with the
+    owner's own copy; `OUT`, from such a switch. In a tree towards the root, the links lead from `end` to `start`.
+    """
+
+    sort: int
+    start: int
+    end: int
+    links: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchingTrees:
+    """What a part of the data does: a root, and the hops of a tree away from it and of one towards it, root first."""
+
+    root: int
+    part: Fraction
+    away: tuple[Hop, ...]
+    towards: tuple[Hop, ...]
 
 
 @dataclass(frozen=True)
 class Way:
     """How an element moves: for every rank that holds a part of the data, or the one root that is chosen, its trees.
 
-    links: how often each link is used, in sizes of the vector. trees: (root, part of the data, links of the tree away
-    from the root and links of the tree towards it), a link as its place in the topology, own copies included.
+    links: how often each link is used, in sizes of the vector, own copies included.
     """
 
     links: Mapping[int, Fraction]
-    trees: tuple[tuple[int, Fraction, tuple[int, ...], tuple[int, ...]], ...]
+    trees: tuple[BranchingTrees, ...]
 
 
 def abilities(topology: Topology) -> tuple[str, ...]:
@@ -67,7 +90,8 @@ def best_bound(topology: Topology, collective: Collective, shares: Sequence[int]
     except (InputError, InfeasibleError):
         # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
         return (guess, False) if guess else None
-    return (guess, False) if guess and guess.rate < lengths.rate else (lengths, exact)
+    # Of equal rates, the lengths that are all alike say more.
+    return (guess, exact) if guess and guess.rate <= lengths.rate else (lengths, exact)
 
 
 def best_ways(
@@ -78,7 +102,7 @@ def best_ways(
     Raises `InputError` where too many switches differ, and `InfeasibleError` if the solver finds no optimum.
     """
     search = _Search(topology, collective, tuple(shares))
-    for _ in range(_MOST_WAYS):
+    for _ in range(_MOSTWAYS):
         if search.extend():
             return search.result(True)
     return search.result(False)
@@ -203,23 +227,28 @@ def least_ways(
         kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
         count = len(trees.ways[0].points)
         roots = [v for v in range(count) if tuple(way.alike[v] for way in trees.ways) in kinds]
-        one = Fraction(1)
-        ways = [_way([(trees.ways[0].points[v], one, trees.tree(0, v), trees.tree(1, v))]) for v in roots]
+        points, one = trees.ways[0].points, Fraction(1)
+        ways = [_way([BranchingTrees(points[v], one, trees.tree(0, v), trees.tree(1, v))]) for v in roots]
         return ways, sum(way.spent for way in trees.ways)
     out = name in ("allgather", "broadcast")
     held = [int(rank == collective.root) for rank in range(len(ranks))] if collective.rooted else list(shares)
     weights = held or [1] * len(ranks)
     parts = [(v, Fraction(weight, sum(weights))) for v, weight in zip(ranks, weights, strict=True) if weight]
-    way = _way([(trees.ways[0].points[v], part, trees.tree(0, v) if out else (), () if out else trees.tree(1, v))
-                for v, part in parts])  # fmt: skip
+    points = trees.ways[0].points
+    way = _way(
+        [
+            BranchingTrees(points[v], part, trees.tree(0, v) if out else (), () if out else trees.tree(1, v))
+            for v, part in parts
+        ]
+    )
     return [way], sum(way.spent for way in trees.ways)
 
 
-def _way(trees: list[tuple[int, Fraction, tuple[int, ...], tuple[int, ...]]]) -> Way:
+def _way(trees: list[BranchingTrees]) -> Way:
     total = defaultdict[int, Fraction](Fraction)
-    for _, part, away, towards in trees:
-        for link, times in Counter((*away, *towards)).items():
-            total[link] += part * times
+    for tree in trees:
+        for link, times in Counter(link for hop in (*tree.away, *tree.towards) for link in hop.links).items():
+            total[link] += tree.part * times
     return Way(total, tuple(trees))
 
 
@@ -245,24 +274,24 @@ class _Trees:
             self._graphs[0].add_edge(a, b, weight=whole[number])
             self._graphs[1].add_edge(b, a, weight=whole[number])
 
-    def tree(self, turned: int, root: int) -> tuple[int, ...]:
-        """The links of the least tree from a point (turned: to it), each as often as it is used."""
+    def tree(self, turned: int, root: int) -> tuple[Hop, ...]:
+        """The hops of the least tree from a point (turned: to it)."""
         way = self.ways[turned]
         leader = way.alike[root]
         if (turned, leader) not in self._edges:
             self._edges[turned, leader] = list(self._least_edges(way, leader))
         # A root that is like another has its tree, with both in each other's place.
         swapped = {way.points[leader]: way.points[root], way.points[root]: way.points[leader]}
-        links = []
+        hops = []
         for sort, *ends in self._edges[turned, leader]:
             a, b = (swapped.get(end, end) for end in ends)
-            if sort == _WAY:
-                steps = list(pairwise(self._path(turned, a, b)))
-            else:
-                # Where the owner begins, its own copy passes as well.
-                steps = [(a, b), (b, a)] if sort == _OWN else [(a, b)]
-            links += [self._least[(y, x) if turned else (x, y)] for x, y in steps]
-        return tuple(links)
+            # Where the owner begins, its own copy passes as well.
+            steps = list(pairwise(self._path(turned, a, b))) if sort == WAY else [(a, b)]
+            steps += [(b, a)] if sort == OWN else []
+            links = [self._least[(y, x) if turned else (x, y)] for x, y in steps]
+            # A way to the root is walked from its other end.
+            hops.append(Hop(sort, a, b, tuple(reversed(links) if turned and sort == WAY else links)))
+        return tuple(hops)
 
     def _path(self, turned: int, a: int, b: int) -> list[int]:
         import networkx as nx
@@ -289,6 +318,6 @@ class _Trees:
             for j, length in enumerate(row)
             if j not in (i, at) and length < big
         )
-        for i, j in nx.minimum_spanning_arborescence(graph).edges:
-            sort = _WAY if max(i, j) < points else _OWN if i < points else _SWITCH
+        for i, j in nx.bfs_edges(nx.minimum_spanning_arborescence(graph), at):
+            sort = WAY if max(i, j) < points else OWN if i < points else OUT
             yield sort, vertices[i], vertices[j]

@@ -216,9 +216,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         f"{schedule.collective} on {topology.name} by {schedule.algorithm}: "
         f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
     )
-    click.echo(
-        f"\n  bound     {exact_GBps(found.bounds.rate)} GB/s, {found.bounds.headline.certificate.words(topology)}"
-    )
+    click.echo(f"\n  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
     click.echo(
         f"  schedule  {schedule.parts()}, {count(schedule.sends, 'send')}, "
         f"height {found.height}, up to {count(found.hops, 'link')} a send; built in {format_time(found.seconds)}"

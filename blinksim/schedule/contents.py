@@ -8,7 +8,7 @@ counts a rank twice, which sum and prod would show, so it is refused for every o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,10 @@ def _reduced(schedule: Schedule) -> Iterator[str]:
     order = np.argsort(schedule.chunk, kind="stable")
     bounds = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
     start = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
-    reduces = ["reduce" in device.can for device in schedule.topology.devices]
+    devices = schedule.topology.devices
+    reduces = [bool({"reduce", "reduce_into_reader"} & device.can) for device in devices]
+    # What works for GPUs keeps nothing once it has given it out.
+    forgets = {number for number, device in enumerate(devices) if device.reads}
     members = [int(device) for device in schedule.device_of]
     if chunk_ends.ends_at_every_rank(schedule):
         ends = [members] * schedule.chunks
@@ -61,7 +64,7 @@ def _reduced(schedule: Schedule) -> Iterator[str]:
         columns = [a[rows].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step)]
         for chunk in range(first, last):
             mine = range(int(bounds[chunk] - bounds[first]), int(bounds[chunk + 1] - bounds[first]))
-            fault = _follow(schedule, chunk, mine, rows, columns, start.copy(), reduces, ends[chunk])
+            fault = _follow(schedule, chunk, mine, rows, columns, start.copy(), (reduces, forgets), ends[chunk])
             if fault:
                 yield fault
         first = last
@@ -74,17 +77,19 @@ def _follow(
     rows: npt.NDArray[np.int64],
     columns: Sequence[list[int]],
     state: dict[int, int],
-    reduces: Sequence[bool],
+    able: tuple[Sequence[bool], set[int]],
     ends: Sequence[int],
 ) -> str | None:
     """Carries out the sends of one chunk (positions `mine` in the columns) on `state`; the first fault."""
     src, dst, op, step = columns
+    reduces, forgets = able
     i = mine.start
     while i < mine.stop:
         now, j = step[i], i + 1
         while j < mine.stop and step[j] == now:
             j += 1
         read = [state.get(src[k], 0) for k in range(i, j)]
+        _forget(state, forgets.intersection(src[i:j]) if forgets else ())
         written: dict[int, int] = {}
         for k, value in zip(range(i, j), read, strict=True):
             to = dst[k]
@@ -113,6 +118,11 @@ def _follow(
         if state[device] != full:
             return _short(schedule, chunk, device, full & ~state[device])
     return None
+
+
+def _forget(state: dict[int, int], devices: Iterable[int]) -> None:
+    for device in devices:
+        state.pop(device, None)
 
 
 def _race(schedule: Schedule, first: int, second: int) -> str:

@@ -100,6 +100,8 @@ def scratch(schedule: Schedule, pieces: int = 1) -> dict[str, Scratch]:
     length = last - first + 1
     result = {}
     for number, rows in _groups(device):
+        if schedule.topology.devices[number].in_network:
+            continue  # data passes switches, which keep none of it
         weight, a, n = schedule.share_num[chunk[rows]], first[rows], length[rows]
         held = _most_held(weight, a, n, pieces)
         _, where, count = np.unique(chunk[rows], return_inverse=True, return_counts=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -64,12 +65,14 @@ def trees_of(schedule: Schedule) -> list[Tree]:
     return found
 
 
-def moves_along_trees(schedule: Schedule) -> bool:
+def moves_along_trees(schedule: Schedule, besides: Sequence[int] = ()) -> bool:
     """True if every device passes a chunk on for reduction at most once, and takes a copy of it at most once.
 
     In a schedule that is right, the sends of a chunk are then a tree towards some rank and a tree away from it.
+    besides: sends that do not count, such as own copies.
     """
     reduces = schedule.op != COPY
     ends = np.where(reduces, schedule.src, schedule.dst).astype(np.int64)
     keys = (schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + ends) * 2 + reduces
+    keys = np.delete(keys, np.asarray(besides, dtype=np.int64))
     return len(np.unique(keys)) == len(keys)

@@ -25,6 +25,7 @@ from blinksim.schedule.contents import describe, place, wrong_contents
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
+from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.waits import crowd, deadlock
 from blinksim.units import exact_GBps, format_rate, in_GBps
 
@@ -138,6 +139,7 @@ def verify(
     checks: tuple[Callable[[], Iterator[str]], ...] = (
         lambda: wrong_routes(schedule),
         lambda: wrong_copies(schedule),
+        lambda: (f"{describe(schedule, send)} {says}" for send, says in wrong_operations(schedule)),
         lambda: chunk_ends.wrong_chunks(schedule, shares),
         lambda: wrong_contents(schedule),
         lambda: iter(() if stuck is None else (stuck,)),
@@ -162,7 +164,9 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     part = np.zeros(len(names), dtype=np.bool_)
     part[[topology.index[name] for name in (*topology.members, *topology.relays)]] = True
     outsider = np.array([device.holds for device in topology.devices]) & ~part
-    computes = np.array([device.holds or "reduce" in device.can for device in topology.devices])
+    computes = np.array(
+        [device.holds or "reduce" in device.can or bool(device.in_network) for device in topology.devices]
+    )
     forwards = np.array(["forward" in device.can for device in topology.devices]) & ~outsider
 
     def sort(wrong: npt.NDArray[np.bool_], says: Callable[[int], str]) -> Iterator[str]:

@@ -191,7 +191,8 @@ class _Choice:
     def enter_solved(self) -> None:
         """Those with a solver that find their schedules quickly."""
         for entry in REGISTRY.values():
-            if entry.solver and entry.supports(self.collective.name) and entry.name not in self.field.entrants:
+            named = entry.name in self.field.entrants or entry.in_network
+            if entry.solver and entry.supports(self.collective.name) and not named:
                 self.enter_or_leave_out(entry, self._slow(entry))
 
     def _slow(self, entry: Algorithm) -> str:

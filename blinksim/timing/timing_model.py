@@ -14,6 +14,7 @@ from blinksim.cost.terms import Term
 from blinksim.errors import InputError
 from blinksim.timing.entrants import GIVEN, Entrants, Field, best_of, ceiling_of, each, named
 from blinksim.timing.projection_result import Ceiling, Projection
+from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 # Bytes of a large collective.
 LARGE = 2**30
+
+
+def _ceiling_for(entrant: Parallel, part: Topology, ceiling: Ceiling) -> Ceiling:
+    """What no algorithm exceeds that has switches do as much as this one does."""
+    from blinksim.bounds.assumptions import granted_to_switches
+    from blinksim.schedule.switch_work import abilities_used
+
+    used = abilities_used(entrant.compact)
+    if not used:
+        return ceiling
+    able = frozenset[str]().union(*(device.in_network for device in part.devices))
+    grants = tuple(ability for ability in BRANCHING if ability in able)
+    return ceiling_of(part, entrant.compact.collective, (granted_to_switches(grants),), grants)
 
 
 class TimingModel(ABC):
@@ -210,7 +224,7 @@ class ScheduleModel(TimingModel):
                     terms=cost.terms,
                     bottleneck=cost.bottleneck,
                     details=cost.details,
-                    bound=ceiling,
+                    bound=_ceiling_for(entrant, part, ceiling),
                 )
             )
         return sorted(found, key=lambda projection: projection.time_s)

@@ -157,7 +157,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --members 0,1,2 --algorithm recursive-doubling", 2, "power of two"),
         ("... --algorithm tree", 2, "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and "
          "--model nccl-tuner with --algorithm all times NCCL's own"),
-        ("... --algorithm nvls_tree", 2, "--model nccl-tuner with --algorithm all times it"),
+        ("... --algorithm pat", 2, "--model nccl-tuner with --algorithm all times it"),
         ("... --algorithm CollnetDirect", 2, "reduces in the network's switches"),
         ("compare dgx1-v100 allreduce --algorithms ring,tree", 2, "NCCL's tree is chain_tree here"),
         ("... --gpus 0,1", 2, "Did you mean '--members'?"),
@@ -263,7 +263,8 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
     """None hides an entry of the registry, and every name that a message gives is one."""
-    from blinksim.algorithms.registry import NCCL_NAMES, REGISTRY
+    from blinksim.algorithms.nccl_names import NCCL_NAMES
+    from blinksim.algorithms.registry import REGISTRY
 
     assert not {name.replace("_", "") for name in REGISTRY} & NCCL_NAMES.keys()
     for text in NCCL_NAMES.values():

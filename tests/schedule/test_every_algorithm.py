@@ -22,10 +22,26 @@ SINGLE_NODES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "switc
 REFUSED = {"hierarchical": SINGLE_NODES}
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")
+READS, ADDS = "can=forward,multicast,reduce_into_reader", "can=forward,multicast,reduce"
+# For those that need switches which multicast or reduce: machines with such switches.
+IN_NETWORK: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
+    "nvls": (("switch:6", 1, (f"switch {READS}",)), ("switch:2", 1, (f"switch {READS}",)), ("hgx-h200", 1, ())),
+    "packed_in_network": (("switch:4", 1, (f"switch {READS}",)), ("switch:3", 1, (f"switch {ADDS}",))),
+    "nvls_tree": (("hgx-h200", 2, ("without gpu[3-7]",)), ("hgx-h200", 3, ("without gpu[2-7]",))),
+    "sharp": (("switch:5", 1, (f"switch {ADDS}",)), ("dgx-a100", 2, ("without gpu[3-7]", f"fabric {ADDS}"))),
+}
 
 
 def schedules(name: str, collective: str) -> Iterator[Schedule]:
     algorithm = REGISTRY[name]
+    for machine, nodes, edits in IN_NETWORK.get(name, ()):
+        topology = load(machine, nodes=nodes, edits=edits).select()
+        yield from (
+            algorithm.build(topology, Collective(collective, root))
+            for root in ({0, topology.ranks - 1} if Collective(collective).rooted else {0})
+        )
+    if algorithm.in_network:
+        return
     for machine in SMALL if algorithm.solver else MACHINES:
         topology = load(machine).select()
         for root in {0, topology.ranks - 1} if Collective(collective).rooted else {0}:

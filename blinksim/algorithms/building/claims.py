@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.ways import Parallel
 
 
 def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) -> Schedule:
     """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound.
 
+    If it has switches multicast or reduce, with the bound that grants that instead.
+
+
     The kind is ``exact`` where the schedule attains the bound, whatever was known before. Elsewhere it is ``upper``: a
     schedule claims no more than it proves. divided: the rate is that of the sends once they are divided among all equal
     ways, as the registry gives them.
     """
     achieved = (Parallel.of(schedule) if divided else Parallel(schedule)).rate
-    headline = bound.headline.to_dict(schedule.topology, schedule.collective)
+    held = bound.holding(abilities_used(schedule))
+    headline = held.to_dict(schedule.topology, schedule.collective)
     if achieved is None:
         return schedule.with_bound(headline | {"kind": "upper"})
-    gap = 1 - achieved / bound.rate
+    gap = 1 - achieved / held.rate
     return schedule.with_bound(headline | {"kind": "upper" if gap else "exact", "gap_exact": str(gap)})

@@ -10,6 +10,7 @@ from math import lcm
 
 from blinksim.answers.checks.read_schedule import read_schedule
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.tree import moves_along_trees
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule
@@ -87,12 +88,16 @@ def keeps(schedule: Schedule, assumed: str) -> bool:
 
     No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
     """
-    from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES
+    from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
 
-    if assumed == ONLY_TREES:
-        # Data that is only copied or only reduced takes trees: devices without a rank just forward where this scope is.
-        return schedule.collective.name != "allreduce" or moves_along_trees(schedule)
-    return assumed in (NOTHING, NO_CODING)
+    used = abilities_used(schedule)
+    if assumed in (NOTHING, NO_CODING):
+        return True
+    if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
+        return False
+    # Data that is only copied or only reduced takes trees.
+    trees = schedule.collective.name != "allreduce" or moves_along_trees(schedule, own_copies(schedule))
+    return trees and used <= grants_in(assumed)
 
 
 def _weights(shares: Sequence[Fraction] | None) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from blinksim.execution.executors.tables import buffer_bytes
 from blinksim.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.switch_work import refuse
 
 
 class CupyExecutor(Executor):
@@ -24,6 +25,7 @@ class CupyExecutor(Executor):
 
     def prepare(self, task: Task) -> Program:
         cut, gpu = task.options.cut, task.options.gpu
+        refuse(task.schedule, "no GPU kernel here does that (multimem); the NumPy executor carries it out")
         program = compiled(task)
         gpus = map_devices(program, task.schedule.topology, gpu.gpus)
         kernels = Kernels(program, task.op, gpus, THREADS if gpu.threads is None else gpu.threads)

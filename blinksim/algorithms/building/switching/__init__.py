@@ -1,0 +1,1 @@
+"""What builds schedules whose switches multicast and reduce."""

@@ -1,0 +1,135 @@
+"""Chunks that switches add and multicast on their way, with the steps that follow from who waits for whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.rooted_trees import depths
+from blinksim.schedule.model import COPY, REDUCE
+from blinksim.schedule.tree import Route
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+
+_Send = tuple[int, int, int, int, Route]
+
+
+class Moves:
+    """The sends of one chunk: each comes as early as what it carries is there."""
+
+    def __init__(self, plan: SwitchPlan) -> None:
+        self._plan = plan
+        self._ready: dict[int, int] = defaultdict(int)
+        self._sends: list[_Send] = []
+
+    def send(self, src: int, dst: int, op: int, links: Route | None = None) -> None:
+        """One send between devices, over the given links or the shortest way."""
+        step = self._ready[src]
+        self._sends.append((src, dst, op, step, links or self._plan.router.route(src, dst)))
+        self._ready[dst] = max(self._ready[dst], step + 1)
+
+    def tree(self, parents: Mapping[int, int], root: int, *, up: bool, down: bool) -> None:
+        """Sums up a tree, given by the parent of every device but the root, and copies down it."""
+        edges = [(parent, child) for child, parent in parents.items()]
+        depth = depths(root, _from_the_root(edges, root))
+        order = sorted(parents, key=lambda child: depth[child])
+        for child in reversed(order) if up else ():
+            self.send(child, parents[child], REDUCE)
+        for child in order if down else ():
+            self.send(parents[child], child, COPY)
+
+    def read(self, switch: int, group: Iterable[int], owner: int) -> None:
+        """A switch adds the copies of a group of GPUs, which the owner is among, and hands the owner the sum."""
+        self._operation(switch, list(group), REDUCE, [owner])
+
+    def store(self, switch: int, owner: int, group: Iterable[int]) -> None:
+        """A switch multicasts what the owner has to a group of GPUs, which the owner is among."""
+        self._operation(switch, [owner], COPY, list(group))
+
+    def _operation(self, switch: int, sources: Sequence[int], op: int, ends: Sequence[int]) -> None:
+        # What keeps nothing takes in everything at once, and the next time when this has left.
+        step = max(self._ready[switch], *(self._ready[source] for source in sources))
+        for source in sources:
+            self._sends.append((source, switch, op, step, self._plan.link(source, switch)))
+        for end in ends:
+            self._sends.append((switch, end, COPY, step + 1, self._plan.link(switch, end)))
+            self._ready[end] = max(self._ready[end], step + 2)
+        self._ready[switch] = step + 2
+
+    def finish(self, chunk: int) -> None:
+        """Adds the sends to the plan, as those of this chunk."""
+        columns = list(zip(*sorted(self._sends, key=lambda send: send[3]), strict=True))
+        if columns:
+            src, dst, op, step, links = columns
+            pairs = list(zip(src, dst, strict=True))
+            route = [self._plan.add_route(way) for way in links]
+            channel = self._plan._channel(pairs)
+            self._plan.add_sends(
+                chunk=chunk, src=list(src), dst=list(dst), op=list(op), step=list(step), route=route, channel=channel
+            )
+
+
+class SwitchPlan(ForestPlan):
+    """A plan whose chunks pass switches that add and multicast.
+
+    ranks: the device of every rank. groups: the devices with ranks of every node.
+    """
+
+    def __init__(self, topology: Topology, collective: Collective, algorithm: str) -> None:
+        super().__init__(topology, collective, algorithm)
+        self.router = topology.router
+        self.ranks = [topology.index[name] for name in topology.members]
+        self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
+        self._links: dict[tuple[int, int], tuple[Fraction, int]] = {}
+        for number, link in enumerate(topology.links):
+            ends = topology.index[link.src], topology.index[link.dst]
+            if ends not in self._links or self._links[ends][0] < link.bandwidth:
+                self._links[ends] = link.bandwidth, number
+
+    def link(self, src: int, dst: int) -> Route:
+        """The widest link from one device to another."""
+        return (self._links[src, dst][1],)
+
+    def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
+        """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
+        wanted = set(abilities)
+        found = {}
+        for number, device in enumerate(self.topology.devices):
+            if wanted <= device.in_network:
+                pairs = [pair for gpu in group for pair in ((gpu, number), (number, gpu))]
+                if all(pair in self._links for pair in pairs):
+                    found[number] = min(self._links[pair][0] for pair in pairs)
+        return found
+
+    def reading_switches(self, group: Sequence[int]) -> dict[int, Fraction]:
+        """The switches that a group can read and store at, each with its part of the work.
+
+        Raises `InfeasibleError` if there are none.
+        """
+        found = self.switches_of(group, ("multicast", "reduce_into_reader"))
+        if not found:
+            raise InfeasibleError(
+                f"{self.algorithm} needs a switch that multicasts and reduces into readers, linked to all GPUs of a "
+                f"node; {self.topology.name} has none (machine files say it, or an edit such as "
+                "'nvswitch can=forward,multicast,reduce_into_reader')"
+            )
+        total = sum(found.values())
+        return {switch: rate / total for switch, rate in found.items()}
+
+
+def _from_the_root(edges: Sequence[tuple[int, int]], root: int) -> list[tuple[int, int]]:
+    """The edges (parent, child) of a tree, parents before their children."""
+    below: dict[int, list[int]] = defaultdict(list)
+    for parent, child in edges:
+        below[parent].append(child)
+    found, todo = [], [root]
+    while todo:
+        parent = todo.pop()
+        for child in below[parent]:
+            found.append((parent, child))
+            todo.append(child)
+    return found

@@ -1,0 +1,34 @@
+"""NVLS: the switches add what a GPU reads and multicast what it stores.
+
+Two-shot, as NCCL's kernels: every GPU owns a shard, reads the sum of all copies of it, and stores it at all GPUs. With
+n GPUs, a port carries 1 + 1/n of the vector each way, its GPU's own copies included. Allgather is the store alone,
+reducescatter the read; broadcast and reduce have one owner (NVIDIA, NCCL 2.17: NVLink SHARP).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
+from blinksim.collective import EVERY, Collective
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule: a chunk for every GPU and switch; raises `InfeasibleError` without a switch that does it."""
+    plan = SwitchPlan(topology, collective, "nvls")
+    if len(plan.groups) > 1 and not plan.switches_of(plan.ranks, ("multicast", "reduce_into_reader")):
+        raise InfeasibleError("nvls is for GPUs on one switch; nvls_tree and sharp join the nodes as well")
+    owners = [collective.root] if collective.rooted else range(len(plan.ranks))
+    for switch, part in plan.reading_switches(plan.ranks).items():
+        for owner in owners:
+            moves = Moves(plan)
+            if collective.reduces:
+                moves.read(switch, plan.ranks, plan.ranks[owner])
+            if collective.ends == EVERY:
+                moves.store(switch, plan.ranks[owner], plan.ranks)
+            labels = (-1, -1) if collective.rooted else collective.labels(owner, owner)
+            moves.finish(plan.add_chunk(part * Fraction(1, len(owners)), *labels))
+    return plan.finish()

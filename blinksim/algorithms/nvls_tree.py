@@ -1,0 +1,39 @@
+"""NVLSTree: NVLS inside the nodes, a double binary tree between them.
+
+In every node, a GPU reads the sum of its node's copies of its shard. The GPUs with the same place in their nodes add
+these up along one tree, half of the shard along the other, and each stores the result at its node (NCCL since 2.18).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.double_binary import two_trees
+from blinksim.collective import Collective
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule: two chunks for every place in the nodes; raises `InfeasibleError` without switches that do it."""
+    plan = SwitchPlan(topology, collective, "nvls_tree")
+    local = min(map(len, plan.groups))
+    switches = [plan.reading_switches(group) if len(group) > 1 else {} for group in plan.groups]
+    planes = max(map(len, switches))
+    for place in range(local):
+        heads = [group[place] for group in plan.groups]
+        for parents, root in two_trees(len(heads)):
+            for plane in range(max(planes, 1)):
+                moves = Moves(plan)
+                chosen = [sorted(found)[plane % len(found)] if found else -1 for found in switches]
+                for switch, group, head in zip(chosen, plan.groups, heads, strict=True):
+                    if switch >= 0:
+                        moves.read(switch, group, head)
+                above = {heads[child]: heads[parent] for child, parent in parents.items()}
+                moves.tree(above, heads[root], up=True, down=True)
+                for switch, group, head in zip(chosen, plan.groups, heads, strict=True):
+                    if switch >= 0:
+                        moves.store(switch, head, group)
+                moves.finish(plan.add_chunk(Fraction(1, 2 * local * max(planes, 1))))
+    return plan.finish()

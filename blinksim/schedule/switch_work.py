@@ -1,0 +1,148 @@
+"""What switches do in a schedule: the sends into one and out of it, and whether it can do that.
+
+A switch that multicasts or reduces is an end of sends, like a relay that reduces. One that reduces in flight has the
+sum of what arrived, and gives it out. One that reduces into readers carries out operations, and keeps nothing: in a
+*read*, GPUs send their copies to be reduced, in one step, and the sum goes to one of them as a copy; in a *store*, a
+GPU sends a copy, and it goes to GPUs among which the sender is. So the reader's and the writer's own copies are sends,
+and count. Both may pass further switches of this sort.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.topology.elements import BRANCHING
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a switch that reduces into readers: the sends into it, and those out of it."""
+
+    switch: int
+    arrivals: tuple[int, ...]
+    departures: tuple[int, ...]
+
+    def owner(self, schedule: Schedule) -> int:
+        """The send that brings the reader the sum, or the writer its own copy; -1 where further switches do that."""
+        senders = {int(schedule.src[send]) for send in self.arrivals}
+        return next((send for send in self.departures if int(schedule.dst[send]) in senders), -1)
+
+
+def switches(schedule: Schedule) -> set[int]:
+    """The devices between which data goes and that do more to it than to forward it, GPUs and tiles left out."""
+    ends = {*np.unique(schedule.src).tolist(), *np.unique(schedule.dst).tolist()}
+    return {end for end in ends if schedule.topology.devices[end].in_network}
+
+
+def abilities_used(schedule: Schedule) -> frozenset[str]:
+    """What the schedule has switches do, of `blinksim.topology.elements.BRANCHING`."""
+    found = set[str]()
+    for device in switches(schedule):
+        reads = schedule.topology.devices[device].reads
+        into, out = schedule.dst == device, schedule.src == device
+        if bool((schedule.op[into] == REDUCE).any()):
+            found.add("reduce_into_reader" if reads else "reduce")
+        sent = schedule.chunk[out].astype(np.int64) * (schedule.steps + 1) + schedule.step[out]
+        if len(np.unique(sent)) < len(sent) or (reads and bool((schedule.op[into] == COPY).any())):
+            found.add("multicast")
+    return frozenset(found)
+
+
+def refuse(schedule: Schedule, why: str) -> None:
+    """Raises `InfeasibleError` with `why` if switches do more than to forward in a schedule."""
+    found = sorted(schedule.topology.devices[device].name for device in switches(schedule))
+    if found:
+        what = " and ".join(words for ability, words in BRANCHING.items() if ability in abilities_used(schedule))
+        more = f" and {len(found) - 1} more switches" if len(found) > 1 else ""
+        raise InfeasibleError(f"{schedule.algorithm} has {found[0]}{more} {what or 'carry data on'}; {why}")
+
+
+def operations(schedule: Schedule) -> Iterator[Operation]:
+    """The operations of switches that reduce into readers, chunk by chunk: arrivals, then departures, and so on."""
+    reading = {device for device in switches(schedule) if schedule.topology.devices[device].reads}
+    events: dict[tuple[int, int], list[tuple[bool, int]]] = defaultdict(list)
+    for ends, away in ((schedule.src, True), (schedule.dst, False)):
+        for send in np.flatnonzero(np.isin(ends, list(reading))).tolist():
+            events[int(schedule.chunk[send]), int(ends[send])].append((away, send))
+    for (_, device), listed in sorted(events.items()):
+        # Of one step, what leaves was there before, and what arrives comes after it.
+        listed.sort(key=lambda event: (int(schedule.step[event[1]]), not event[0], event[1]))
+        arrivals: tuple[int, ...] = ()
+        for away, group in groupby(listed, key=lambda event: event[0]):
+            sends = tuple(send for _, send in group)
+            if away:
+                yield Operation(device, arrivals, sends)
+                arrivals = ()
+            else:
+                arrivals = sends
+        if arrivals:
+            yield Operation(device, arrivals, ())
+
+
+def wrong_operations(schedule: Schedule) -> Iterator[tuple[int, str]]:
+    """(send, what is wrong with it) for what a switch that reduces into readers does not do."""
+    topology = schedule.topology
+    members = set(schedule.device_of.tolist())
+    for operation in operations(schedule):
+        device = topology.devices[operation.switch]
+        first = (*operation.arrivals, *operation.departures)[0]
+        for send in (*operation.arrivals, *operation.departures):
+            other = int(schedule.src[send] + schedule.dst[send]) - operation.switch
+            if other not in members and not topology.devices[other].reads:
+                name = topology.devices[other].name
+                yield send, f"joins {device.name}, which works for groups of GPUs with a rank, with {name}"
+                return
+            if len(schedule.links_of(int(schedule.route[send]))) != 1:
+                yield send, f"takes a detour, but {device.name} works for the GPUs that are linked to it"
+                return
+        if not operation.arrivals or not operation.departures:
+            word = "gives out" if operation.departures else "takes in"
+            yield first, f"is of no operation: {device.name} {word} what it keeps nowhere"
+            return
+        for sends in (operation.arrivals, operation.departures):
+            if len({int(schedule.step[send]) for send in sends}) > 1:
+                yield (
+                    sends[-1],
+                    f"is in another step than the rest of its operation of {device.name}, which keeps nothing",
+                )
+                return
+        yield from _wrong_kind(schedule, operation, members)
+
+
+def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[int]) -> Iterator[tuple[int, str]]:
+    """What keeps an operation with arrivals and departures from being a read or a store."""
+    device = schedule.topology.devices[operation.switch]
+    arrivals, departures = operation.arrivals, operation.departures
+    senders = {int(schedule.src[send]) for send in arrivals}
+    end = int(schedule.dst[departures[0]])
+    last = end in members
+    reduces = {int(schedule.op[send]) == REDUCE for send in arrivals}
+    if reduces == {True}:
+        if "reduce_into_reader" not in device.can:
+            yield arrivals[0], f"reduces at {device.name}, which only copies"
+        elif len(departures) > 1:
+            yield departures[1], f"sends on a sum that {device.name} formed for one reader; it must pass a GPU first"
+        elif last and end not in senders:
+            yield departures[0], f"brings a sum to a GPU whose own copy {device.name} did not read with the others"
+        elif (int(schedule.op[departures[0]]) == COPY) != last:
+            yield departures[0], f"must copy what {device.name} formed to its reader, or reduce it at the next switch"
+    elif len(arrivals) > 1:
+        yield arrivals[1], f"meets other data in {device.name}, which stores what one GPU writes"
+    elif "multicast" not in device.can:
+        yield arrivals[0], f"stores at {device.name}, which cannot multicast"
+    elif any(int(schedule.op[send]) != COPY for send in departures):
+        yield departures[0], f"reduces what {device.name} stores; it can only copy it"
+    elif senders <= set(members) and senders.isdisjoint(int(schedule.dst[send]) for send in departures):
+        yield arrivals[0], f"is stored by {device.name} at other GPUs only; the writer's own copy must be among them"
+
+
+def own_copies(schedule: Schedule) -> list[int]:
+    """The sends that bring readers their sums and writers their own copies."""
+    return [send for send in (operation.owner(schedule) for operation in operations(schedule)) if send >= 0]

@@ -1,0 +1,222 @@
+"""Schedules whose switches multicast and reduce: rates by formulas, results, and what is refused of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import independent_check
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.loads import link_loads
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.verify import verify
+from blinksim.topology.graph import Topology
+
+GB = 10**9
+READS, ADDS = "can=forward,multicast,reduce_into_reader", "can=forward,multicast,reduce"
+
+
+def star(gpus: int, can: str = READS) -> Topology:
+    return bs.load(f"switch:{gpus}@450GB/s", edits=f"switch {can}").select()
+
+
+def built(name: str, topology: Topology, collective: str = "allreduce") -> Schedule:
+    schedule = REGISTRY[name].build(topology, Collective(collective))
+    assert verify(schedule).ok
+    assert independent_check.check(schedule) == []
+    return schedule
+
+
+def ports(schedule: Schedule) -> set[tuple[Fraction, Fraction]]:
+    """What leaves and what enters every GPU, in sizes of the vector."""
+    out, into = (
+        dict.fromkeys(schedule.topology.members, Fraction(0)),
+        dict.fromkeys(schedule.topology.members, Fraction(0)),
+    )
+    for load, link in zip(link_loads(schedule), schedule.topology.links, strict=True):
+        if link.src in out:
+            out[link.src] += load
+        if link.dst in into:
+            into[link.dst] += load
+    return {(out[name], into[name]) for name in schedule.topology.members}
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_nvls_loads_the_ports_as_by_hand(n: int) -> None:
+    """Out and in, per byte of the vector: NVLink SHARP with the reader's and the writer's own copies."""
+    part = Fraction(1, n)
+    assert ports(built("nvls", star(n))) == {(1 + part, 1 + part)}
+    assert ports(built("nvls", star(n), "reducescatter")) == {(Fraction(1), part)}
+    assert ports(built("nvls", star(n), "allgather")) == {(part, Fraction(1))}
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_switches_that_add_in_flight_load_the_ports_once(n: int) -> None:
+    assert ports(built("sharp", star(n, ADDS))) == {(Fraction(1), Fraction(1))}
+
+
+@pytest.mark.parametrize(
+    ("machine", "rate"),
+    [("hgx-h200", Fraction(400)), ("gb200-nvl72", Fraction(900 * 72, 73)), ("hgx-b200", Fraction(800))],
+)
+def test_nvls_attains_its_bound(machine: str, rate: Fraction) -> None:
+    found = bs.synthesize(machine, "allreduce", "nvls")
+    assert found.verdict.ok
+    assert not found.verdict.unproved
+    assert found.rate == rate * GB
+    assert found.gap == 0
+    assert found.bound.grants == ("multicast", "reduce_into_reader")
+
+
+def test_four_nodes_with_sharp_are_as_fast_as_one() -> None:
+    """Every node sends and receives the vector once over 400 GB/s; inside, NVLS reaches 400 as well."""
+    nodes = bs.load("hgx-h200", nodes=4, edits=f"fabric {ADDS}")
+    found = bs.synthesize(nodes, "allreduce", "sharp")
+    assert found.rate == 400 * GB
+    assert found.gap == 0
+    assert not found.verdict.unproved
+    # Without NVLS inside, 15 of 8 shards pass each port there.
+    inside = bs.load("hgx-h200", nodes=4, edits=["nvswitch can=forward", f"fabric {ADDS}"])
+    assert bs.synthesize(inside, "allreduce", "sharp").rate == Fraction(450 * 8, 14) * GB
+
+
+@pytest.mark.parametrize(("nodes", "times"), [(2, 1), (4, 2)])
+def test_nvls_trees_send_the_vector_once_or_twice(nodes: int, times: int) -> None:
+    """Two nodes: once over 400 GB/s each way. More: inner nodes twice, in one of two trees and half of the other."""
+    found = bs.synthesize(bs.load("hgx-h200", nodes=nodes), "allreduce", "nvls_tree")
+    assert (found.rate, found.verdict.ok) == (Fraction(400, times) * GB, True)
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+def test_packed_attains_what_switches_allow(collective: str) -> None:
+    for can in (READS, ADDS, "can=forward,multicast", "can=forward,reduce", "can=forward,reduce_into_reader"):
+        found = bs.synthesize(star(5, can), collective, "packed_in_network")
+        assert found.verdict.ok, can
+        assert found.gap == 0, can
+        assert not found.verdict.unproved
+        assert independent_check.check(found.schedule) == []
+
+
+def test_packed_leaves_switches_alone_unasked() -> None:
+    assert bs.synthesize(star(5), "allreduce").rate == Fraction(450 * 5, 8) * GB
+
+
+@pytest.mark.parametrize("name", ["nvls", "sharp"])
+@pytest.mark.parametrize("size", ["4B", "1000003B", "1MiB"])
+def test_a_switch_that_adds_gives_the_right_sums(name: str, size: str) -> None:
+    topology = star(5, READS if name == "nvls" else ADDS)
+    schedule = built(name, topology)
+    for dtype, op in (("float32", "sum"), ("int32", "max")):
+        if size == "1000003B":
+            size = "1000004B"
+        assert bs.execute(schedule, size, dtype=dtype, op=op).wrong == 0
+
+
+@pytest.mark.parametrize("name", ["nvls", "sharp"])
+def test_simulations_keep_to_the_loads(name: str) -> None:
+    topology = star(8, READS if name == "nvls" else ADDS)
+    schedule = built(name, topology)
+    found = bs.simulate(schedule, "16GiB")
+    allowed = verify(schedule).facts.rate
+    assert allowed is not None
+    assert 0.9 * float(allowed) < found.algbw <= float(allowed)
+    names = {link.name: load for link, load in zip(topology.links, link_loads(schedule), strict=True)}
+    assert names["gpu0->switch (nvlink)"] == (Fraction(9, 8) if name == "nvls" else 1)
+
+
+def test_no_format_of_a_runtime_carries_it() -> None:
+    schedule = built("nvls", star(4))
+    for name in ("nccl-graph", "nccl-graph-set", "msccl-xml", "mscclpp-json"):
+        with pytest.raises(
+            InfeasibleError, match=r"nvls has switch multicast and reduce into readers; .*NumPy executor can"
+        ):
+            bs.export(schedule, name)
+
+
+def test_kernels_refuse_it() -> None:
+    from blinksim.execution.executors.base import Task
+    from blinksim.execution.executors.cupy_executor import CupyExecutor
+    from blinksim.execution.options import RunOptions
+    from blinksim.programs.dtypes import element_type
+
+    task = Task(built("nvls", star(4)), 1024, element_type("float32"), "sum", False, RunOptions.gather())
+    with pytest.raises(InfeasibleError, match="no GPU kernel here does that"):
+        CupyExecutor().prepare(task)
+
+
+def test_machines_without_such_switches_are_refused() -> None:
+    for name in ("nvls", "nvls_tree", "sharp", "packed_in_network"):
+        with pytest.raises(InfeasibleError, match="has none"):
+            REGISTRY[name].build(bs.load("dgx-a100").select(), Collective("allreduce"))
+    with pytest.raises(InfeasibleError, match="nvls_tree and sharp join the nodes"):
+        REGISTRY["nvls"].build(bs.load("hgx-h200", nodes=2).select(), Collective("allreduce"))
+    plain = bs.load("hgx-h200", edits="without in-network").select()
+    with pytest.raises(InfeasibleError, match="nvls needs"):
+        REGISTRY["nvls"].build(plain, Collective("allreduce"))
+
+
+# --- what is refused of a schedule ------------------------------------------------------------------------------------
+
+
+def faults(schedule: Schedule, keep: npt.NDArray[np.bool_]) -> str:
+    names = ("chunk", "src", "dst", "op", "step", "route", "channel")
+    changed = replace(schedule, **{name: getattr(schedule, name)[keep] for name in names})
+    verdict = verify(changed)
+    assert not verdict.ok
+    assert independent_check.check(changed) != []
+    return " ".join(verdict.reasons)
+
+
+def test_own_copies_cannot_be_left_out() -> None:
+    schedule = built("nvls", star(4))
+    switch = schedule.topology.index["switch"]
+    owner = schedule.chunk  # chunk i belongs to GPU i
+    into = (schedule.dst == switch) & (schedule.src == owner)
+    out = (schedule.src == switch) & (schedule.dst == owner)
+    read = into & (schedule.step == 0) & (schedule.chunk == 2)
+    assert "whose own copy switch did not read" in faults(schedule, ~read)
+    stored = out & (schedule.step == 3) & (schedule.chunk == 1)
+    assert "the writer's own copy must be among them" in faults(schedule, ~stored)
+
+
+def test_a_sum_that_passes_no_gpu_is_refused_where_switches_reduce_into_readers() -> None:
+    """What SHARP does, on a switch that reduces into readers."""
+    schedule = built("sharp", star(4, ADDS))
+    moved = replace(schedule, topology=star(4))
+    verdict = verify(moved)
+    assert not verdict.ok
+    assert "sends on a sum that switch formed for one reader; it must pass a GPU first" in verdict.reasons[0]
+    assert independent_check.check(moved) != []
+    for can in ("can=forward,multicast", "can=forward", "can=forward,reduce"):
+        assert not verify(replace(schedule, topology=star(4, can))).ok, can
+
+
+def test_what_a_switch_cannot_do_is_refused() -> None:
+    schedule = built("nvls", star(4))
+    for can, words in (
+        ("can=forward,reduce_into_reader", "cannot multicast"),
+        ("can=forward", "only forwards"),
+        ("can=forward,multicast", "reduces at switch, which can only copy"),
+    ):
+        verdict = verify(replace(schedule, topology=star(4, can)))
+        assert not verdict.ok
+        assert words in " ".join(verdict.reasons), can
+
+
+def test_a_switch_keeps_nothing() -> None:
+    schedule = built("nvls", star(4))
+    switch, step = schedule.topology.index["switch"], schedule.step.copy()
+    late = np.flatnonzero((schedule.dst == switch) & (schedule.chunk == 0) & (schedule.step == 0))[-1]
+    step[step >= 1] += 1
+    step[late] = 1
+    order = np.argsort(step, kind="stable")
+    columns = {name: getattr(schedule, name)[order] for name in ("chunk", "src", "dst", "op", "route", "channel")}
+    verdict = verify(replace(schedule, step=step[order], **columns))
+    assert "keeps nothing" in " ".join(verdict.reasons)
