@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from blinksim import data_files
 from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
@@ -21,6 +22,7 @@ from blinksim.topology.graph import Topology
 from blinksim.units import whole
 
 if TYPE_CHECKING:
+    from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.topology.rules import Finding
 
 # What `this_machine` calls the machine that it asks.
@@ -226,6 +228,22 @@ def remarks(topology: Topology) -> list[str]:
     """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
     told, *found = topology.source.split("; ")
     return found if told.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
+
+
+def execution_rates(hardware: str) -> ExecutionRates | None:
+    """What it costs GPUs of this name, such as ``NVIDIA H200``, to run programs; None if nobody measured it.
+
+    >>> from blinksim.machines import execution_rates
+    >>> execution_rates("NVIDIA H200").blocks
+    132
+    """
+    for path in data_files.files("topologies"):
+        text = text_files.read_text(path)
+        if f"hardware: {hardware}\n" in text:
+            found = machine_yaml.read_text(text, path).execution
+            if found is not None and found.hardware == hardware and found.measured.band is None:
+                return found
+    return None
 
 
 def _names_a_node(edit: str) -> bool:

@@ -42,8 +42,9 @@ class Transfer:
     ----------
     protocol : {"simple", "ll128"}, optional
         ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
-        bytes for 15 of data. The default is, on GPUs, the one that `blinksim.programs.fit` expects to be quicker, if
-        the links allow packets; on the CPU and for emulated machines, ``simple``.
+        bytes for 15 of data. The default is, on GPUs, the one that the simulation of the program or, on GPUs that
+        nobody measured, `blinksim.programs.fit` expects to be quicker, if the links allow packets; on the CPU and for
+        emulated machines, ``simple``.
     staged : bool, optional
         Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
         Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where

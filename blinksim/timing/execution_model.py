@@ -101,6 +101,12 @@ class Executed(ScheduleModel):
         found = self._quickest(schedule, size, rates)
         return Breakdown(_terms(found), _bottleneck(found), _details(found, schedule, rates, self.calls))
 
+    def quicker(self, schedule: Schedule, size: int) -> ProtocolName:
+        """The protocol by which the schedule takes less time, of a model that knows its part."""
+        if self.part is None or self.part.execution is None:
+            raise InfeasibleError(f"model={self.name} needs a part with measured constants to choose a protocol")
+        return "ll128" if self._quickest(schedule, size, self.part.execution).program.packets else "simple"
+
     def projection(self, **given: Any) -> Projection:
         return ExecutionProjection(**given)
 

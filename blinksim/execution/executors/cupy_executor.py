@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from blinksim import machines
 from blinksim.errors import InfeasibleError
 from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.executors.gpu_devices import THREADS, keeps_lines_whole, map_devices, require_cupy
@@ -15,6 +18,7 @@ from blinksim.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
+from blinksim.timing.execution_model import MOST_SENDS, Executed, uncovered
 
 
 class CupyExecutor(Executor):
@@ -75,19 +79,30 @@ def protocol_for(
     Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy or GPUs.
     """
     cupy = require_cupy()
-    protocol = wanted or quicker_protocol(schedule, size_bytes)
-    if protocol == "ll128":
-        topology = schedule.topology
-        needed = len(topology.members) + len(topology.relays)
-        chosen = range(min(needed, cupy.cuda.runtime.getDeviceCount())) if gpus is None else gpus
-        if not keeps_lines_whole(cupy, chosen):
-            if wanted:
-                raise InfeasibleError(
-                    "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
-                    "take protocol=simple"
-                )
-            return "simple"
+    topology = schedule.topology
+    needed = len(topology.members) + len(topology.relays)
+    chosen = range(min(needed, cupy.cuda.runtime.getDeviceCount())) if gpus is None else gpus
+    protocol = wanted or _quicker(cupy, schedule, size_bytes, chosen)
+    if protocol == "ll128" and not keeps_lines_whole(cupy, chosen):
+        if wanted:
+            raise InfeasibleError(
+                "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
+                "take protocol=simple"
+            )
+        return "simple"
     return protocol
+
+
+def _quicker(cupy: Any, schedule: Schedule, size_bytes: int, gpus: Sequence[int]) -> str:
+    """The protocol by which the program is predicted to be quicker, on GPUs behind a switch that were measured; else
+    the one that `blinksim.programs.fit` expects to be."""
+    properties = cupy.cuda.runtime.getDeviceProperties
+    names = {properties(gpu)["name"].decode() for gpu in gpus}
+    rates = machines.execution_rates(names.pop()) if len(names) == 1 else None
+    part = replace(schedule.topology, execution=rates)
+    if len(set(gpus)) < len(gpus) or schedule.sends > MOST_SENDS or uncovered(part):
+        return quicker_protocol(schedule, size_bytes)
+    return Executed().on(part).quicker(schedule, size_bytes)
 
 
 def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
