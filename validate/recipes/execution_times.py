@@ -1,9 +1,10 @@
 """How far the execution model is from what GPUs took: by number of GPUs, size and algorithm, and what its choice loses.
 
-    PYTHONPATH=. python3 validate/recipes/execution_times.py [--machine hgx-h200] [--tuning] [--worst N]
+    PYTHONPATH=. python3 validate/recipes/execution_times.py [--machine hgx-h200] [--tuning | --odd-sizes] [--worst N]
 
 Simulates every program of the committed results (`full-speed-*`, `elementary-*`), cut as it was, with the constants of
-the machine's file; needs no GPU. --tuning adds the scans of slices and pieces.
+the machine's file; needs no GPU. --tuning adds the scans of slices and pieces. --odd-sizes takes the runs instead that
+were made after the constants were fixed, at sizes between the powers of two and with other element types.
 """
 
 from __future__ import annotations
@@ -64,16 +65,18 @@ class Point:
     @property
     def rivals(self) -> tuple[object, ...]:
         """What it has in common with those that do the same."""
-        return self.gpus, self.row["collective"], self.size, self.row.get("in_place"), "in_place" in self.row
+        row = self.row
+        return self.gpus, row["collective"], self.size, row.get("dtype"), row.get("in_place"), "in_place" in row
 
     def program(self, blocks: int) -> Program:
         """What ran."""
         row = self.row
         schedule = schedule_of(row["algorithm"], row["collective"], self.gpus)
+        kind = ELEMENT_TYPES[row.get("dtype", "float32")]
         program = compile_schedule(
             schedule,
-            row.get("used_bytes", row["size_bytes"]) // 4,
-            ELEMENT_TYPES["float32"],
+            row.get("used_bytes", row["size_bytes"]) // kind.itemsize,
+            kind,
             packets=row["protocol"] == "ll128",
             staged=row["staged"],
             in_place=row.get("in_place", False),
@@ -103,6 +106,14 @@ def points(results: Path = RESULTS, tuning: bool = False) -> Iterator[Point]:
     for gpus in FEW if tuning else ():
         for row in json.loads((results / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]:
             yield Point(gpus, row, scan=True)
+
+
+def odd_sizes(results: Path = RESULTS) -> Iterator[Point]:
+    """All runs that were made after the constants were fixed."""
+    for path in sorted(results.glob("odd-sizes-*.json")):
+        content = json.loads(path.read_text())
+        for row in content["ours"]:
+            yield Point(len(content["provenance"]["gpus"]), row)
 
 
 def off(point: Point, rates: ExecutionRates) -> float:
@@ -148,12 +159,13 @@ def main() -> None:
     parser.add_argument("--machine", default="hgx-h200")
     parser.add_argument("--rates", default="measured")
     parser.add_argument("--tuning", action="store_true")
+    parser.add_argument("--odd-sizes", action="store_true")
     parser.add_argument("--worst", type=int, default=0, metavar="N", help="also the N points that are furthest off")
     options = parser.parse_args()
     rates = machines.load(options.machine, rates=options.rates).execution
     if rates is None:
         raise InputError(f"{options.machine} has no measured constants of running programs")
-    found = list(points(tuning=options.tuning))
+    found = list(odd_sizes() if options.odd_sizes else points(tuning=options.tuning))
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         errors = list(pool.map(partial(off, rates=rates), found, chunksize=8))
     runs = [(point, error) for point, error in zip(found, errors, strict=True) if not point.scan]
@@ -179,7 +191,7 @@ def main() -> None:
         )
         + "\n"
     )
-    if options.tuning:
+    if options.tuning and not options.odd_sizes:
         scans = [(point, error) for point, error in zip(found, errors, strict=True) if point.scan]
         print(errors_by([p for p, _ in scans], [e for _, e in scans], lambda point: ("scans",), ("",)) + "\n")
     losses = lost(main_points, main_errors)

@@ -3,7 +3,7 @@
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
 
 For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.programs.fit`
-takes. `--sizes` and `--dtype` ask for others than the usual, `--label` goes into the name of the file. With `--tune`,
+takes. `--sizes` and `--dtype` ask for others than the usual, `--label` names the file. With `--tune`,
 a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce are packed, which
 needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
 """
@@ -195,7 +195,7 @@ def main() -> None:
     parser = arguments(__doc__, 2, 200)
     parser.add_argument("--sizes", help="bytes, with commas between")
     parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="type of the elements")
-    parser.add_argument("--label", default="", help="goes into the name of the file")
+    parser.add_argument("--label", default="full-speed", help="what the name of the file begins with")
     parser.add_argument("--tune", metavar="PART", help="scan slices and pieces of COLLECTIVE-ALGORITHM with PART in it")
     add_steps(parser, "packed trees")
     options = parser.parse_args()
@@ -205,10 +205,9 @@ def main() -> None:
     command = f"python3 validate/recipes/full_speed.py --gpus {options.gpus} --budget {options.budget:g}"
     command += f" --sizes {options.sizes}" if options.sizes else ""
     command += f" --dtype {options.dtype}" if options.dtype != "float32" else ""
-    command += f" --label {options.label}" if options.label else ""
+    command += f" --label {options.label}" if options.label != "full-speed" else ""
     command += f" --tune '{options.tune}'" if options.tune is not None else ""
-    name = f"full-speed-{options.gpus}gpu" + ("-tuning" if options.tune is not None else "")
-    name += f"-{options.label}" if options.label else ""
+    name = f"{options.label}-{options.gpus}gpu" + ("-tuning" if options.tune is not None else "")
     notes = Notebook(options.out / f"{name}.json", provenance(options.gpus, command), resume=True)
     notes.deadline = time.monotonic() + options.budget
     sizes = SIZES if options.tune is None else SCAN_SIZES
