@@ -34,7 +34,7 @@ class Origin:
         if self.band is not None:
             return f"not measured on {hardware}: {self.source}, {100 * self.band:.0f} % more or less"
         count = f"{gpus[0]} to {gpus[-1]}" if len(gpus) > 1 else str(gpus[0])
-        return f"measured on {count} {hardware}{f', {self.date}' if self.date else ''}"
+        return f"measured on {count} {hardware}, {self.date or self.source}"
 
 
 @dataclass(frozen=True, slots=True)
