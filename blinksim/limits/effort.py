@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import TYPE_CHECKING
 
-from blinksim.errors import InfeasibleError
+from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -19,6 +19,8 @@ MOST_SECONDS = 60
 """What takes longer than about this is refused."""
 _FLOW = 150e-9
 _ROUTE = 800e-9
+# Of an event of a simulation: one in an array of many, one that waits for its turn, one that shares its link.
+_EVENT = {"waves": 300e-9, "heap": 2.5e-6, "shares": 5e-6}
 
 
 def of_flows(topology: Topology, flows: int) -> float:
@@ -29,6 +31,28 @@ def of_flows(topology: Topology, flows: int) -> float:
 def of_routes(topology: Topology, sources: int) -> float:
     """About the seconds of searching the routes from so many devices to others that are no neighbours."""
     return _ROUTE * sources * len(topology.links)
+
+
+def most_events(engine: str) -> int:
+    """Up to how many events a simulation by this engine (``waves``, ``heap``, ``shares``) is not refused."""
+    return int(MOST_SECONDS / _EVENT[engine])
+
+
+def check_events(engine: str, pieces: int, stages: int) -> None:
+    """Raises `InputError` for a simulation of every stage with so many pieces that would take too long."""
+    events, most = pieces * stages, most_events(engine)
+    if events <= most:
+        return
+    if stages > most:
+        instead = "take a schedule of fewer sends"
+    else:
+        instead = f"up to {_rounded(most // stages):,} pieces work: take larger ones (chunk=)"
+    if engine != "waves":
+        instead += ", or service='static'"
+    raise InputError(
+        f"{pieces:,} pieces in {stages:,} stages are {events:,} events, about {_about(_EVENT[engine] * events)}; "
+        f"{instead}"
+    )
 
 
 def check(what: str, topology: Topology, seconds: float, instead: str) -> None:

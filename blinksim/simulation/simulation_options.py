@@ -13,6 +13,7 @@ from typing import Literal, TypedDict, get_args
 
 from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError, unknown
+from blinksim.limits.effort import most_events
 from blinksim.units import parse_size
 
 ServiceName = Literal["fifo", "static", "weighted", "equal"]
@@ -22,8 +23,8 @@ SwitchingName = Literal["cut-through", "store-and-forward"]
 ProtocolName = Literal["simple", "ll", "ll128"]
 
 MOST_PIECES = 65_536
-# Events of one run: pieces times stages.
-MOST_EVENTS = 50_000_000
+# Events (pieces times stages) of a run in order of arrival that is not refused.
+MOST_EVENTS = most_events("heap")
 
 
 def whole_bytes(size: int | float | str, what: str = "size") -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 from typing import Unpack
 
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InputError
+from blinksim.limits import effort
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.simulation.engines.choice import Outcome, outcome
@@ -151,13 +153,17 @@ def _searched(
     def trial(count: int) -> float:
         # Where trials would be slow, rounds show well enough what more pieces bring.
         many = exact and count * graph.count > _MOST_TRIAL
-        work, found = _run(graph, size, count, Service("static") if many else service, sending)
+        try:
+            work, found = _run(graph, size, count, Service("static") if many else service, sending)
+        except InputError:  # It would take too long.
+            return inf
         return work.seconds(found.finish)
 
     if service.name == "static":
+        # In rounds most pieces follow from the first ones.
         limit = 100 * most_events
     else:
-        limit = most_events if exact else _MOST_TRIAL
+        limit = most_events if exact else min(_MOST_TRIAL, effort.most_events("shares"))
     return _best(graph.schedule, size, max(1, limit // max(1, graph.count)), trial, tried)
 
 

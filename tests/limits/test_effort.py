@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Literal
 
 import pytest
 
 import blinksim as bs
 from blinksim.cli.main import run
-from blinksim.errors import InfeasibleError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits import effort
 
 LIMIT = re.compile(r"works up to about ([0-9,]+) ranks: take a smaller one, or \w+")
@@ -86,3 +87,29 @@ def test_the_estimate_grows_with_the_machine_alone() -> None:
     small, large = (bs.load(text).select() for text in ("ring:10", "ring:100"))
     assert effort.of_flows(large, 100) == pytest.approx(100 * effort.of_flows(small, 10))
     assert effort.of_routes(large, 100) == pytest.approx(100 * effort.of_routes(small, 10))
+
+
+@pytest.mark.parametrize("service", ["fifo", "weighted", "equal"])
+@pytest.mark.parametrize("algorithm", ["packed", "ring"])
+def test_a_simulation_that_takes_too_long_says_how_many_pieces_work(
+    service: Literal["fifo", "weighted", "equal"], algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Bandwidths that differ, so that no formula answers.
+    machine = bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1).select()
+    schedule = bs.synthesize(machine, "allreduce", algorithm).schedule
+    monkeypatch.setattr(effort, "MOST_SECONDS", 0.02)
+    with pytest.raises(InputError, match="pieces work: take larger ones") as caught:
+        bs.simulate(schedule, "256MiB", pieces=60_000, service=service)
+    found = re.search(r"up to ([0-9,]+) pieces work", str(caught.value))
+    assert found is not None
+    most = int(found[1].replace(",", ""))
+    assert bs.simulate(schedule, "256MiB", pieces=most, service=service).pieces == most
+    # The search for the best number keeps to those that work.
+    assert bs.simulate(schedule, "256MiB", service=service).pieces <= 1.2 * most
+
+
+def test_a_schedule_with_more_stages_than_a_simulation_may_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = bs.synthesize("dgx1-v100", "allreduce").schedule
+    monkeypatch.setattr(effort, "MOST_SECONDS", 1e-5)
+    with pytest.raises(InputError, match="take a schedule of fewer sends, or service='static'"):
+        bs.simulate(schedule, "256MiB", pieces=1, service="equal")

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.errors import InputError
+from blinksim.limits.effort import check_events, most_events
 from blinksim.schedule.waits import connections
 from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing, steps
 from blinksim.simulation.engines.slots import bounded
-from blinksim.simulation.simulation_options import MOST_EVENTS, Service
+from blinksim.simulation.simulation_options import Service
 from blinksim.simulation.stages import Flags, Stages
 from blinksim.simulation.work import Run, Ticks, Work
 
@@ -50,7 +51,7 @@ def outcome(
         return _full(lambda n: bounded(work, n, owner, first, last, slots), work, pieces, "heap")
     if service.shares:
         weighted = service.name == "weighted"
-        return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "heap")
+        return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "shares")
     if service.name == "static":
         return _static(graph, work, pieces, service.engine, tail=tail, record=record)
     return _first_come(graph, work, pieces, service, record=record)
@@ -82,23 +83,20 @@ def _first_come(graph: Stages, work: Work, pieces: int, service: Service, *, rec
 
 
 def _full(run: Callable[[int], Run], work: Work, pieces: int, engine: str) -> Outcome:
-    events = pieces * work.count
-    if engine == "heap" and events > MOST_EVENTS:
-        raise InputError(
-            f"{pieces} pieces in {work.count:,} stages are {events:,} events; take larger pieces (chunk=), or "
-            "service='static'"
-        )
+    check_events(engine, pieces, work.count)
     full = run(pieces)
-    return Outcome(full.finish, engine, pieces, full)
+    return Outcome(full.finish, "heap" if engine == "shares" else engine, pieces, full)
 
 
 def _in_rounds(work: Work, pieces: int, tail: bool, record: bool) -> Outcome:
     n = int(work.level.max(initial=0)) + 6
-    while tail and 2 * n + 1 < pieces:
+    few = min(pieces, most_events("waves") // max(1, work.count))
+    while tail and 2 * n + 1 < few:
         before, after = (rounds.in_rounds(work, m, record=record, watch=True)[0] for m in (n, n + 1))
         if before.settled and after.finish - before.finish == work.busiest:
             return Outcome(after.finish + (pieces - n - 1) * work.busiest, "waves", n + 1, after)
         n *= 2
+    check_events("waves", pieces, work.count)
     full = rounds.in_rounds(work, pieces, record=record)[0]
     return Outcome(full.finish, "waves", pieces, full)
 
@@ -107,6 +105,7 @@ def _first_come_waves(work: Work, pieces: int, record: bool) -> Outcome | None:
     # Two pieces cost little and usually settle it.
     if not steps.in_steps(work, min(pieces, 2))[1]:
         return None
+    check_events("waves", pieces, work.count)
     run, agrees = steps.in_steps(work, pieces, record=record)
     return Outcome(run.finish, "waves", pieces, run) if agrees else None
 
