@@ -24,6 +24,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
+from blinksim.limits import effort
 from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares, turned_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
@@ -69,13 +70,15 @@ def build(
 
     bound: what `blinksim.bounds.bound` gave, if known already. trees: how many equal trees per root (for broadcast
     and reduce: altogether; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
-    time_limit: seconds after which to give up. templates: try the trees of single hosts first, which are taken if they
-    attain the bound, and on very large machines if they come within 1 % of it. seed: changes which of several equally
-    good forests is found. progress: called with the amounts done and wanted.
+    time_limit: seconds after which to give up; without one, what would take minutes is refused. templates: try the
+    trees of single hosts first, which are taken if they attain the bound, and on very large machines if they come
+    within 1 % of it. seed: changes which of several equally good forests is found. progress: called with the amounts
+    done and wanted.
 
     The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
-    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or the members are not connected.
+    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or would, or the members are not
+    connected.
     """
     if trees is not None and collective.name not in _EQUAL_TREES:
         instead = ", or take algorithm=chains with channels=" if collective.name == "allreduce" else ""
@@ -96,7 +99,7 @@ def build(
     if schedule is None or gap > (_NEARLY if large else 0):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
-            exact = _Builder(topology, collective, found, trees, seed, _watched(progress, limit)).build()
+            exact = _Builder(topology, collective, found, trees, seed, _Watch(progress, limit)).build()
         except InfeasibleError:
             if schedule is None:
                 raise
@@ -107,16 +110,25 @@ def build(
     return with_gap(schedule, found, divided=False)
 
 
-def _watched(progress: Progress | None, time_limit: float | None) -> Progress:
-    end = None if time_limit is None else monotonic() + time_limit
+class _Watch:
+    """Passes progress on, and ends the packing when its time is over; without a limit, only what is foreseen begins."""
 
-    def watch(done: int, wanted: int) -> None:
-        if progress:
-            progress(done, wanted)
-        if end is not None and monotonic() > end:
-            raise InfeasibleError(f"packing found {done} of {wanted} trees in {time_limit} s; allow more time")
+    def __init__(self, progress: Progress | None, time_limit: float | None) -> None:
+        self._progress, self._limit = progress, time_limit
+        self._end = None if time_limit is None else monotonic() + time_limit
 
-    return watch
+    def __call__(self, done: int, wanted: int) -> None:
+        if self._progress:
+            self._progress(done, wanted)
+        if self._end is not None and monotonic() > self._end:
+            raise InfeasibleError(f"packing found {done} of {wanted} trees in {self._limit} s; allow more time")
+
+    def check(self, topology: Topology, roots: int) -> None:
+        """Raises `InfeasibleError` if packing trees from so many roots would take minutes and has no limit."""
+        if self._end is None:
+            seconds = effort.of_trees(topology, roots)
+            instead = "another algorithm, such as ring or chain_tree, or give a time limit (time_limit=) and see"
+            effort.check("packing the trees", topology, seconds, instead)
 
 
 def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
@@ -152,7 +164,7 @@ class _Builder:
         bound: BoundResult,
         trees: int | None,
         seed: int,
-        progress: Progress,
+        progress: _Watch,
     ) -> None:
         self.topology, self.collective, self.bound, self.trees = topology, collective, bound, trees
         self.seed, self.progress = seed, progress
@@ -212,11 +224,15 @@ class _Builder:
         split = self._split(net, weights, spanned)
         arcs = _arcs(net, split.capacity, spanned)
         if self.trees is not None:
+            self.progress.check(self.topology, len(weights))
             return pack_shares(
                 arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed, progress=self.progress
             )
-        turned = self._turned(arcs, split.rates)
-        return turned or pack_forest(arcs, split.rates, seed=self.seed, progress=self.progress)
+        return self._turned(arcs, split.rates) or self._packed(arcs, split.rates)
+
+    def _packed(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest:
+        self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
+        return pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
 
     def _turned(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
         """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""
@@ -345,12 +361,12 @@ class _Builder:
             split = best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
             weights = dict.fromkeys(self.net.members.tolist(), 1)
             split = split or even_split(net, self.shared, weights, both=True)
-            down = pack_forest(_arcs(net, split.capacity, spanned), split.rates, seed=self.seed, progress=self.progress)
+            down = self._packed(_arcs(net, split.capacity, spanned), split.rates)
             rate = split.rate * net.unit
             if split.back is None:
                 return rate, self._mirrored(down)
             back = _arcs(net.reversed(), split.back, spanned)
-            return rate, self._matched(down, pack_forest(back, split.rates, seed=self.seed, progress=self.progress))
+            return rate, self._matched(down, self._packed(back, split.rates))
 
         return self._spanning_best(packed)
 

@@ -26,6 +26,7 @@ OPTIONS = {
     "relays": "--relays",
     "root": "--root",
     "service": "--service",
+    "time_limit": "--time-limit",
     "trees": "--trees",
 }
 # Options that take no value: they stand for True.

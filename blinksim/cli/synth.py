@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -110,6 +110,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         return
     if machine is None or collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
+    from blinksim.algorithms.registry import algorithm as registered
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
@@ -126,7 +127,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         raise InputError("--point chooses one of the schedules that --pareto finds; add --pareto, or leave it out")
     algorithm = options["algorithm"] or "packed"
     _check_files(options)
-    given = {
+    given: dict[str, Any] = {
         "time_limit": options["time_limit"],
         "seed": options["seed"],
         "trees": options["trees"],
@@ -138,7 +139,10 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     }
     extra = {key: value for key, value in given.items() if value is not None}
     _takes(algorithm, extra)
-    waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
+    what = f"synthesising {collective} on {machine}"
+    waiting = Working(what, quiet=options["quiet"])
+    if "progress" in registered(algorithm).options():
+        extra["progress"] = lambda done, wanted: waiting(f"{what}, {done} of {wanted} trees")
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
 
     def work() -> Synthesis:

@@ -1,7 +1,7 @@
 """What would take too long, told before the work: about how many seconds a search takes, and how large it may be.
 
-The searches that grow fastest are those with a pass over all links for every rank: flows for a bound, routes for a
-schedule. So the seconds grow as ranks times links, and the ranks that work as the root of the time allowed. The
+The searches that grow fastest are those with a pass over all links for every rank: flows for a bound, routes and trees
+for a schedule. So the seconds grow as ranks times links, and the ranks that work as the root of the time allowed. The
 constants are CPU seconds on one core of a server of 2023, rounded up; docs/limits.md has what was measured.
 """
 
@@ -19,6 +19,8 @@ MOST_SECONDS = 60
 """What takes longer than about this is refused."""
 _FLOW = 150e-9
 _ROUTE = 800e-9
+# Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat trees.
+_TREE = 15e-6
 # Of an event of a simulation: one in an array of many, one that waits for its turn, one that shares its link.
 _EVENT = {"waves": 300e-9, "heap": 2.5e-6, "shares": 5e-6}
 
@@ -31,6 +33,29 @@ def of_flows(topology: Topology, flows: int) -> float:
 def of_routes(topology: Topology, sources: int) -> float:
     """About the seconds of searching the routes from so many devices to others that are no neighbours."""
     return _ROUTE * sources * len(topology.links)
+
+
+def of_trees(topology: Topology, roots: int) -> float:
+    """About the seconds of packing trees from so many roots, each of which is grown breadth first."""
+    return _TREE * roots * _looked_at(topology)
+
+
+def _looked_at(topology: Topology) -> int:
+    """How many links a search breadth first from the first member looks at until it has reached the others."""
+    links, index, out = topology.links, topology.index, topology.out_links
+    wanted = {index[name] for name in topology.members}
+    level = [index[topology.members[0]]]
+    reached, looked = set(level), 0
+    while level and not wanted <= reached:
+        here, level = level, []
+        for device in here:
+            looked += len(out[device])
+            new = {index[links[number].dst] for number in out[device]} - reached
+            reached |= new
+            level += new
+            if wanted <= reached:
+                break
+    return looked
 
 
 def most_events(engine: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -77,3 +78,11 @@ def test_a_time_limit_is_kept_by_what_is_large(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("algorithm", ["packed", "few_steps", "chains", "blink"])
 def test_a_small_limit_is_enough_for_what_is_small(capsys: pytest.CaptureFixture[str], algorithm: str) -> None:
     assert run(["synth", "ring:4", "allreduce", "--algorithm", algorithm, "--time-limit", "30"]) == 0
+
+
+def test_synth_counts_the_trees_meanwhile(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(progress.Working, "__call__", lambda _, what: said.append(what))
+    assert run(["synth", "torus:4x4", "allgather"]) == 0
+    assert re.fullmatch(r"synthesising allgather on torus:4x4, (\d+) of \1 trees", said[-1])
+    capsys.readouterr()

@@ -29,8 +29,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 
 MEMORY = 2**30
 SECONDS = 5.0
-PATIENCE = 60
-"""Seconds by the wall clock after which the process ends with its stack: something hangs where no signal reaches it."""
+PATIENCE = 600
+"""Seconds by the wall clock after which the process ends with its stack: something hangs where no signal reaches it.
+
+Many times `SECONDS`, since the machine may be busy with other things.
+"""
+PROGRESS = 1000
+"""A line on stderr after this many inputs, so that a run that was ended can go on from there."""
 COMMANDS = "command line"
 STATUSES = (0, 1, 2, 3, 4, 130)
 
@@ -58,6 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     with report, tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for number in range(asked.first, asked.first + asked.inputs):
+            if number > asked.first and number % PROGRESS == 0:
+                print(f"{number} inputs, {findings} findings", file=sys.stderr, flush=True)
             name = targets[number % len(targets)]
             random_ = random.Random(f"{asked.seed} {name} {number}")
             attempt = _command(Path(folder), random_) if name == COMMANDS else _reader(Path(folder), name, random_)

@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 import blinksim as bs
+from blinksim.algorithms import packed
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits import effort
@@ -113,3 +114,27 @@ def test_a_schedule_with_more_stages_than_a_simulation_may_have_is_refused(monke
     monkeypatch.setattr(effort, "MOST_SECONDS", 1e-5)
     with pytest.raises(InputError, match="take a schedule of fewer sends, or service='static'"):
         bs.simulate(schedule, "256MiB", pieces=1, service="equal")
+
+
+@pytest.mark.parametrize(("text", "roots"), [("torus:4x4", 16), ("hgx-h100", 8)])
+def test_packing_that_takes_too_long_is_refused_unless_it_has_a_time_limit(
+    text: str, roots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, collective = bs.load(text).select(), bs.Collective.parse("allgather")
+    known = bs.bound(machine, collective)
+    monkeypatch.setattr(effort, "MOST_SECONDS", 0.9 * effort.of_trees(machine, roots))
+    with pytest.raises(InfeasibleError, match=r"packing the trees of allgather on .* works up to about"):
+        packed.build(machine, collective, bound=known)
+    assert packed.build(machine, collective, bound=known, time_limit=60).claim("gap_exact") == 0
+    # A single root has far fewer trees.
+    assert packed.build(machine, bs.Collective.parse("broadcast")).claim("gap_exact") == 0
+
+
+def test_trees_are_estimated_by_the_links_that_a_search_looks_at() -> None:
+    def links(text: str) -> float:
+        return effort.of_trees(bs.load(text).select(), 1) / effort.of_trees(bs.load("full:2").select(), 1)
+
+    # Everything is next to the first; a line is seen to its last link, and each link from both sides.
+    assert links("full:40") == pytest.approx(39)
+    assert links("line:40") == pytest.approx(2 * 39 - 1)
+    assert links("switch:40") == pytest.approx(1 + 40)
