@@ -226,7 +226,8 @@ class _Question:
         side = gather.certificate.side if isinstance(gather.certificate, Cut) else ()
         if gather.exact and side and self.net.symmetric:
             # Read from the other side, it is the cut of the reduce-scatter.
-            other = [device.name for device in self.topology.devices if device.name not in set(side)]
+            inside = set(side)
+            other = [device.name for device in self.topology.devices if device.name not in inside]
             scatter = first.of(Cut.of(self.topology, first.collective, other), True)
         else:
             scatter = first.one_way()[0]

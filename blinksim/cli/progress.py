@@ -26,14 +26,14 @@ class Working:
     """
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
-        self._what = what
+        self.what = what
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
         if not quiet and sys.stderr.isatty():
             self._thread = threading.Thread(target=self._show, daemon=True)
 
     def __call__(self, what: str) -> None:
-        self._what = _doing[-1] = what
+        self.what = _doing[-1] = what
 
     def _show(self) -> None:
         if self._done.wait(PATIENCE_S):
@@ -44,12 +44,12 @@ class Working:
 
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar, moving():
-            task = bar.add_task(self._what, total=None)
+            task = bar.add_task(self.what, total=None)
             while not self._done.wait(0.2):
-                bar.update(task, description=self._what)
+                bar.update(task, description=self.what)
 
     def __enter__(self) -> Working:
-        _doing.append(self._what)
+        _doing.append(self.what)
         if self._thread is not None:
             self._thread.start()
         return self

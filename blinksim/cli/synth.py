@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import click
 
@@ -25,6 +24,19 @@ from blinksim.units import exact_GBps, format_rate, format_time
 if TYPE_CHECKING:
     from blinksim.answers.synthesize import Synthesis
     from blinksim.question import Question
+
+
+# Options that algorithms take, by their names there.
+_GIVEN: tuple[Literal["time_limit", "seed", "trees", "channels", "alike", "chunks", "steps", "rounds"], ...] = (
+    "time_limit",
+    "seed",
+    "trees",
+    "channels",
+    "alike",
+    "chunks",
+    "steps",
+    "rounds",
+)
 
 
 class Options(MachineOptions, TextOptions):
@@ -110,7 +122,6 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         return
     if machine is None or collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
-    from blinksim.algorithms.registry import algorithm as registered
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
@@ -127,22 +138,8 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         raise InputError("--point chooses one of the schedules that --pareto finds; add --pareto, or leave it out")
     algorithm = options["algorithm"] or "packed"
     _check_files(options)
-    given: dict[str, Any] = {
-        "time_limit": options["time_limit"],
-        "seed": options["seed"],
-        "trees": options["trees"],
-        "channels": options["channels"],
-        "alike": options["alike"],
-        "chunks": options["chunks"],
-        "steps": options["steps"],
-        "rounds": options["rounds"],
-    }
-    extra = {key: value for key, value in given.items() if value is not None}
-    _takes(algorithm, extra)
-    what = f"synthesising {collective} on {machine}"
-    waiting = Working(what, quiet=options["quiet"])
-    if "progress" in registered(algorithm).options():
-        extra["progress"] = lambda done, wanted: waiting(f"{what}, {done} of {wanted} trees")
+    waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
+    extra = _extra(algorithm, options, waiting)
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
 
     def work() -> Synthesis:
@@ -186,14 +183,23 @@ def _check_files(options: Options) -> None:
         plots.check(options["plot"], force=options["force"])
 
 
-def _takes(algorithm: str, extra: Iterable[str]) -> None:
-    """Refuses options that the algorithm does not have."""
+def _extra(algorithm: str, options: Options, waiting: Working) -> dict[str, object]:
+    """What the algorithm is given beyond machine and collective; refuses options that it does not have."""
     from blinksim.algorithms.registry import algorithm as registered
 
     known = registered(algorithm).options()
+    extra: dict[str, object] = {key: options[key] for key in _GIVEN if options[key] is not None}
     for key in extra:
         if key not in known:
             raise InputError(f"{algorithm} takes no {_option(key)}")
+    if "progress" in known:
+        what = waiting.what
+
+        def progress(done: int, wanted: int) -> None:
+            waiting(f"{what}, {done} of {wanted} trees")
+
+        extra["progress"] = progress
+    return extra
 
 
 def _option(key: str) -> str:
