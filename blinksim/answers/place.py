@@ -6,7 +6,7 @@ checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -15,7 +15,8 @@ from typing import Any, Literal, overload
 
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveName
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.limits import effort
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.topology.graph import Topology
@@ -131,6 +132,7 @@ def place(
     *,
     links: str | Iterable[str] | None = None,
     relays: Sequence[str] | Literal["none", "idle"] | str = "none",
+    report: Callable[[str], None] | None = None,
 ) -> Placements:
     """Every choice of `count` members, the best first and those not connected last.
 
@@ -146,6 +148,8 @@ def place(
         Link classes to use, as in `Topology.select`.
     relays : str or sequence of str
         ``none``, ``idle`` (all GPUs that are not chosen forward) or the names of devices that always do.
+    report : callable, optional
+        Called with a progress message.
 
     Returns
     -------
@@ -156,6 +160,8 @@ def place(
     ------
     InputError
         For a count that does not fit, and for more than `LIMIT` subsets.
+    InfeasibleError
+        If the bounds of all subsets would take minutes.
 
     Examples
     --------
@@ -178,26 +184,37 @@ def place(
     chosen_links = None if links is None else class_names(links, topology.link_classes)
     # A root tells the ranks apart, so that symmetric subsets need not be alike with their ranks in file order.
     maps = [] if wanted.rooted or helpers else _member_maps(topology)
+    kinds: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    seen: set[tuple[int, ...]] = set()
+    every = list(combinations(range(len(candidates)), count))
+    for subset in every:
+        if subset not in seen:
+            kinds[subset] = sorted(_orbit(subset, maps))
+            seen.update(kinds[subset])
+    _check_effort(topology, count, len(kinds))
     answers: dict[tuple[int, ...], Placement] = {}
-    rows = []
-    for subset in combinations(range(len(candidates)), count):
-        if subset not in answers:
-            orbit = _orbit(subset, maps)
-            first = _answer(
-                topology,
-                tuple(candidates[i] for i in subset),
-                helpers,
-                relays == "idle",
-                wanted,
-                chosen_links,
-                len(orbit),
-            )
-            answers |= dict.fromkeys(orbit, first)
-        rows.append((subset, answers[subset]))
+    for number, (subset, orbit) in enumerate(kinds.items()):
+        if report is not None:
+            report(f"ranking {count} GPUs of {topology.name}, {number} of {len(kinds)} kinds of choice")
+        chosen = tuple(candidates[i] for i in subset)
+        first = _answer(topology, chosen, helpers, relays == "idle", wanted, chosen_links, len(orbit))
+        answers |= dict.fromkeys(orbit, first)
+    rows = [(subset, answers[subset]) for subset in every]
     if maps:
         rows = [(subset, _renamed(row, subset, topology, candidates, relays == "idle")) for subset, row in rows]
     order = sorted(rows, key=lambda entry: (entry[1].rate is None, -(entry[1].rate or 0)))
     return Placements(topology.name, wanted, tuple(row for _, row in order))
+
+
+def _check_effort(topology: Topology, count: int, kinds: int) -> None:
+    """Raises `InfeasibleError` if the bounds of so many choices would take minutes."""
+    seconds = kinds * effort.of_bound(topology, count)
+    if seconds > effort.MOST_SECONDS:
+        raise InfeasibleError(
+            f"{count} of {topology.ranks} GPUs of {topology.name}: {kinds:,} choices differ, whose bounds would take "
+            f"about {effort.words(seconds)}; up to about {int(effort.MOST_SECONDS / seconds * kinds):,} work: choose "
+            "among fewer GPUs or nodes"
+        )
 
 
 def _member_maps(topology: Topology) -> list[list[int]]:

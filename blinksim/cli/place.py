@@ -17,6 +17,7 @@ from blinksim.cli.options import (
     question_of,
 )
 from blinksim.cli.output import csv_text, print_json, table
+from blinksim.cli.progress import Working
 
 
 class Options(MachineOptions, TableOptions):
@@ -45,7 +46,9 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     whole = question.whole()
     links = question.link_classes(whole)
     relays = question.relays if question.relays in ("none", "idle") else question.relay_names(whole, ())
-    found = place(whole, count, Collective.parse(options["collective"]), links=links, relays=relays)
+    with Working(f"ranking {count} GPUs of {machine}", quiet=options["quiet"]) as say:
+        wanted = Collective.parse(options["collective"])
+        found = place(whole, count, wanted, links=links, relays=relays, report=say)
     rows = [placement.to_dict() for placement in found]
     if options["as_csv"]:
         joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_SECONDS = 60
 """What takes longer than about this is refused."""
 _FLOW = 150e-9
+_BOUND = 2e-3
 _ROUTE = 800e-9
 # Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat trees.
 _TREE = 15e-6
@@ -28,6 +29,11 @@ _EVENT = {"waves": 300e-9, "heap": 2.5e-6, "shares": 5e-6}
 def of_flows(topology: Topology, flows: int) -> float:
     """About the seconds of so many flows through all links."""
     return _FLOW * flows * len(topology.links)
+
+
+def of_bound(topology: Topology, ranks: int) -> float:
+    """About the seconds of all bounds of an allreduce of so many ranks."""
+    return _BOUND + of_flows(topology, 3 * ranks)
 
 
 def of_routes(topology: Topology, sources: int) -> float:
@@ -75,7 +81,7 @@ def check_events(engine: str, pieces: int, stages: int) -> None:
     if engine != "waves":
         instead += ", or service='static'"
     raise InputError(
-        f"{pieces:,} pieces in {stages:,} stages are {events:,} events, about {_about(_EVENT[engine] * events)}; "
+        f"{pieces:,} pieces in {stages:,} stages are {events:,} events, about {words(_EVENT[engine] * events)}; "
         f"{instead}"
     )
 
@@ -89,13 +95,14 @@ def check(what: str, topology: Topology, seconds: float, instead: str) -> None:
         # Exact for machines whose ranks have equally many links each; a little less is sure.
         most = max(2, isqrt(int(topology.ranks**2 * MOST_SECONDS / seconds)))
         raise InfeasibleError(
-            f"{what} on {topology.name} would take about {_about(seconds)} ({topology.ranks:,} ranks, "
+            f"{what} on {topology.name} would take about {words(seconds)} ({topology.ranks:,} ranks, "
             f"{len(topology.links):,} links); a machine like this works up to about {_rounded(most):,} ranks: take a "
             f"smaller one, or {instead}"
         )
 
 
-def _about(seconds: float) -> str:
+def words(seconds: float) -> str:
+    """A long time, rounded."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{_rounded(int(seconds / size)):,} {unit}"

@@ -11,7 +11,8 @@ import pytest
 from blinksim.answers.place import place
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.limits import effort
 from blinksim.machines import load
 
 GB = 10**9
@@ -77,3 +78,17 @@ def test_what_cannot_be_ranked() -> None:
         place(machine, 2, relays="all")
     with pytest.raises(InputError, match="too many to rank"):
         place(load("dgx-a100", nodes=8), 8)
+
+
+def test_choices_whose_bounds_take_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    machine = load("dgx1-v100")
+    assert len(place(machine, 4, report=said.append)) == 70
+    # A symmetry leaves fewer kinds of choice than choices.
+    kinds = len(said)
+    assert said[-1] == f"ranking 4 GPUs of dgx1-v100, {kinds - 1} of {kinds} kinds of choice"
+    assert kinds < 70
+    monkeypatch.setattr(effort, "MOST_SECONDS", 0.5 * kinds * effort.of_bound(machine, 4))
+    with pytest.raises(InfeasibleError, match=f"4 of 8 GPUs of dgx1-v100: {kinds} choices differ") as caught:
+        place(machine, 4)
+    assert f"up to about {kinds // 2} work" in str(caught.value)
