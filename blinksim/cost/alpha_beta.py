@@ -101,18 +101,20 @@ def _shares(schedule: Schedule) -> Floats:
 def _in_steps(
     schedule: Schedule, alphas: Floats, occupied: RouteUses, shared: Resources, seconds: Floats, gamma: float
 ) -> tuple[Term, ...]:
-    share, steps = _shares(schedule), schedule.steps
-    alpha = np.zeros(steps)
-    np.maximum.at(alpha, schedule.step, alphas)
+    share = _shares(schedule)
+    # Steps without a send, of which a file may have any number, take no time.
+    used, step = np.unique(schedule.step, return_inverse=True)
+    alpha = np.zeros(len(used))
+    np.maximum.at(alpha, step, alphas)
     by_kind: dict[str, float] = {}
     kinds, numbers = step_kinds(schedule)
     longest = busiest(kinds, occupied, seconds)
     for worst, time in (longest[number] for number in numbers.tolist()):
         by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
-    terms = [Term(f"latency of {counted(steps, 'step')}", float(alpha.sum()), "alpha")]
+    terms = [Term(f"latency of {counted(schedule.steps, 'step')}", float(alpha.sum()), "alpha")]
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
-    reduced = np.zeros(steps)
-    key = schedule.step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
+    reduced = np.zeros(len(used))
+    key = step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
     found, where = np.unique(key[schedule.op == REDUCE], return_inverse=True)
     if gamma and len(found):
         amounts = np.bincount(where, share[schedule.op == REDUCE]) * gamma
