@@ -208,8 +208,10 @@ def place(
 
 def _check_effort(topology: Topology, count: int, kinds: int) -> None:
     """Raises `InfeasibleError` if the bounds of so many choices would take minutes."""
-    seconds = kinds * effort.of_bound(topology, count)
-    if seconds > effort.MOST_SECONDS:
+    each = effort.of_bound(topology, count)
+    seconds = kinds * each
+    # A single one that takes too long refuses itself, with the size that works.
+    if each < effort.MOST_SECONDS < seconds:
         raise InfeasibleError(
             f"{count} of {topology.ranks} GPUs of {topology.name}: {kinds:,} choices differ, whose bounds would take "
             f"about {effort.words(seconds)}; up to about {int(effort.MOST_SECONDS / seconds * kinds):,} work: choose "
