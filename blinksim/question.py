@@ -35,8 +35,9 @@ class Question:
         Ranks on every node, placed card by card in file order. Default: all its GPUs.
     members : str, optional
         The GPUs to run on, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any edit.
-    relays : str
-        GPUs without a rank that may forward: ``none``, ``idle`` (every GPU that is no member) or a list.
+    relays : str, optional
+        GPUs without a rank that may forward: ``none``, ``idle`` (every GPU that is no member) or a list. Default: those
+        that the machine file names.
     relays_reduce : bool
         Relays may also reduce and multicast.
     links : str, optional
@@ -46,6 +47,8 @@ class Question:
         projection that pins its rates is at those.
     edits : tuple of str
         What-ifs such as ``degrade gpu0-gpu3 lanes=1``.
+    collective : Collective, optional
+        What the members must be connected for. Default: for everything, each with each both ways.
 
     Raises
     ------
@@ -63,11 +66,12 @@ class Question:
     nodes: int = 1
     ranks_per_node: int | None = None
     members: str | None = None
-    relays: Literal["none", "idle"] | str = NONE
+    relays: Literal["none", "idle"] | str | None = None
     relays_reduce: bool = False
     links: str | None = None
     rates: RatesName | str | None = None
     edits: tuple[str, ...] = ()
+    collective: Collective | None = None
 
     @classmethod
     def of(
@@ -82,7 +86,8 @@ class Question:
     ) -> Question:
         """A question from Python values: members and relays also as lists of numbers and names, a single edit as text.
 
-        settings: nodes, ranks_per_node, relays_reduce and rates. Raises `InputError` for a name that is none of these.
+        settings: nodes, ranks_per_node, relays_reduce, rates and collective. Raises `InputError` for a name that is
+        none of these.
         """
         known = {field.name for field in fields(cls)}
         for name in settings:
@@ -91,7 +96,7 @@ class Question:
         return cls(
             machine,
             members=None if members is None else names_text(members),
-            relays=NONE if relays is None else names_text(relays) or NONE,
+            relays=None if relays is None else names_text(relays) or NONE,
             links=None if links is None else names_text(links),
             edits=(edits,) if isinstance(edits, str) else tuple(edits),
             **settings,
@@ -116,8 +121,9 @@ class Question:
         return wanted
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the machine, as JSON takes it."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "machine"}
+        """Everything but the machine and the collective, as JSON takes it."""
+        left_out = ("machine", "collective")
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
 
     def node(self) -> Topology:
         """One node, before any edit. Raises as `blinksim.load` does, and if a topology has other rates than asked."""
@@ -141,17 +147,18 @@ class Question:
     def part(self, whole: Topology | None = None, collective: Collective | None = None) -> Topology:
         """The selected part of the machine, as `Topology.select` gives it.
 
-        whole: what `whole` returned, if it is known. collective: what the members must be connected for. Raises
+        whole: what `whole` returned, if it is known. collective: in place of the question's own. Raises
         `InputError` for names and numbers that the machine does not have, and `InfeasibleError` for members that no
         link joins.
         """
         whole = self.whole() if whole is None else whole
         members = self.member_names(whole)
-        relays = None if self.relays == NONE else self.relay_names(whole, members)
+        relays = None if self.relays is None else self.relay_names(whole, members)
         if self.relays_reduce and not relays:
             raise InputError("relays_reduce= says what relays may do; name some with relays=")
         classes = self.link_classes(whole)
-        return whole.select(members, relays, classes, relays_reduce=self.relays_reduce, collective=collective)
+        wanted = collective or self.collective
+        return whole.select(members, relays, classes, relays_reduce=self.relays_reduce, collective=wanted)
 
     def member_names(self, whole: Topology) -> tuple[str, ...]:
         """The devices that hold ranks, in rank order."""
@@ -163,7 +170,7 @@ class Question:
 
     def relay_names(self, whole: Topology, members: Sequence[str]) -> tuple[str, ...]:
         """The devices that `relays` names."""
-        if self.relays == NONE:
+        if self.relays in (None, NONE):
             return ()
         holders = [device.name for device in whole.devices if device.holds]
         numbered = None if self.relays == IDLE else self._numbered(whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
@@ -166,7 +166,7 @@ def rank(
             question = question.preferring_known(model.rates)
     algorithms = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
-    timing, topology = model.at(question)
+    timing, topology = model.at(replace(question, collective=wanted))
     if isinstance(timing, ScheduleModel):
         entrants = contest(topology, wanted, names, report, timing, sizes=[count])
         if report is not None:

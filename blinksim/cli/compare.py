@@ -107,7 +107,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         others, listed, timing = _own(timing, listed, question, wanted, options), [], registry.DEFAULT
     model = registry.schedule_model(timing, **calls.settings(options, timing, registry.settings(timing)))
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(question.part(), wanted, sizes, listed, say, others, model)
+        found = study.compare(question.part(collective=wanted), wanted, sizes, listed, say, others, model)
     _show(found, question, options)
     if options["plot"]:
         from blinksim import plots
@@ -178,7 +178,8 @@ def _across(
         models.append(model)
     models = [model if registry.times_schedules(model.name) else model.at(question)[0] for model in models]
     with Working(f"reading {question.machine}", quiet=options["quiet"]) as say:
-        found = across_models(question.part(), collective, sizes, models, listed or ("ring", "double_binary"), say)
+        part = question.part(collective=collective)
+        found = across_models(part, collective, sizes, models, listed or ("ring", "double_binary"), say)
     _show(found, question, options)
 
 

@@ -43,7 +43,9 @@ def answer(question: Question, collective: Collective, options: Options) -> None
         plots.check(options["plot"], force=options["force"])
     seconds = SECONDS if options["time_limit"] is None else options["time_limit"]
     with Working(f"searching schedules of {collective}", quiet=options["quiet"]) as say:
-        found = pareto(question.part(), collective, seed=options["seed"] or 0, report=say, seconds=seconds)
+        found = pareto(
+            question.part(collective=collective), collective, seed=options["seed"] or 0, report=say, seconds=seconds
+        )
     points = found.points if chosen is None else (_point(found, chosen),)
     files = [] if target is None else _write(points, target, options["force"], alone=chosen is not None)
     if options["as_json"]:

@@ -43,9 +43,7 @@ _OPTIONS = (
     click.option(
         "--relays",
         metavar="none|idle|LIST",
-        default="none",
-        show_default=True,
-        help="GPUs without a rank that may forward.",
+        help="GPUs without a rank that may forward.  [default: those that the machine file names]",
     ),
     click.option("--relays-reduce", is_flag=True, help="Relays may also reduce and multicast (Blink+'s helpers)."),
     click.option(
@@ -199,7 +197,7 @@ class MachineOptions(TypedDict):
     nodes: int
     ranks_per_node: int | None
     members: str | None
-    relays: str
+    relays: str | None
     relays_reduce: bool
     links: str | None
     edits: tuple[str, ...]
@@ -254,7 +252,7 @@ def command_line(question: Question, collective: str = "", root: int | None = No
         ("nodes", 1),
         ("ranks_per_node", None),
         ("members", None),
-        ("relays", "none"),
+        ("relays", None),
         ("links", None),
         ("rates", None),
     ):

@@ -45,10 +45,11 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
         raise InputError("place chooses the members itself; leave --members and --ranks-per-node out")
     whole = question.whole()
     links = question.link_classes(whole)
-    relays = question.relays if question.relays in ("none", "idle") else question.relay_names(whole, ())
+    relays = question.relays or "none"
+    chosen = relays if relays in ("none", "idle") else question.relay_names(whole, ())
     with Working(f"ranking {count} GPUs of {machine}", quiet=options["quiet"]) as say:
         wanted = Collective.parse(options["collective"])
-        found = place(whole, count, wanted, links=links, relays=relays, report=say)
+        found = place(whole, count, wanted, links=links, relays=chosen, report=say)
     rows = [placement.to_dict() for placement in found]
     if options["as_csv"]:
         joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]

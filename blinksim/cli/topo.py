@@ -154,7 +154,7 @@ def _draw(question: Question, topology: Topology, options: ShowOptions) -> None:
 def _chosen(question: Question) -> bool:
     """True if the question is about a part of the machine."""
     some = (question.members, question.links, question.ranks_per_node)
-    return any(value is not None for value in some) or question.relays != "none"
+    return any(value is not None for value in some) or question.relays is not None
 
 
 def _facts(topology: Topology) -> dict[str, object]:

@@ -155,7 +155,7 @@ class NcclTuner(TimingModel):
         return model, machine
 
     def check(self, question: Question) -> None:
-        if question.relays != NONE:
+        if question.relays not in (None, NONE):
             raise InputError(
                 f"NCCL does not relay through GPUs that are not members; leave relays={question.relays} out"
             )

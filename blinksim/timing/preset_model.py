@@ -48,7 +48,7 @@ class PresetModel(TimingModel):
         return PresetModel(self.name, question.nodes, question.ranks_per_node), node
 
     def check(self, question: Question) -> None:
-        if question.members is not None or question.relays != NONE or question.links is not None:
+        if question.members is not None or question.relays not in (None, NONE) or question.links is not None:
             raise InputError(f"model={self.name} takes nodes= and ranks_per_node=, not members=, relays= or links=")
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:

@@ -324,8 +324,9 @@ def _timed(task: Task) -> Rows:
     chooser = models.chooser(task.algorithm)
     if chooser is not None:
         # The links must connect the members for what a library chooses as for all others.
-        task.question.part()
-    model, topology = models.model(chooser or task.model).at(task.question)
+        task.question.part(collective=task.collective)
+    question = replace(task.question, collective=task.collective)
+    model, topology = models.model(chooser or task.model).at(question)
     names = model.best if task.algorithm == "best" else [task.algorithm]
     quickest: dict[int, Projection] = {}
     for projection in model.times(topology, task.collective, task.sizes, names):
@@ -347,7 +348,7 @@ def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:
 def _bounded(task: Task) -> Rows:
     from blinksim.bounds import bound
 
-    topology = task.question.part()
+    topology = task.question.part(collective=task.collective)
     if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
         phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
         rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
