@@ -65,9 +65,20 @@ FORMATS = {
 }
 
 
+# What the formats are for, where users name that.
+_RUNTIMES = {
+    "nccl": "stock NCCL reads nccl-graph (chains or rings of one communicator) and nccl-graph-set (one for each chain)",
+    **dict.fromkeys(("rccl", "msccl"), "RCCL and MSCCL read msccl-xml"),
+    **dict.fromkeys(("mscclpp", "msccl++"), "MSCCL++ reads mscclpp-json"),
+}
+
+
 def find(name: str) -> Format:
     """The format called `name` (``-`` and ``_`` alike); raises `InputError` with the nearest names."""
     key = name.lower().replace("_", "-")
+    runtime = _RUNTIMES.get(key)
+    if runtime is not None:
+        raise InputError(f"unknown format {name!r}: {runtime}")
     if key not in FORMATS:
         raise unknown("format", name, FORMATS, hint="(machines: `blinksim topo export`)")
     return FORMATS[key]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -58,6 +60,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("--what-if", "--whatif", "--without", "--degrade"), ("--edit",)),
     **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
 }
+_MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep")
 _NEEDLESS = {
     **dict.fromkeys(
         ("--dtype", "--datatype", "--op"), "only bytes count for the time; blinksim run takes --dtype and --op"
@@ -98,7 +101,28 @@ def cli() -> None:
     """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?"""
 
 
-def _words(error: click.ClickException) -> str:
+def _swapped(words: Sequence[str]) -> str:
+    """What to say where a collective stands in the place of the machine; empty if none does."""
+    from blinksim.collective import COLLECTIVES
+
+    command, first, second = (*words, "", "", "")[:3]
+    swapped = command in _MACHINE_FIRST and first in COLLECTIVES and second not in COLLECTIVES
+    if not swapped or second.startswith("-") or os.path.exists(first):
+        return ""
+    rest = " ".join(map(shlex.quote, words[3:]))
+    meant = f"blinksim {command} {shlex.quote(second) if second else 'MACHINE'} {first} {rest}".rstrip()
+    return f"{first} is a collective; the machine comes before it: {meant}"
+
+
+def _edit_meant(error: click.NoSuchOption, words: Sequence[str]) -> str:
+    """The option --edit with the value that was given to an option that stands for one of its edits."""
+    verb, at = error.option_name.lstrip("-"), list(words).index(error.option_name) + 1
+    if verb not in ("without", "degrade") or at >= len(words) or words[at].startswith("-"):
+        return "'--edit'"
+    return f"--edit {shlex.quote(f'{verb} {words[at]}')}"
+
+
+def _words(error: click.ClickException, words: Sequence[str]) -> str:
     """The message, with the option that is meant: where sizes go, and what other tools call so."""
     context = getattr(error, "ctx", None)
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
@@ -108,7 +132,8 @@ def _words(error: click.ClickException) -> str:
         return f"{error.message.rstrip('.')}: sizes go after --sizes" if extra else error.format_message()
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
-        return f"{error.message} Did you mean '{meant}'?"
+        shown = _edit_meant(error, words) if meant == "--edit" and error.option_name in words else f"'{meant}'"
+        return f"{error.message} Did you mean {shown}?"
     hint = _NEEDLESS.get(error.option_name)
     return f"{error.message.rstrip('.')}: {hint}" if hint else error.format_message()
 
@@ -144,7 +169,8 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BlinksimError as error:
-        print(f"blinksim: {as_typed(str(error))}", file=sys.stderr)
+        swapped = _swapped(arguments) if isinstance(error, InputError) else ""
+        print(f"blinksim: {InputError(swapped) if swapped else as_typed(str(error))}", file=sys.stderr)
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
@@ -153,7 +179,8 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
         # As every other message: on one line, and short enough to be read.
-        print(f"blinksim: {InputError(_words(error).rstrip('.'))}{where}", file=sys.stderr)
+        message = _swapped(arguments) or _words(error, arguments).rstrip(".")
+        print(f"blinksim: {InputError(message)}{where}", file=sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("blinksim: interrupted", file=sys.stderr)

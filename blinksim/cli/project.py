@@ -111,7 +111,7 @@ def command(machine: str, collective: str, size: str, **options: Unpack[Options]
         if was is not None:
             detail = f", {format_time(was.time_s)} ({was.algorithm})"
             click.echo(f"  before      {left(was.algbw, found.best.algbw, detail)}")
-        _show_changes(changes)
+        _show_changes(changes, question)
         _next(found, question, options)
 
 
@@ -162,11 +162,19 @@ def _more(options: Options, changes: tuple[Change, ...], was: Projection | None,
     return answer
 
 
-def _show_changes(changes: tuple[Change, ...]) -> None:
+def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
     if not changes:
         return
+    set_here = {setting.partition(" ")[0] for c in changes if c.settings for setting in c.settings.split(", ")}
+    constants = sorted(set_here - set(question.whole().link_classes))
     rows = [(c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x") for c in changes]
-    click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)) + "\n")
+    click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
+    if constants:
+        click.echo(
+            f"  {', '.join(constants)}: no links, which --edit changes, but constants of the model; to try other"
+        )
+        click.echo("  values, give --model a copy of its file")
+    click.echo("")
 
 
 def _next(found: Ranking, question: Question, options: Options) -> None:

@@ -76,7 +76,9 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
         )
     except json.JSONDecodeError as error:
-        raise FileError(path, f"is not JSON: {error.msg}", error.lineno, error.colno) from None
+        other = os.fspath(path).lower().endswith((".yaml", ".yml"))
+        hint = "; YAML files are machines and rates, of which blinksim synth makes schedules" if other else ""
+        raise FileError(path, f"is not JSON: {error.msg}{hint}", error.lineno, error.colno) from None
     except _Refused as fault:
         raise FileError(path, str(fault)) from None
     except RecursionError:

@@ -1,0 +1,120 @@
+"""Slips that users make often end in the command that they meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from blinksim.cli.main import run
+
+ONE_WAY = """
+name: pair
+devices:
+  - {name: "g[0-1]", kind: gpu}
+link_classes:
+  c0: {bandwidth: 6GB/s, latency: 1us, overhead: 0us, source: test}
+links:
+  - {from: g0, to: g1, class: c0}
+"""
+HELPER = """
+name: helped
+devices:
+  - {name: "g[0-2]", kind: gpu}
+  - {name: h, kind: gpu}
+link_classes:
+  l: {bandwidth: 10GB/s, latency: 1us, overhead: 0us, source: test}
+links:
+  - {between: ["g[0-2]", h], class: l}
+members: [g0, g1, g2]
+relays: [h]
+"""
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
+    assert run(words) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["project", "allreduce", "dgx1-v100"], "blinksim project dgx1-v100 allreduce"),
+        (["project", "allreduce", "dgx1-v100", "1MiB"], "blinksim project dgx1-v100 allreduce 1MiB"),
+        (["bound", "broadcast", "my box.yaml"], "blinksim bound 'my box.yaml' broadcast"),
+        (["sweep", "allreduce", "hgx-h100", "--sizes", "1MiB"], "blinksim sweep hgx-h100 allreduce --sizes 1MiB"),
+        (["synth", "allreduce"], "blinksim synth MACHINE allreduce"),
+    ],
+)
+def test_a_collective_in_front_of_the_machine(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"{words[1]} is a collective; the machine comes before it: {meant}" in said(words, capsys)
+
+
+def test_a_machine_may_have_the_name_of_a_collective(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reduce").write_text(HELPER)
+    assert "is a collective" not in said(["bound", "reduce", "broadcast-"], capsys)
+    Path("reduce").unlink()
+    assert "reduce is a collective; the machine comes before it" in said(["bound", "reduce", "broadcast-"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["bound", "dgx1-v100", "allreduce", "--without", "gpu7"], "--edit 'without gpu7'"),
+        (["bound", "dgx1-v100", "allreduce", "--degrade", "gpu0-gpu1 lanes=1"], "--edit 'degrade gpu0-gpu1 lanes=1'"),
+        (["bound", "dgx1-v100", "allreduce", "--without"], "'--edit'"),
+        (["bound", "dgx1-v100", "allreduce", "--what-if", "--json"], "'--edit'"),
+    ],
+)
+def test_an_edit_as_an_option(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"Did you mean {meant}?" in said(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("nccl", "nccl-graph"), ("RCCL", "msccl-xml"), ("mscclpp", "mscclpp-json")]
+)
+def test_a_runtime_as_a_format(name: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert meant in said(["export", "dgx1-v100-8-allreduce", "--format", name], capsys)
+
+
+@pytest.mark.parametrize("command", ["simulate", "run", "verify"])
+def test_a_machine_file_as_a_schedule(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "box.yaml"
+    path.write_text(ONE_WAY)
+    line = said([command, str(path), *(["1MiB"] if command != "verify" else [])], capsys)
+    assert "YAML files are machines and rates, of which blinksim synth makes schedules" in line
+
+
+def test_what_if_says_which_names_are_no_links(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["project", "aurora", "allreduce", "1GB", "--model", "aurora-projection"]
+    assert run([*words, "--what-if"]) == 0
+    assert "nic, nic_efficiency: no links, which --edit changes" in capsys.readouterr().out
+    # The others are.
+    assert run([*words, "--edit", "replace xe bandwidth=53GB/s"]) == 0
+    assert run([*words, "--edit", "replace nic bandwidth=25GB/s"]) == 2
+
+
+@pytest.mark.parametrize("words", [["project", "MACHINE", "broadcast", "1MiB"], ["compare", "MACHINE", "broadcast"]])
+def test_links_that_lead_one_way_carry_what_needs_no_more(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_text(ONE_WAY)
+    assert run([str(path) if word == "MACHINE" else word for word in words]) == 0
+    assert "chain" in capsys.readouterr().out
+    other = [str(path) if word == "MACHINE" else word.replace("broadcast", "allreduce") for word in words]
+    assert "does not connect the members: g0 | g1" in said(other, capsys, 3)
+
+
+def test_no_relays_turns_off_those_of_the_machine_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "helped.yaml"
+    path.write_text(HELPER)
+    assert run(["bound", str(path), "allreduce"]) == 0
+    capsys.readouterr()
+    assert "does not connect the members: g0 | g1 | g2" in said(
+        ["bound", str(path), "allreduce", "--relays", "none"], capsys, 3
+    )
