@@ -34,6 +34,7 @@ class Options(MachineOptions, TableOptions):
     against: str
     in_place: bool
     no_nvls: bool
+    nccl_version: str | None
 
 
 @click.command(
@@ -64,6 +65,7 @@ Examples:
 )
 @click.option("--in-place", is_flag=True, help="Take the times in place.  [default: out of place, where there are any]")
 @click.option("--no-nvls", is_flag=True, help="NCCL ran with NCCL_NVLS_ENABLE=0.")
+@click.option("--nccl-version", metavar="VERSION", help="The NCCL that ran.  [default: what LOG says, else 2.28.3]")
 @output_options(table=True)
 def command(logs: tuple[str, ...], machine: str, collective: str | None, **options: Unpack[Options]) -> None:
     """Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
@@ -116,6 +118,7 @@ def _diagnosed(log: str, collective: str | None, question: Question, whole: Topo
         in_place=options["in_place"],
         multicast=not options["no_nvls"],
         rates=question.rates,
+        version=options["nccl_version"] or "",
     )
 
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 import blinksim as bs
+from blinksim.answers.checks import verify_bounds
 from blinksim.answers.checks.file_verdict import FileVerdict
 from blinksim.bounds import Cut, Lengths, Partition
 from blinksim.collective import COLLECTIVES, Collective
@@ -337,3 +338,17 @@ def test_no_forged_claim_of_a_schedule_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_none_of_many_forged_claims_of_schedules_is_accepted(tmp_path: Path) -> None:
     assert forged_schedules(tmp_path, 3000, seed=4) < 1200
+
+
+def test_a_bound_of_many_ranks_is_shown_to_be_attained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = bound_file("ring:66", {}, "allgather")
+    assert document["bounds"][0]["kind"] == "exact"
+    found = judged(document, tmp_path / "bound.json")
+    assert found is not None
+    assert found.ok
+    assert found.unproved == ()
+    # Where it would take too long, the answer says about how long.
+    monkeypatch.setattr(verify_bounds, "_PATIENCE", 0.01)
+    found = judged(document, tmp_path / "bound.json")
+    assert found is not None
+    assert "building one for these 66 ranks would take about" in found.unproved[0]

@@ -153,6 +153,16 @@ def test_a_log_is_judged_by_the_nccl_that_it_names(tmp_path: Path, line: str, ju
     assert found.expectation.name.endswith(f"(the log is of NCCL {other})") == bool(other)
 
 
+def test_the_nccl_that_ran_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    points = [Point(size, 30 + size / 2e5, None) for size in SIZES]
+    path = tmp_path / "log.txt"
+    path.write_text("vm:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n" + text("allreduce", 8, points))
+    answer = ask(capsys, "diagnose", str(path), "--machine", "hgx-h200", "--nccl-version", "2.30.7")
+    assert "NCCL 2.30.7's own model" in answer
+    assert run(["diagnose", str(path), "--machine", "hgx-h200", "--nccl-version", "new"]) == 2
+    assert "'new' is no version of NCCL; give one such as 2.28.3" in capsys.readouterr().err
+
+
 def test_the_version_of_the_library_in_the_first_line() -> None:
     assert {run.nccl for run in tests_log.read(HEALTHY)} == {"2.28.9"}
 

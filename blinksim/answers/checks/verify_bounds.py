@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.checks.file_verdict import FileVerdict
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
+from blinksim.limits import effort
 from blinksim.question import Question
 from blinksim.textio.text_files import STDIN
 from blinksim.textio.text_table import count
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
     from blinksim.bounds import Bound
 
-# Ranks up to which a schedule is built to show that a bound is attained, and the seconds that it may take.
-_MOST_RANKS = 64
+# Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0
 _NAMES = ("members", "relays", "links", "edits")
 
@@ -169,7 +169,7 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
 
     @cache
     def best(name: str) -> tuple[Schedule, Fraction] | None:
-        if topology.ranks > _MOST_RANKS:
+        if _takes(topology) > _PATIENCE:
             return None
         try:
             made = synthesize(topology, Collective(name, collective.root), "packed", time_limit=_PATIENCE)
@@ -195,7 +195,7 @@ def _branches(topology: Topology, collective: Collective, bound: Bound) -> bool:
     from blinksim.schedule.loads import rate
     from blinksim.schedule.verify import verify
 
-    if topology.ranks > _MOST_RANKS:
+    if _takes(topology) > _PATIENCE:
         return False
     for entry in REGISTRY.values():
         if entry.in_network and entry.supports(collective.name):
@@ -208,7 +208,12 @@ def _branches(topology: Topology, collective: Collective, bound: Bound) -> bool:
     return False
 
 
+def _takes(topology: Topology) -> float:
+    """About the seconds of building a schedule."""
+    return effort.of_trees(topology, topology.ranks)
+
+
 def _why(topology: Topology) -> str:
-    if topology.ranks > _MOST_RANKS:
-        return f"one is built for up to {_MOST_RANKS} ranks, these are {topology.ranks}"
+    if _takes(topology) > _PATIENCE:
+        return f"building one for these {topology.ranks:,} ranks would take about {effort.words(_takes(topology))}"
     return "none was found that does"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 BEHIND = 0.8
 """A measurement below this part of the model is behind it."""
+_VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # Tolerance for another explanation.
 _NEAR = 0.12
 
@@ -275,6 +277,7 @@ def diagnose(
     in_place: bool = False,
     multicast: bool = True,
     rates: str | None = None,
+    version: str = "",
 ) -> Diagnosis:
     """Compares tests of one collective with what the machine should give.
 
@@ -295,6 +298,8 @@ def diagnose(
     rates : str, optional
         The table of rates of NCCL's model. Default: the one that the machine was loaded at by name, else ``nccl`` where
         it has that.
+    version : str
+        The version of NCCL that ran, such as ``2.30.7``. Default: what the log says, if it does.
 
     Returns
     -------
@@ -331,7 +336,9 @@ def diagnose(
         check_members(run, chosen)
     collective = Collective(first.collective, max(0, first.rows[0].root))
     whole = at_nccl_rates(as_topology(part if machine is None else machine), rates)
-    ran = next((run.nccl for run in given if run.nccl), "")
+    if version and not _VERSION.fullmatch(version):
+        raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
+    ran = version or next((run.nccl for run in given if run.nccl), "")
     expectation = Expectation(chosen, whole, collective, multicast, ran)
     lines = []
     for size, rows in sorted(_by_size([row for run in given for row in run.rows], in_place).items()):
