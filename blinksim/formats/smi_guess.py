@@ -68,9 +68,17 @@ def capability(table: SmiTable, gpu: str) -> int:
     if table.lane is not None and table.lane > _BLACKWELL_LANE:
         return 100
     most = max((table.lanes(gpu, other) for other in table.gpus if other != gpu), default=0)
+    if most > _MOST_AMPERE and table.grace and _share_a_cpu(table):
+        return 100
     if most > _MOST_AMPERE or table.grace:
         return 90
     return 80 if most > _MOST_VOLTA else 70
+
+
+def _share_a_cpu(table: SmiTable) -> bool:
+    """True if two GPUs are near the same CPU: a Grace CPU has one Hopper GPU, or two Blackwell GPUs."""
+    near = list(table.affinity.values())
+    return len(set(near)) < len(near)
 
 
 def _known(table: SmiTable, gpu: str) -> tuple[int, int] | None:

@@ -126,6 +126,29 @@ def test_links_of_a_switch_and_links_of_a_pair_are_told_apart(text: str, switch:
     assert set(nvlinks(found).values()) == {lanes}
 
 
+def trays(owners: tuple[int, ...]) -> str:
+    """A table of GPUs behind NVSwitches, each a NUMA node of its own near the Grace CPU that is named."""
+    rows = quad("NV18", len(owners), tail="").splitlines()
+    tails = [f"\t{72 * cpu}-{72 * cpu + 71}\t{cpu}\t{2 + 8 * gpu}" for gpu, cpu in enumerate(owners)]
+    return "\n".join([rows[0], *(row + tail for row, tail in zip(rows[1:], tails, strict=True))]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("owners", "rate", "generation"),
+    [
+        ((0, 0, 1, 1), 900, "Blackwell"),  # a GB200 superchip: one Grace CPU, two GPUs
+        ((0, 1, 2, 3), 450, "Hopper"),  # a GH200 superchip: one of each
+    ],
+)
+def test_how_many_gpus_a_grace_cpu_has_tells_their_generation(
+    owners: tuple[int, ...], rate: int, generation: str
+) -> None:
+    found = read_text(trays(owners), "x.txt")
+    ports = {link.bandwidth for link in found.links if link.src == "gpu0" and link.kind == "nvlink"}
+    assert ports == {rate * GB}
+    assert f"assumed: NVLinks of {generation}" in found.source
+
+
 def test_pcie_only_machines_have_no_nvlink() -> None:
     found = read_text(quad("PXB"), "x.txt")
     assert "nvlink" not in found.link_classes
