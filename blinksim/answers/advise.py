@@ -81,7 +81,7 @@ class Advice(Result):
     loadable : Option, optional
         The quickest that NCCL reads from a graph file.
     other : Option, optional
-        `best` for RCCL or MSCCL.
+        `best` for RCCL or MSCCL, where it is quicker than what NCCL does.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def advise(
         bound=expectation.bound(size / expected.time_s)[0],
         best=best,
         loadable=min(loadable, key=lambda option: option.time_s, default=None),
-        other=_for_msccl(best, expectation),
+        other=_for_msccl(best, expectation) if best.time_s * WORTH <= expected.time_s else None,
     )
 
 
