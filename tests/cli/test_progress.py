@@ -83,6 +83,6 @@ def test_a_small_limit_is_enough_for_what_is_small(capsys: pytest.CaptureFixture
 def test_synth_counts_the_trees_meanwhile(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
     monkeypatch.setattr(progress.Working, "__call__", lambda _, what: said.append(what))
-    assert run(["synth", "torus:4x4", "allgather"]) == 0
-    assert re.fullmatch(r"synthesising allgather on torus:4x4, \d+ of 64 trees", said[-1])
+    assert run(["synth", "mesh:4x4", "allgather"]) == 0
+    assert re.fullmatch(r"synthesising allgather on mesh:4x4, \d+ of \d+ trees", said[-1])
     capsys.readouterr()

@@ -116,14 +116,14 @@ def test_a_schedule_with_more_stages_than_a_simulation_may_have_is_refused(monke
         bs.simulate(schedule, "256MiB", pieces=1, service="equal")
 
 
-@pytest.mark.parametrize(("text", "roots"), [("torus:4x4", 16), ("hgx-h100", 8)])
+@pytest.mark.parametrize(("text", "roots"), [("mesh:4x4", 16), ("hgx-h100", 8)])
 def test_packing_that_takes_too_long_is_refused_unless_it_has_a_time_limit(
     text: str, roots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine, collective = bs.load(text).select(), bs.Collective.parse("allgather")
     known = bs.bound(machine, collective)
     monkeypatch.setattr(effort, "MOST_SECONDS", 0.9 * effort.of_trees(machine, roots))
-    with pytest.raises(InfeasibleError, match=r"packing the trees of allgather on .* works up to about"):
+    with pytest.raises(InfeasibleError, match=r"packing the trees on .* works up to about"):
         packed.build(machine, collective, bound=known)
     assert packed.build(machine, collective, bound=known, time_limit=60).claim("gap_exact") == 0
     # A single root has far fewer trees.
