@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
@@ -24,7 +23,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
-from blinksim.limits import effort
+from blinksim.limits.watch import Progress, Watch
 from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares, turned_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
@@ -50,7 +49,6 @@ _LARGE = 384
 _NEARLY = Fraction(1, 100)
 _PATIENCE = 60.0
 
-Progress = Callable[[int, int], None]
 Vertices = tuple[int, ...]
 T = TypeVar("T")
 
@@ -99,7 +97,7 @@ def build(
     if schedule is None or gap > (_NEARLY if large else 0):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
-            exact = _Builder(topology, collective, found, trees, seed, _Watch(progress, limit)).build()
+            exact = _Builder(topology, collective, found, trees, seed, Watch(progress, limit)).build()
         except InfeasibleError:
             if schedule is None:
                 raise
@@ -108,27 +106,6 @@ def build(
             if schedule is None or loss < gap:
                 schedule, gap = exact, loss
     return with_gap(schedule, found, divided=False)
-
-
-class _Watch:
-    """Passes progress on, and ends the packing when its time is over; without a limit, only what is foreseen begins."""
-
-    def __init__(self, progress: Progress | None, time_limit: float | None) -> None:
-        self._progress, self._limit = progress, time_limit
-        self._end = None if time_limit is None else monotonic() + time_limit
-
-    def __call__(self, done: int, wanted: int) -> None:
-        if self._progress:
-            self._progress(done, wanted)
-        if self._end is not None and monotonic() > self._end:
-            raise InfeasibleError(f"packing found {done} of {wanted} trees in {self._limit} s; allow more time")
-
-    def check(self, topology: Topology, roots: int) -> None:
-        """Raises `InfeasibleError` if packing trees from so many roots would take minutes and has no limit."""
-        if self._end is None:
-            seconds = effort.of_trees(topology, roots)
-            instead = "another algorithm, such as ring or chain_tree, or give a time limit (time_limit=) and see"
-            effort.check("packing the trees", topology, seconds, instead)
 
 
 def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
@@ -164,7 +141,7 @@ class _Builder:
         bound: BoundResult,
         trees: int | None,
         seed: int,
-        progress: _Watch,
+        progress: Watch,
     ) -> None:
         self.topology, self.collective, self.bound, self.trees = topology, collective, bound, trees
         self.seed, self.progress = seed, progress

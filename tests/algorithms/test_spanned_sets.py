@@ -10,6 +10,7 @@ from blinksim.algorithms.packed import _Builder
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.limits.watch import Watch
 from blinksim.machines import load
 
 Answers = dict[tuple[int, ...], Fraction]
@@ -19,7 +20,7 @@ def tried(answers: Answers) -> tuple[list[tuple[int, ...]], tuple[Fraction, str]
     """The sets asked for, in order, and the answer; a set without a rate holds no trees."""
     part = load("dgx1-v100").select(["gpu0", "gpu1"], relays="idle", relays_reduce=True)
     collective = Collective("allreduce")
-    builder = _Builder(part, collective, bound(part, collective), None, 0, lambda *_: None)
+    builder = _Builder(part, collective, bound(part, collective), None, 0, Watch(None, None))
     assert len(builder.vertex_sets) == 2
     builder.vertex_sets = list(answers)
     asked: list[tuple[int, ...]] = []
