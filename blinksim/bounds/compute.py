@@ -93,7 +93,9 @@ def _in_network(topology: Topology, collective: Collective, shares: tuple[int, .
     from blinksim.bounds.in_network import best_bound
 
     best = best_bound(topology, collective, shares)
-    return () if best is None or best[0].rate <= found[0].rate else (Bound.of(best[0], collective, best[1]),)
+    if best is None or not found[0].rate < best[0].rate <= min(cuts, default=best[0].rate):
+        return ()
+    return (Bound.of(best[0], collective, best[1]),)
 
 
 def in_flight(found: BoundResult) -> Bound | None:

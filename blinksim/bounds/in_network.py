@@ -28,10 +28,9 @@ from blinksim.graphs.network import Network, network
 from blinksim.graphs.orbits import network_orbits, single_orbits
 from blinksim.topology.graph import Topology
 
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
-# Ways that are tried, ranks up to which they are, and whole units of the greatest length.
-_MOSTWAYS = 400
-MOST_RANKS = 72
+# Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
+_MOST_WAYS = 400
+_MOST_RANKS, _MOST_RANKS_OF_HOSTS = 72, 8
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 2 * 10**5, 4 * 10**6
@@ -83,8 +82,6 @@ def abilities(topology: Topology) -> tuple[str, ...]:
 def best_bound(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> tuple[Lengths, bool] | None:
     """The tightest lengths found for switches that do what they can, and if schedules attain them; None without any."""
     guess = guessed_lengths(topology, collective, abilities(topology)) if not shares else None
-    if topology.ranks > MOST_RANKS:
-        return (guess, False) if guess else None
     try:
         lengths, _, exact = best_ways(topology, collective, shares)
     except (InputError, InfeasibleError):
@@ -102,7 +99,7 @@ def best_ways(
     Raises `InputError` where too many switches differ, and `InfeasibleError` if the solver finds no optimum.
     """
     search = _Search(topology, collective, tuple(shares))
-    for _ in range(_MOSTWAYS):
+    for _ in range(_MOST_WAYS):
         if search.extend():
             return search.result(True)
     return search.result(False)
@@ -110,6 +107,9 @@ def best_ways(
 
 class _Search:
     def __init__(self, topology: Topology, collective: Collective, shares: tuple[int, ...]) -> None:
+        hosts = {topology.device(name).node for name in topology.members}
+        if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
+            raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
         self.topology, self.collective, self.shares = topology, collective, shares
         self.grants = abilities(topology)
         net = network(topology)

@@ -144,5 +144,12 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
 
 
 def own_copies(schedule: Schedule) -> list[int]:
-    """The sends that bring readers their sums and writers their own copies."""
-    return [send for send in (operation.owner(schedule) for operation in operations(schedule)) if send >= 0]
+    """The sends that bring readers their sums and writers their own copies, and those of what a reader itself holds."""
+    found = []
+    for operation in operations(schedule):
+        back = operation.owner(schedule)
+        if back >= 0:
+            found.append(back)
+            owner = int(schedule.dst[back])
+            found += [i for i in operation.arrivals if schedule.op[i] == REDUCE and int(schedule.src[i]) == owner]
+    return found

@@ -87,6 +87,14 @@ def test_four_nodes_with_sharp_are_as_fast_as_one() -> None:
     assert bs.synthesize(inside, "allreduce", "sharp").rate == Fraction(450 * 8, 14) * GB
 
 
+def test_bounds_of_clusters_are_marked_as_attained() -> None:
+    for nodes, edits, rate in ((2, [], 400), (4, [f"fabric {ADDS}"], 400)):
+        granted = bs.bound(bs.load("hgx-h200", nodes=nodes, edits=edits), "allreduce").in_network
+        assert granted is not None
+        assert granted.exact
+        assert granted.rate == rate * GB
+
+
 @pytest.mark.parametrize(("nodes", "times"), [(2, 1), (4, 2)])
 def test_nvls_trees_send_the_vector_once_or_twice(nodes: int, times: int) -> None:
     """Two nodes: once over 400 GB/s each way. More: inner nodes twice, in one of two trees and half of the other."""

@@ -162,7 +162,7 @@ def _named(file: str, asked: Question) -> Topology:
 
 def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], bool]:
     """A test whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted."""
-    from blinksim.answers.checks.verify_schedule import keeps
+    from blinksim.answers.checks.verify_schedule import attained_in_network, keeps
     from blinksim.answers.synthesize import synthesize
     from blinksim.bounds import Phases
     from blinksim.schedule.model import Schedule
@@ -181,31 +181,11 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
         if isinstance(bound.certificate, Phases):
             return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
         if bound.grants:
-            return _branches(topology, collective, bound)
+            return attained_in_network(topology, collective, bound)
         found = best(collective.name)
         return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
 
     return attains
-
-
-def _branches(topology: Topology, collective: Collective, bound: Bound) -> bool:
-    """True if a schedule whose switches do what a bound grants attains it."""
-    from blinksim.algorithms.registry import REGISTRY
-    from blinksim.answers.checks.verify_schedule import keeps
-    from blinksim.schedule.loads import rate
-    from blinksim.schedule.verify import verify
-
-    if _takes(topology) > _PATIENCE:
-        return False
-    for entry in REGISTRY.values():
-        if entry.in_network and entry.supports(collective.name):
-            try:
-                schedule = entry.build(topology, collective)
-            except BlinksimError:
-                continue
-            if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify(schedule).ok:
-                return True
-    return False
 
 
 def _takes(topology: Topology) -> float:

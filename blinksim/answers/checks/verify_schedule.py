@@ -7,13 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
+from typing import TYPE_CHECKING
 
 from blinksim.answers.checks.read_schedule import read_schedule
+from blinksim.errors import BlinksimError
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.tree import moves_along_trees
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule
+
+if TYPE_CHECKING:
+    from blinksim.bounds import Bound
+    from blinksim.collective import Collective
+    from blinksim.topology.graph import Topology
+
+# Ranks up to which schedules are built to see if one attains a bound.
+_MOST_RANKS = 72
 
 
 def verify(
@@ -98,6 +108,24 @@ def keeps(schedule: Schedule, assumed: str) -> bool:
     # Data that is only copied or only reduced takes trees.
     trees = schedule.collective.name != "allreduce" or moves_along_trees(schedule, own_copies(schedule))
     return trees and used <= grants_in(assumed)
+
+
+def attained_in_network(topology: Topology, collective: Collective, bound: Bound) -> bool:
+    """True if a schedule whose switches do what a bound grants attains it: those that need such switches are built."""
+    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.schedule.loads import rate
+
+    if topology.ranks > _MOST_RANKS:
+        return False
+    for entry in REGISTRY.values():
+        if entry.in_network and entry.supports(collective.name):
+            try:
+                schedule = entry.build(topology, collective)
+            except BlinksimError:
+                continue
+            if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify_schedule(schedule).ok:
+                return True
+    return False
 
 
 def _weights(shares: Sequence[Fraction] | None) -> tuple[int, ...]:
