@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli.options import TableOptions, output_options
-from blinksim.cli.output import csv_text, print_json, table
+from blinksim.cli.options import TableOptions, check_picture, output_options, plot_y_option
+from blinksim.cli.output import csv_text, note, print_json, table
+from blinksim.errors import InputError
 from blinksim.units import format_size
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ class Options(TableOptions):
     """The options of ``measured``."""
 
     quality: str
+    plot: str | None
+    plot_collective: str
+    plot_y: str
+    force: bool
 
 
 @click.command("measured", epilog="\b\nExamples:\n  blinksim measured p5\n  blinksim measured aurora")
@@ -30,6 +35,10 @@ class Options(TableOptions):
     help="Which tables to take: A are whole ones with machine and number of GPUs, in B something is derived, C are "
     "excerpts.",
 )
+@click.option("--plot", metavar="FILE", help="Draw measured, predicted and bound against size as PNG, SVG or PDF.")
+@click.option("--plot-collective", default="", metavar="NAME", help="What the picture shows.  [default: allreduce]")
+@plot_y_option
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options(table=True)
 def command(machine: str | None, **options: Unpack[Options]) -> None:
     """What was measured on MACHINE and published, beside NCCL's prediction and the bound.
@@ -41,7 +50,10 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     if machine is None:
         _list(options)
         return
+    check_picture(options["plot"], options["plot_y"], force=options["force"])
     found = measured(machine, options["quality"].upper())
+    if options["plot"]:
+        _draw(found, options)
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
     elif options["as_json"]:
@@ -49,6 +61,16 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     else:
         click.echo(found.text())
         click.echo(f"next: blinksim {_next(found)}")
+
+
+def _draw(found: Measured | PublicMeasurements, options: Options) -> None:
+    from blinksim import plots
+    from blinksim.answers.measurements.measured import Measured
+
+    if isinstance(found, Measured):
+        raise InputError("the tables of aurora are not drawn; name another machine, or leave --plot out")
+    drawn = plots.measured(found, options["plot_collective"], options["plot_y"])
+    note(f"drawn: {plots.save(drawn, options['plot'] or '', force=options['force'])}", quiet=options["quiet"])
 
 
 def _next(found: Measured | PublicMeasurements) -> str:

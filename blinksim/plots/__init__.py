@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from blinksim.plots.compare_plot import compare
+from blinksim.plots.measured_plot import measured
 from blinksim.plots.pareto_plot import pareto
 from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, panels, save, size_axis
 from blinksim.plots.sweep_plot import sweep
@@ -24,6 +25,7 @@ __all__ = [
     "compare",
     "figure",
     "gantt",
+    "measured",
     "panels",
     "pareto",
     "save",

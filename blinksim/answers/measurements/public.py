@@ -177,12 +177,14 @@ class PublicMeasurements(Result):
 
     def _table(self, cells: Sequence[MeasuredCell]) -> str:
         shown = []
-        for (_, collective, nodes, gpus), alike in _grouped(cells, lambda found: _job(found.cell)):
+        for (_, collective, nodes, gpus, nvls), alike in _grouped(
+            cells, lambda found: (*_job(found.cell), found.cell.nvls == "off")
+        ):
             for found in _thinned(alike):
                 error, share = found.error_pct, found.of_bound_pct
                 shown.append(
                     (
-                        collective,
+                        f"{collective}, NVLS off" if nvls else collective,
                         f"{gpus} on {count(nodes, 'node')}",
                         format_size(found.cell.size),
                         format_time(found.cell.time_s),
