@@ -124,15 +124,18 @@ def _on_gpus(machine: str | None, options: Options) -> None:
     with Working("compiling", quiet=options["quiet"]) as say, processes() as evaluate:
         found = calibrate_gpus(clock, whole, date=day, report=say, evaluate=evaluate)
     clock.close()
+    if machine is None:
+        # What nvidia-smi lists has no name of its own; the constants are for whatever names these GPUs.
+        found = replace(found, table=replace(found.table, machine=""))
     if target:
         write_text(target, rate_tables.write(found.table), options["force"])
     if options["as_json"]:
         print_json({"command": "calibrate", "machine": whole.name, **found.to_dict(), "output": target})
     else:
-        _show_gpus(found, target, whole.name)
+        _show_gpus(found, target, machine)
 
 
-def _show_gpus(found: GpuCalibration, target: str | None, machine: str) -> None:
+def _show_gpus(found: GpuCalibration, target: str | None, machine: str | None) -> None:
     from blinksim.answers.measurements.calibrate_gpus import times_words
 
     fit = found.execution
@@ -155,7 +158,8 @@ def _show_gpus(found: GpuCalibration, target: str | None, machine: str) -> None:
         click.echo(f"  do not show, and kept: {', '.join(fit.kept)}")
     if target:
         click.echo(f"  written   {target}")
-        click.echo(f"next: blinksim project {typed(machine)} allreduce 1MiB --rates {typed(target)}")
+        name = "MACHINE" if machine is None else typed(machine)
+        click.echo(f"next: blinksim project {name} allreduce 1MiB --rates {typed(target)}")
     else:
         click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")
 
