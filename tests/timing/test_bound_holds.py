@@ -123,6 +123,12 @@ def test_two_hosts_may_reduce_in_their_switches() -> None:
     assert "it assumes: switches may multicast and reduce into readers" in found.text()
 
 
+@pytest.mark.parametrize("edit", ["without in-network", "nvswitch can=forward"])
+def test_nvls_needs_switches_that_can(edit: str) -> None:
+    found = bs.project(bs.load("hgx-h200", edits=edit), "allreduce", "1GiB", algorithm="nccl")
+    assert not str(found.details["nccl_algorithm"]).startswith("nvls")
+
+
 def test_rings_between_hosts_get_the_bound_that_all_others_have() -> None:
     machine = bs.load("dgx-a100", nodes=2)
     found, plain = (bs.project(machine, "allgather", "1GiB", algorithm=name) for name in ("nccl", "ring"))

@@ -19,6 +19,7 @@ from blinksim.nccl.search.system import System, system_of
 from blinksim.nccl.tuner import constants as figures
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.constants import Constants
+from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
 
@@ -100,7 +101,8 @@ def predict(
     do if it knew them.
 
     nodes: how many nodes like this one there are, for a machine of one node with a fabric.
-    multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does.
+    multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does, and so does an edit after which no switch reduces into
+    readers.
     graphs: channels given by a graph file, by family, instead of those of the search.
 
     Raises `InputError` for unknown members, versions and families, `InfeasibleError` where NCCL does not run.
@@ -115,7 +117,7 @@ def predict(
     if len({vertex.number for vertex in vertices}) < len(vertices):
         raise InputError(f"{topology.name}: two members have the same number `dev`; NCCL tells GPUs apart by it")
     paths = Paths(system)
-    job = job_of(system, constants, multicast)
+    job = job_of(system, constants, multicast and not _taken_away(topology))
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
 
     def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
@@ -137,6 +139,12 @@ def predict(
         names={vertex.number: vertex.name for vertex in vertices},
         assumed=system.assumed,
     )
+
+
+def _taken_away(topology: Topology) -> bool:
+    """True if edits say what switches can do, and none reduces into readers."""
+    said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in topology.edits)
+    return said and not any(device.reads for device in topology.devices)
 
 
 def job_of(system: System, constants: Constants, multicast: bool = True) -> tuner.Job:
