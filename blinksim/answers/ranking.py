@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.project import contest
+from blinksim.answers.project import Contest, contest
 from blinksim.collective import Collective, CollectiveName
+from blinksim.errors import BlinksimError
 from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result
@@ -41,6 +42,8 @@ class Ranking(Result):
         Of the machine.
     left_out : mapping, optional
         The reason, by algorithm, for those that were not tried.
+    beside : str
+        What stands beside a time that counts the links alone, where more is known of the machine.
 
     Examples
     --------
@@ -56,6 +59,7 @@ class Ranking(Result):
     refused: Mapping[str, str] | None = None
     edits: tuple[str, ...] = ()
     left_out: Mapping[str, str] | None = None
+    beside: str = ""
 
     @property
     def best(self) -> Projection:
@@ -81,7 +85,7 @@ class Ranking(Result):
         if self.asked in (BEST, ALL) and self.left_out is not None:
             answer["considered"] = sorted(projection.algorithm for projection in self.projections)
             answer["left_out"] = dict(self.left_out)
-        return answer
+        return answer | ({"beside": self.beside} if self.beside else {})
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -91,7 +95,8 @@ class Ranking(Result):
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
         rivals = len(self.projections) if self.asked == BEST else None
         facts = labelled(self.best.facts(self.edits, rivals, self.left_out))
-        return "\n".join((self.sentence(), "", *self._ranked(), self.best.terms_table(), "", *facts))
+        head = (self.sentence(), *([f"  {self.beside}"] if self.beside else []))
+        return "\n".join((*head, "", *self._ranked(), self.best.terms_table(), "", *facts))
 
     def _ranked(self) -> Iterator[str]:
         if self.asked != ALL:
@@ -172,10 +177,37 @@ def rank(
         if report is not None:
             report(f"timing by {timing.name}")
         found = tuple(entrants.projections(count))
-        return Ranking(found, algorithms, refused=entrants.refused, edits=question.edits, left_out=entrants.left_out)
+        beside = _with_launches(entrants, found[0]) if model.name == DEFAULT and timing.name == "alpha-beta" else ""
+        refused, left_out = entrants.refused, entrants.left_out
+        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside)
     asked = timing.best if algorithms == BEST else names
     found = tuple(timing.times(topology, wanted, [count], asked, report))
     chosen = None
     if timing.best is not None and (names is None or tuple(names) == timing.best):
         chosen = timing.times(topology, wanted, [count], timing.best)[0]
     return Ranking(found, algorithms, chosen, edits=question.edits)
+
+
+def _with_launches(entrants: Contest, best: Projection) -> str:
+    """What the links leave out, and how long the same schedule takes as a program; empty where nobody knows."""
+    from blinksim.timing.execution_model import Executed, uncovered
+
+    part = entrants.topology
+    if part.execution is None or uncovered(part):
+        return ""
+    try:
+        [found] = (
+            Executed()
+            .on(part)
+            .rank(part, {best.algorithm: entrants.field.entrants[best.algorithm]}, best.size, entrants.bound)
+        )
+    except BlinksimError:
+        return ""
+    origin = part.execution.measured
+    band = "" if origin.band is None else f", {100 * origin.band:.0f} % more or less"
+    rates = "" if part.rates == "measured" else "; rates=measured counts on them"
+    time = format_time(found.time_s)
+    return (
+        f"{part.rates} rates: links only, no launch; as a program about {time}{band}, by constants "
+        f"{origin.words(part.execution.hardware, part.execution.gpus)}{rates}"
+    )

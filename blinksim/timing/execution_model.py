@@ -13,6 +13,7 @@ from blinksim.programs.compile import compile_schedule
 from blinksim.programs.dtypes import ELEMENT_TYPES
 from blinksim.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.programs.handover import PROTOCOLS, ProtocolName
+from blinksim.schedule.switch_work import refuse
 from blinksim.simulation.blocks.block_rounds import blocks_of
 from blinksim.simulation.blocks.run_time import CALLS, CallsName, RunTime, busiest_port, run_time
 from blinksim.timing.projection_result import Projection
@@ -85,6 +86,7 @@ class Executed(ScheduleModel):
         reason = uncovered(self.part or entrant.compact.topology)
         if reason:
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
+        refuse(entrant.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
         if entrant.sends > MOST_SENDS:
             raise InfeasibleError(
                 f"{entrant.compact.algorithm} has {entrant.sends:,} sends; model={self.name} takes at most "

@@ -210,9 +210,9 @@ RANGES = {
     "launch_s": (6.7e-6, 9.6e-6), "visit_s": (0.57e-6, 0.66e-6), "ports.out": (364e9, 376e9),
     "ports.fan": (0.018, 0.035), "packets.piece_s": (0.2e-6, 0.9e-6), "packets.round_s": (0.4e-6, 0.95e-6),
     "packets.local_s": (0.17e-6, 0.42e-6), "packets.inbox_s": (0.14e-6, 0.57e-6), "packets.step_s": (0.4e-6, 1.6e-6),
-    "packets.soft": (1.6, 3.1), "flags.before_s": (0.26e-6, 0.49e-6), "flags.piece_s": (0.5e-6, 1.3e-6),
-    "flags.round_s": (0.2e-6, 0.6e-6), "flags.far_s": (0.27e-6, 0.7e-6), "flags.byte_s": (8.5e-12, 22e-12),
-    "flags.fence_s": (0.5e-6, 1.4e-6), "flags.flag_s": (0.8e-6, 1.7e-6),
+    "packets.soft": (1.6, 3.1), "packets.wire": (1.0, 1.12), "flags.before_s": (0.26e-6, 0.49e-6),
+    "flags.piece_s": (0.5e-6, 1.3e-6), "flags.round_s": (0.2e-6, 0.6e-6), "flags.far_s": (0.27e-6, 0.7e-6),
+    "flags.byte_s": (8.5e-12, 22e-12), "flags.fence_s": (0.5e-6, 1.4e-6), "flags.flag_s": (0.8e-6, 1.7e-6),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from blinksim.cost.origin import FitError
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.timing.auto_model import Auto
 from blinksim.timing.execution_model import Executed, uncovered
+from blinksim.units import format_time
 
 MACHINE = replace(bs.load("hgx-h200", rates="measured"), execution=H200)
 EIGHT = MACHINE.select()
@@ -104,3 +105,17 @@ def test_an_edit_of_the_machine_leaves_its_constants_behind_or_keeps_what_they_n
     assert bs.project(MACHINE.without("gpu7"), "allreduce", "1MiB").model in ("execution", "alpha-beta")
     slower = MACHINE.edit("degrade gpu0-nvswitch lanes=9")
     assert bs.project(slower, "allreduce", "1MiB").model == "alpha-beta"
+
+
+def test_links_alone_say_so_where_more_is_known() -> None:
+    """At nominal rates the answer stays what the links allow, and names what launches and blocks add."""
+    found = bs.rank("hgx-h200", "allreduce", "1MiB")
+    program = bs.project("hgx-h200", "allreduce", "1MiB", algorithm=found.best.algorithm, model="execution")
+    assert found.best.model == "alpha-beta"
+    assert found.best.time_s < program.time_s
+    second = found.text().splitlines()[1]
+    assert second.startswith("  nominal rates: links only, no launch; as a program about ")
+    assert f"about {format_time(program.time_s)}, by constants measured on 2 to 8 NVIDIA H200" in second
+    assert found.to_dict()["beside"] == second.strip()
+    for machine, model in (("hgx-h200", "alpha-beta"), ("dgx1-v100", "auto")):
+        assert not bs.rank(machine, "allreduce", "1MiB", model).beside
