@@ -79,6 +79,14 @@ class Digraph:
     def give(self, a: int, b: int, amount: int) -> None:
         self.out[a][b] = self.out[a].get(b, 0) + amount
 
+    def slack(self, sets: Mask) -> Array:
+        """By how much each set (a row, boolean by vertex) gets more than it must; below 0 where it is short."""
+        tail, head, capacity = self.arrays()
+        slack = (sets[:, head] & ~sets[:, tail]) @ capacity - self.trees
+        for root, trees in self.roots.items():
+            slack += sets[:, root] * trees
+        return slack
+
     def short_sets(self, first: int = -1, most: int = 0) -> list[Mask]:
         """Sets that too little enters, each found as a least cut before one member; empty if all trees fit.
 

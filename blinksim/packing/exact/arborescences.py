@@ -202,10 +202,7 @@ def _short(graph: Digraph, growth: _Growth | None) -> list[Mask]:
 def _take_back(graph: Digraph, found: list[RootedTree], sets: Sequence[Mask]) -> None:
     """Give the last trees of `found` back to `graph` until none of `sets` is short."""
     rows = np.array(sets)
-    tail, head, capacity = graph.arrays()
-    slack = (rows[:, head] & ~rows[:, tail]) @ capacity - graph.trees
-    for root, trees in graph.roots.items():
-        slack += rows[:, root] * trees
+    slack = graph.slack(rows)
     while (slack < 0).any():
         if not found:
             raise InfeasibleError("these capacities do not hold the requested trees")

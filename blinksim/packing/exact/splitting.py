@@ -22,7 +22,10 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`amount` of the arcs start->via and via->end became an arc start->end (gone, if start is end)."""
+    """`amount` of the arcs start->via and via->end became an arc start->end (gone, if start is end).
+
+    end -1: while pairing, `amount` of start->via was given up.
+    """
 
     start: int
     via: int
@@ -66,36 +69,58 @@ def split_off(
     progress: called with 0 and the number of trees before every round.
     """
     wanted = graph.trees
-    todo = order_of_removal(graph, host)
+    order = order_of_removal(graph, host)
     place = _places(graph, host)
     log: list[Split] = []
-    batch, last = len(todo), -1
-    while todo:
+    at, batch, last = 0, len(order), -1
+    pool.measure(graph)
+    while at < len(order):
         if progress:
             progress(0, wanted)
-        before = Digraph(graph.out, graph.roots, graph.members)
-        pool.measure(graph)
-        now, mark = todo[:batch], len(log)
-        complete, exact = True, True
-        for vertex in now:
-            done, series = _split(graph, vertex, pool, log, host, place)
-            complete &= done
+        start, end = at, min(at + batch, len(order))
+        complete = exact = True
+        while complete and at < end:
+            complete, series = _split(graph, order[at], pool, log, host, place)
             exact &= series
-            if not complete:
-                break
+            at += complete
         short = [] if complete and exact else graph.short_sets(last)
         if complete and not short:
-            todo = todo[batch:]
             batch *= 2
             continue
-        if not pool.add(short) and len(now) == 1:
+        # Pairing respects every known set, so what is short now is new, unless it was short from the start.
+        first = _undo(graph, log, short) if pool.add(short) else None
+        if first is None:
             raise InfeasibleError("a forwarder gives out more than it takes in, so its links cannot be paired off")
-        if short:
-            last = next((v for v in graph.members if short[0][v]), -1)
-        graph.out = before.out
-        del log[mark:]
-        batch = max(1, (len(now) if batch > len(todo) else batch) // 2)
-    return log
+        pool.measure(graph)
+        last = next((v for v in graph.members if short[0][v]), -1)
+        at = order.index(first)
+        batch = max(1, (end - start) // 2)
+    return [split for split in log if split.end >= 0]
+
+
+def _undo(graph: Digraph, log: list[Split], sets: Sequence[Mask]) -> int | None:
+    """Take the last splits of `log` back until none of `sets` is short; the vertex of the first of them.
+
+    None if that does not suffice, or if there was nothing to take back.
+    """
+    rows = np.array(sets)
+    slack = graph.slack(rows)
+    via = None
+    while (slack < 0).any():
+        if not log:
+            return None
+        split = log.pop()
+        start, via, end, amount = split.start, split.via, split.end, split.amount
+        graph.give(start, via, amount)
+        slack += amount * (rows[:, via] & ~rows[:, start])
+        if end < 0:
+            continue
+        graph.give(via, end, amount)
+        slack += amount * (rows[:, end] & ~rows[:, via])
+        if start != end:
+            graph.take(start, end, amount)
+            slack -= amount * (rows[:, end] & ~rows[:, start])
+    return via
 
 
 def _places(graph: Digraph, host: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -112,7 +137,7 @@ def _places(graph: Digraph, host: Sequence[int]) -> dict[int, tuple[int, int]]:
 def _split(
     graph: Digraph, via: int, pool: CutPool, log: list[Split], host: Sequence[int], place: dict[int, tuple[int, int]]
 ) -> tuple[bool, bool]:
-    """Pair off the arcs of one vertex as far as the pool allows: (nothing leaves it any more, no set can suffer)."""
+    """Pair off the arcs of one vertex as far as the pool allows: (no arc is left at it, no set can suffer)."""
     pairing = _Pairing(graph, via, pool, log)
     if not pairing.around:
         return True, True
@@ -181,6 +206,7 @@ class _Pairing:
                 starts[start] -= amount
                 excess -= amount
                 self.graph.take(start, self.via, amount)
+                self.log.append(Split(start, self.via, -1, amount))
 
 
 def _pairs(
