@@ -29,7 +29,7 @@ from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Route, Tree
-from blinksim.topology.connectivity import in_reach
+from blinksim.topology.connectivity import branching_relays, capable_relays
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import automorphisms
 
@@ -149,16 +149,14 @@ class _Builder:
         self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
         self.plan = ForestPlan(topology, collective, "packed")
-        # Relays that can do all that a member can may be vertices of the trees, dead ends excepted.
-        reached = in_reach(topology) - set(topology.members)
-        capable = [
-            topology.index[d.name]
-            for d in topology.devices
-            if not d.in_network and "reduce" in d.can and "multicast" in d.can and d.name in reached
-        ]
-        self.vertex_sets = [tuple(self.net.members.tolist())]
-        if capable:
-            self.vertex_sets.append((*self.vertex_sets[0], *capable))
+        branching, capable = branching_relays(topology), capable_relays(topology)
+        # Relays that can do all that a member can may be vertices of the trees; those that do not branch only lose by
+        # it, but where all are, no vertex only forwards.
+        alone = tuple(self.net.members.tolist())
+        self.vertex_sets, self.undirected_sets = (
+            list(dict.fromkeys((*alone, *(topology.index[name] for name in relays)) for relays in choices))
+            for choices in ([(), branching], [(), branching, capable])
+        )
 
     def build(self) -> Schedule:
         name = self.collective.name
@@ -261,7 +259,7 @@ class _Builder:
         target = self.bound.rate
         found = self._alike()
         pairs = pairs_of_links(self.topology)
-        for spanned in self.vertex_sets:
+        for spanned in self.undirected_sets:
             if found and max(found, key=_first)[0] >= target:
                 break
             net = _spanning(self.net, spanned)

@@ -64,6 +64,40 @@ def in_reach(topology: Topology) -> frozenset[str]:
     return frozenset(name for name, place in index.items() if label[place] in reached)
 
 
+def capable_relays(topology: Topology) -> list[str]:
+    """The relays in reach that can do all that a member can, in the order of the devices."""
+    reached = in_reach(topology) - set(topology.members)
+    return [
+        device.name
+        for device in topology.devices
+        if not device.in_network and "reduce" in device.can and "multicast" in device.can and device.name in reached
+    ]
+
+
+def branching_relays(topology: Topology) -> list[str]:
+    """Those of the capable relays at which trees can gain by branching, in the order of the devices.
+
+    Not where two ways meet or fewer, dead ends aside: a tree that branches there may as well pass, or end elsewhere.
+    """
+    around: dict[str, set[str]] = {device.name: set() for device in topology.devices}
+    for link in topology.links:
+        around[link.src].add(link.dst)
+        around[link.dst].add(link.src)
+    ends = {*topology.members, *capable_relays(topology)}
+    # What only forwards may lead anywhere.
+    plain = {name for name in ends.difference(topology.members) if around[name] <= ends}
+    stack = sorted(plain)
+    while stack:
+        name = stack.pop()
+        if name in plain and len(around[name]) < 2:
+            for other in around.pop(name):
+                around[other].remove(name)
+                stack.append(other)
+            plain.remove(name)
+            ends.remove(name)
+    return [name for name in capable_relays(topology) if name in ends and (name not in plain or len(around[name]) > 2)]
+
+
 def _components(topology: Topology) -> list[int]:
     """For each device a number that it shares with its strongly connected component."""
     index = topology.index

@@ -1,17 +1,30 @@
-"""Which relays trees span: the sets are tried until one attains the bound, and one that fails costs no answer."""
+"""Which relays trees span: those that branch; sets are tried until one attains the bound, and one may fail."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
+from random import Random
 
+import numpy as np
 import pytest
 
-from blinksim.algorithms.packed import _Builder
+from blinksim.algorithms.packed import _Builder, build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.capacities import shared_capacities
+from blinksim.graphs.network import network
+from blinksim.graphs.tree_program import solve_trees
 from blinksim.limits.watch import Watch
 from blinksim.machines import load
+from blinksim.schedule.loads import rate as loaded_rate
+from blinksim.schedule.verify import verify
+from blinksim.topology.connectivity import branching_relays, capable_relays
+from blinksim.topology.graph import Device, Link, Topology
+
+GB = 10**9
 
 Answers = dict[tuple[int, ...], Fraction]
 
@@ -53,3 +66,55 @@ def test_a_set_on_which_nothing_fits() -> None:
     assert tried({(0, 1): NONE, (0, 1, 2): HALF})[1][1] == "trees of 3"
     with pytest.raises(InfeasibleError, match="do not reach"):
         tried({(0, 1): NONE, (0, 1, 2): NONE})
+
+
+def half_duplex(pairs: list[tuple[str, str]], width: int = GB) -> Topology:
+    names = dict.fromkeys(name for pair in pairs for name in pair)
+    links = [
+        Link(src, dst, "link", Fraction(width), 1, 1e-6, bus=f"{a}-{b}")
+        for a, b in pairs
+        for src, dst in ((a, b), (b, a))
+    ]
+    return Topology("wheel", tuple(Device(name, "gpu") for name in names), tuple(links), collective_links=("link",))
+
+
+# Each of three GPUs has two ways of two half-duplex links to a hub.
+WHEEL = half_duplex([pair for a in "abc" for way in "12" for pair in ((a, f"{a}{way}"), (f"{a}{way}", "hub"))])
+
+
+@pytest.mark.parametrize(("name", "rate"), [("reducescatter", 2), ("allgather", 2), ("broadcast", 2), ("allreduce", 1)])
+def test_only_relays_that_branch_are_spanned(name: str, rate: int) -> None:
+    """Trees that meet in the hub use one way of each GPU. Without it they go through a GPU (3/2), with all relays they
+    lead into both ways (4/3)."""
+    part = WHEEL.select(["a", "b", "c"], relays="idle", relays_reduce=True)
+    assert branching_relays(part) == ["hub"]
+    schedule = build(part, Collective(name))
+    assert schedule.bound["gap_exact"] == "0"
+    assert loaded_rate(schedule) == rate * GB
+    assert verify(schedule).reasons == ()
+
+
+def test_relays_that_do_not_branch_are_of_no_use() -> None:
+    """On random machines, by the best trees for every set of relays."""
+    dropped = 0
+    for seed in range(6):
+        random = Random(seed)
+        names = [f"gpu{i}" for i in range(8)]
+        pairs = {(names[random.randrange(i)], names[i]) for i in range(1, 8)}
+        pairs |= {(a, b) for a, b in (sorted(random.sample(names, 2)) for _ in range(3)) if (b, a) not in pairs}
+        part = half_duplex(sorted(pairs)).select(random.sample(names, 4), relays="idle", relays_reduce=True)
+        net = network(part)
+        branching, capable = branching_relays(part), capable_relays(part)
+        rates = {}
+        weights = dict.fromkeys(net.members.tolist(), 1)
+        shared = shared_capacities(part, net)
+        for count in range(len(capable) + 1):
+            for relays in combinations(capable, count):
+                members = [part.index[name] for name in (*part.members, *relays)]
+                spanned = replace(net, members=np.array(members, dtype=np.int64))
+                rates[relays] = solve_trees(spanned, shared, weights).value
+        dropped += len(capable) - len(branching)
+        for relays, rate in rates.items():
+            kept = tuple(name for name in relays if name in branching)
+            assert rates[kept] >= rate - 1e-6
+    assert dropped > 5
