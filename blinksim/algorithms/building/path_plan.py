@@ -16,13 +16,14 @@ from blinksim.collective import ROOT, Collective
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import Network
-from blinksim.packing.exact.flow_paths import PathShare, route_flows
+from blinksim.packing.exact.flow_paths import PathShare, route_flows, turned_flows
 from blinksim.packing.hosts.alike_hosts import read_hosts
 from blinksim.packing.hosts.alike_hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.schedule.tree import Edge, Route
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
+from blinksim.topology.symmetry import automorphisms
 
 Pair = tuple[int, int]
 
@@ -53,7 +54,10 @@ def add_paths(
             chunk(vertex, vertex, block)
     straight, direct = _straight(topology, collective, pairs, block, bound.rate)
     if direct < bound.rate:
-        rate, paths = _flows(collective, net, shared, starts, ends, bound.rate * block / net.unit)
+        most = bound.rate * block / net.unit
+        rate, paths = _turned(topology, collective, net, shared, most)
+        if rate < most:
+            rate, paths = max((rate, paths), _flows(collective, net, shared, starts, ends, most), key=_first)
         if rate * net.unit * topology.ranks > direct:
             for path in paths:
                 links = tuple(arc for arc in path.links if arc < net.links)
@@ -89,6 +93,23 @@ class _Path:
     end: int
     links: Route
     rate: Fraction
+
+
+def _turned(
+    topology: Topology, collective: Collective, net: Network, shared: list[SharedCapacity], most: Fraction
+) -> tuple[Fraction, list[_Path]]:
+    """As `_flows`, for an alltoall on a machine of direct links in which all GPUs are alike; else zero."""
+    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
+    routed = None
+    if collective.name == "alltoall" and topology.symmetries and plain:
+        routed = turned_flows(net, most, automorphisms(topology))
+    if routed is None:
+        return Fraction(0), []
+    return routed[0], [_Path(path.commodity, path.sink, path.arcs, path.rate) for path in _merged(routed[1])]
+
+
+def _first(found: tuple[Fraction, list[_Path]]) -> Fraction:
+    return found[0]
 
 
 def _flows(

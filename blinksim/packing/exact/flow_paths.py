@@ -23,6 +23,7 @@ from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard
 from blinksim.graphs.rounding import roundings
 from blinksim.packing.exact.shared_capacity import MOST_EXCESS, excess
+from blinksim.packing.exact.turned_trees import MOST_VERTICES, regular_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,44 @@ def route_flows(
     for number, (row, one) in enumerate(zip(parts, commodities, strict=True)):
         paths += _decomposed(net, row, one, number, rate)
     return rate, paths
+
+
+def turned_flows(
+    net: Network, best: Fraction, symmetries: Sequence[Sequence[int]]
+) -> tuple[Fraction, list[PathShare]] | None:
+    """From every vertex to all others, the flow of the first vertex turned to each; as `route_flows`, one source each.
+
+    Then an arc carries what all arcs of its class carry of one flow (see `turned_trees`), so one flow is enough. None
+    if no regular group is found among `symmetries` (permutations of the vertices), or if arcs are not alike by it.
+    """
+    arcs = {arc: number for number, arc in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True))}
+    group = regular_group(net.vertices, symmetries) if net.vertices <= MOST_VERTICES else None
+    if group is None or len(arcs) < len(net.tail):
+        return None
+    classes: dict[int, list[int]] = {}
+    for first, second in list(arcs):
+        if not first:
+            images = [arcs.get((int(turn[first]), int(turn[second])), -1) for turn in group]
+            if -1 in images or len(set(net.capacity[images].tolist())) > 1:
+                return None
+            classes[second] = images
+    if sum(map(len, classes.values())) < len(arcs):
+        return None
+    shared = [
+        SharedCapacity(tuple((arc, 1.0) for arc in images), int(net.capacity[images[0]])) for images in classes.values()
+    ]
+    routed = route_flows(net, shared, [Commodity(0, dict.fromkeys(range(1, net.vertices), 1))], best)
+    if routed is None:
+        return None
+    tail, head = net.tail.tolist(), net.head.tolist()
+    paths = [
+        PathShare(
+            source, turn[path.sink], tuple(arcs[turn[tail[arc]], turn[head[arc]]] for arc in path.arcs), path.rate
+        )
+        for source, turn in enumerate(group.tolist())
+        for path in routed[1]
+    ]
+    return routed[0], paths
 
 
 def _whole(values: Sequence[Fraction]) -> tuple[list[int], int]:

@@ -25,7 +25,7 @@ from blinksim.packing.exact.scaling import Arcs
 # Trees per root that are tried beside the number that needs no rounding.
 _TRIES = 8
 # Most vertices: a group of n elements is a table of n x n numbers.
-_MOST = 2048
+MOST_VERTICES = 2048
 
 
 def pack_turned(
@@ -36,7 +36,7 @@ def pack_turned(
     None if no regular group is found among `symmetries` (permutations of the vertices; capacities that they do not
     keep are found), or if the lowest trees do not hold the rate.
     """
-    if arcs.count > _MOST:
+    if arcs.count > MOST_VERTICES:
         return None
     total: dict[tuple[int, int], Fraction] = {}
     for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
