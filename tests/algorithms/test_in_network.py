@@ -75,6 +75,7 @@ def test_nvls_attains_its_bound(machine: str, rate: Fraction) -> None:
     assert found.bound.grants == ("multicast", "reduce_into_reader")
 
 
+@pytest.mark.slow
 def test_four_nodes_with_sharp_are_as_fast_as_one() -> None:
     """Every node sends and receives the vector once over 400 GB/s; inside, NVLS reaches 400 as well."""
     nodes = bs.load("hgx-h200", nodes=4, edits=f"fabric {ADDS}")
