@@ -25,8 +25,9 @@ _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
 _GUESS = 256
 _GUESS_WITH_GRANTS = 72
-# The same where hosts have such switches each: every choice among them is another tree.
-_GUESS_WITH_HOSTS_GRANTS = 32
+# The same where several hosts have such switches: every choice among them is another tree (a second for 16 ranks).
+# Other collectives are left to the links between hosts.
+_GUESS_WITH_HOSTS = 16
 # The same for lengths of the links between nodes, which need a third of a second at most.
 _GUESS_BETWEEN_NODES = 4096
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
@@ -92,7 +93,9 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
     few = _GUESS
     if grants:
-        few = _GUESS_WITH_HOSTS_GRANTS if len({host[name] for name in members}) > 1 else _GUESS_WITH_GRANTS
+        few = _GUESS_WITH_GRANTS
+        if len({host[name] for name in members}) > 1:
+            few = _GUESS_WITH_HOSTS if collective.name == "allreduce" else 0
     if topology.ranks <= few:
         chosen.append([link for link in topology.links if link.src in members or link.dst in members])
     best: Lengths | None = None
