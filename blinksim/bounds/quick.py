@@ -25,9 +25,8 @@ _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
 _GUESS = 256
 _GUESS_WITH_GRANTS = 72
-# The same where several hosts have such switches: every choice among them is another tree (a second for 16 ranks).
-# Other collectives are left to the links between hosts.
-_GUESS_WITH_HOSTS = 16
+# What choosing among such switches may cost (`Branching.most_work`): a tenth of a second.
+_GUESS_WORK = 5 * 10**4
 # The same for lengths of the links between nodes, which need a third of a second at most.
 _GUESS_BETWEEN_NODES = 4096
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
@@ -91,17 +90,14 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     members = set(topology.members)
     host = {device.name: device.node for device in topology.devices}
     chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
-    few = _GUESS
-    if grants:
-        few = _GUESS_WITH_GRANTS
-        if len({host[name] for name in members}) > 1:
-            few = _GUESS_WITH_HOSTS if collective.name == "allreduce" else 0
-    if topology.ranks <= few:
+    if topology.ranks <= (_GUESS_WITH_GRANTS if grants else _GUESS):
         chosen.append([link for link in topology.links if link.src in members or link.dst in members])
     best: Lengths | None = None
     for links in chosen:
         try:
-            found = Lengths.of(topology, collective, {link.name: Fraction(1) for link in links}, (), grants)
+            found = Lengths.of(
+                topology, collective, {link.name: Fraction(1) for link in links}, (), grants, _GUESS_WORK
+            )
         except InputError:
             continue
         if best is None or found.rate < best.rate:

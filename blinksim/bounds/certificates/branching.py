@@ -24,7 +24,7 @@ from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
 
 # Choices, times the square of their vertices, that are tried for a certificate: some seconds.
-_MOST_WORK = 4 * 10**6
+MOST_WORK = 4 * 10**6
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Branching:
     others: tuple[int, ...]
     switches: list[Groups]
     devices: list[int]
-    most_work: int = _MOST_WORK
+    most_work: int = MOST_WORK
     spent: int = 0
 
     def least(self, root: int) -> tuple[int, Choice] | None:
@@ -179,7 +179,7 @@ class Branching:
 
 
 def branching(
-    topology: Topology, metric: Metric, grants: Sequence[str], most_work: int = _MOST_WORK
+    topology: Topology, metric: Metric, grants: Sequence[str], most_work: int = MOST_WORK
 ) -> tuple[Branching, Branching]:
     """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on links turned round."""
     held = set(metric.ends)
@@ -241,14 +241,16 @@ def least_branching(
     lengths: Mapping[str, Fraction],
     shares: Sequence[int],
     grants: Sequence[str],
+    most_work: int = MOST_WORK,
 ) -> Fraction:
     """Length that any schedule uses per byte of size, on trees that may branch where `grants` lets switches.
 
-    Raises `InputError` for a collective without trees, if no tree reaches all ranks, and for too many choices.
+    most_work: what choices may cost, as in `Branching`. Raises `InputError` for a collective without trees, if no tree
+    reaches all ranks, and for too many choices.
     """
     whole, common = whole_lengths(topology, lengths)
     metric = Metric(topology, whole)
-    outward, inward = branching(topology, metric, grants)
+    outward, inward = branching(topology, metric, grants, most_work)
     row = [metric.ends.index(metric.place[topology.index[name]]) for name in topology.members]
     name = collective.name
     weights = list(shares) or [1] * len(row)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from blinksim.bounds.certificates.branching import least_branching
+from blinksim.bounds.certificates.branching import MOST_WORK, least_branching
 from blinksim.bounds.certificates.certificate import Certificate
 from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.least_length import least_length
@@ -68,13 +68,14 @@ class Lengths(Certificate):
         lengths: Mapping[str, Fraction],
         shares: Sequence[int] = (),
         grants: Iterable[str] = (),
+        most_work: int = MOST_WORK,
     ) -> Lengths:
         """Theorem: algbw is at most `price` (capacity times length, summed) / `distance` (length that a byte needs).
 
         Moving one byte uses at least `least_length`; per second the machine offers `price` of length. Weak duality of
         linear programs, true of any lengths. Raises `InputError` for unknown links, for lengths that prove nothing, and
         where a relay does more than forward: trees between members are then not the only way. Also for a grant of what
-        no switch of the machine can, and if too many switches may branch for the least tree to be found.
+        no switch of the machine can, and if the least tree among switches that may branch takes more than `most_work`.
         """
         weights = check_shares(collective, topology.ranks, shares)
         granted = checked_grants(topology, grants)
@@ -92,7 +93,7 @@ class Lengths(Certificate):
                 raise InputError(f"the length of {name} is negative")
         kept = {name: Fraction(length) for name, length in lengths.items() if length}
         if granted:
-            distance = least_branching(topology, collective, kept, weights, granted)
+            distance = least_branching(topology, collective, kept, weights, granted, most_work)
         else:
             distance = least_length(topology, collective, kept, weights)
         if distance <= 0:
