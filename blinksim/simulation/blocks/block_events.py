@@ -8,16 +8,90 @@ data and the port overlap: the time of both is (work^n + port^n)^(1/n) since it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count, pairwise
+from operator import attrgetter
+from typing import Any
 
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.programs.program import ExecutionError
-from blinksim.simulation.blocks.block_rounds import HERE, NONE, Blocks
+from blinksim.simulation.blocks.block_rounds import HERE, NONE, Blocks, Round
 
-_BEGIN, _STORE, _PORT = range(3)
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4
+_FIRST = attrgetter("first")
+# In place of the time of an arrival that is still to come, and of its number.
+_MISSING, _STILL_TO_COME = -1.0, -2
+
+
+class _Launch:
+    """What came in a launch, by the number of the arrival.
+
+    seen: when a waiting block may go on; `_MISSING` until it has come. landed: when all of the data are there. looked:
+    what was spent on looking up to then. waiting: the blocks that wait, by what they wait for.
+    """
+
+    __slots__ = ("landed", "looked", "number", "seen", "waiting")
+
+    def __init__(self, number: int, arrivals: int) -> None:
+        self.number = number
+        self.seen = [_MISSING] * arrivals
+        self.landed, self.looked = [0.0] * arrivals, [0.0] * arrivals
+        self.waiting: dict[int, list[_Block]] = {}
+
+
+class _Port:
+    """A GPU's way out to the switch and in from it.
+
+    out_s: seconds for a byte on the way out. line: the blocks in line. served: bytes that each of the blocks that take
+    turns had sent when the one whose turn it is began. called: the next of the line has its event.
+    """
+
+    __slots__ = ("called", "in_free", "line", "out_free", "out_s", "served")
+
+    def __init__(self, out_s: float) -> None:
+        self.out_s, self.out_free, self.in_free, self.served = out_s, 0.0, 0.0, 0.0
+        self.line: list[_Block] = []
+        self.called = False
+
+
+class _Block:
+    """A block in a launch.
+
+    at: its round. until: when it is busy up to. since, work_s, port_s: where its sums began, and the sums. came: when
+    it came to the port with its round. target, taken: for which target it is in line, and what that takes so far.
+    first, done: when its turn would have begun, and would have ended. out_at: when all data are out. last: when all
+    that it sent and needed are there. fence: its last one. look: what was spent on looking.
+    """
+
+    __slots__ = (
+        "at", "came", "device", "done", "fence", "first", "last", "launch", "look", "number", "out_at",
+        "port", "port_s", "rounds", "since", "tail_s", "taken", "target", "until", "work_s",
+    )  # fmt: skip
+
+    def __init__(self, number: int, device: int, port: _Port, rounds: tuple[Round, ...], tail_s: float) -> None:
+        self.number, self.device, self.port, self.rounds, self.tail_s = number, device, port, rounds, tail_s
+        self.came = self.taken = self.first = self.done = 0.0
+        self.target = 0
+
+    def begin(self, launch: _Launch, start: float) -> None:
+        self.launch, self.at = launch, 0
+        self.until = self.out_at = self.last = start
+        self.fence = (0.0, 0.0)
+        self.look = 0.0
+        self.restart(start)
+
+    def restart(self, time: float, port_s: float = 0.0) -> None:
+        """The sums begin anew, after a wait."""
+        self.since, self.work_s, self.port_s = time, 0.0, port_s
+
+    def after(self, arrival: int, lag_s: float) -> None:
+        """The block is not further than this arrival, and what follows it, let it go on."""
+        time = self.launch.seen[arrival] + lag_s
+        if time > self.until:
+            self.until, self.look = time, self.launch.looked[arrival]
+            self.restart(time)
 
 
 class Launches:
@@ -29,75 +103,55 @@ class Launches:
 
     def __init__(self, blocks: Blocks, rates: ExecutionRates, launches: int) -> None:
         self.blocks, self.rates, self.launches = blocks, rates, launches
-        devices, queues = len(blocks.receivers), len(blocks.rounds)
+        devices = len(blocks.receivers)
+        self.packets = blocks.packets
         protocol = rates.packets if blocks.packets else rates.flags
         self.own_s, self.power = protocol.own_s, protocol.soft
-        self.queues_of: list[list[int]] = [[] for _ in range(devices)]
-        for queue, device in enumerate(blocks.device):
-            self.queues_of[device].append(queue)
-        # Seconds for a byte on the way out of each GPU, and in.
+        self.step_s = rates.packets.step_s
         ports = rates.ports
-        self.out_s = [(1 + ports.fan * max(0, len(others) - 1)) / ports.out for others in blocks.receivers]
-        self.in_s = 1 / ports.into
-        self.out_free, self.in_free = [0.0] * devices, [0.0] * devices
-        self.line: list[list[int]] = [[] for _ in range(devices)]
-        # Bytes that each of the blocks that take turns had sent when the one whose turn it is began; and of each block,
-        # when its current turn would have begun, and when it would have ended.
-        self.served = [0.0] * devices
-        self.first, self.done = [0.0] * queues, [0.0] * queues
-        self.called = [False] * devices
+        self.ports = [_Port((1 + ports.fan * max(0, len(others) - 1)) / ports.out) for others in blocks.receivers]
+        self.in_s, self.queue_s = 1 / ports.into, ports.queue_s
+        self.blocks_of: list[list[_Block]] = [[] for _ in range(devices)]
+        for number, (device, rounds, tail_s) in enumerate(
+            zip(blocks.device, blocks.rounds, blocks.tail_s, strict=True)
+        ):
+            self.blocks_of[device].append(_Block(number, device, self.ports[device], rounds, tail_s))
         self.begun: list[list[float | None]] = [[None] * devices for _ in range(launches)]
         self.started = [NONE] * devices
         self.unmet: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.ends = [[0.0] * devices for _ in range(launches)]
         self.looks = [[0.0] * devices for _ in range(launches)]
-        self.left = [[len(own) for own in self.queues_of] for _ in range(launches)]
-        # By launch and number of an arrival: when a waiting block may go on, when all of the data are there, and what
-        # was spent on looking up to then.
-        self.arrivals: list[list[float | None]] = [[None] * blocks.arrivals for _ in range(launches)]
-        self.landed = [[0.0] * blocks.arrivals for _ in range(launches)]
-        self.looked = [[0.0] * blocks.arrivals for _ in range(launches)]
-        self.waiting: dict[tuple[int, int], list[int]] = {}
-        # Of each block: its launch and round; until when it is busy, where its sums began, and the sums; when it came
-        # to its round's port, for which target it is in line, and what that takes; when all data are out; its last
-        # fence; what was spent on looking.
-        self.launch, self.at = [0] * queues, [0] * queues
-        self.until, self.since = [0.0] * queues, [0.0] * queues
-        self.work, self.port = [0.0] * queues, [0.0] * queues
-        self.came, self.target, self.taken = [0.0] * queues, [0] * queues, [0.0] * queues
-        self.out_at, self.last = [0.0] * queues, [0.0] * queues
-        self.fence = [(0.0, 0.0)] * queues
-        self.look = [0.0] * queues
-        self.events: list[tuple[float, int, int, int, int]] = []
+        self.left = [[len(own) for own in self.blocks_of] for _ in range(launches)]
+        self.launched: list[_Launch] = []
+        self.events: list[tuple[float, int, Callable[[Any, float], None], Any]] = []
         self.order = count()
         self.ended = [0] * launches
         self.settled = False
+        # Looked up once, for they come in every event.
+        self.store, self.next_in_line = self._store, self._next_in_line
 
     def run(self) -> None:
         """Runs all launches; raises `ExecutionError` if the program gets stuck."""
-        for device in range(len(self.queues_of)):
-            self._push(0.0, _BEGIN, device, 0)
+        for device in range(len(self.blocks_of)):
+            self._push(0.0, self._begin, (device, 0))
         events = self.events
         while events and not self.settled:
-            now, _, kind, which, launch = heappop(events)
-            if kind == _STORE:
-                self.came[which], self.target[which], self.taken[which] = now, 0, 0.0
-                self._store(which, now)
-            elif kind == _PORT:
-                self._next_in_line(which, now)
-            else:
-                self._begin(which, launch, now)
-        if (self.waiting or self.unmet) and not self.settled:
-            (launch, number), queues = next(iter(self.waiting.items()))
+            now, _, happen, what = heappop(events)
+            happen(what, now)
+        stuck = next((launch for launch in self.launched if launch.waiting), None)
+        if stuck is not None and not self.settled:
+            number, blocks = next(iter(stuck.waiting.items()))
             raise ExecutionError(
-                f"launch {launch + 1} is stuck: block {queues[0]} waits for arrival {number}, which never comes"
+                f"launch {stuck.number + 1} is stuck: block {blocks[0].number} waits for arrival {number}, which never "
+                "comes"
             )
 
-    def _push(self, time: float, kind: int, which: int, launch: int = 0) -> None:
-        heappush(self.events, (time, next(self.order), kind, which, launch))
+    def _push(self, time: float, happen: Callable[[Any, float], None], what: object) -> None:
+        heappush(self.events, (time, next(self.order), happen, what))
 
-    def _begin(self, device: int, launch: int, now: float) -> None:
+    def _begin(self, what: tuple[int, int], now: float) -> None:
         """A GPU begins a launch, and says so to those that store to it."""
+        device, launch = what
         self.begun[launch][device] = now
         for other, later in self.unmet.pop((launch, device), ()):
             self._start(other, later)
@@ -116,184 +170,182 @@ class Launches:
                 return
             start = max(start, begun + self.rates.announce_s)
         self.started[device] = launch
-        for queue in self.queues_of[device]:
-            self.launch[queue], self.at[queue] = launch, 0
-            self.until[queue] = self.out_at[queue] = self.last[queue] = start
-            self.fence[queue] = (0.0, 0.0)
-            self.look[queue] = 0.0
-            self._restart(queue, start)
-            self._go_on(queue)
-        if not self.queues_of[device]:
+        if launch == len(self.launched):
+            self.launched.append(_Launch(launch, self.blocks.arrivals))
+        for block in self.blocks_of[device]:
+            block.begin(self.launched[launch], start)
+            self._go_on(block)
+        if not self.blocks_of[device]:
             self._end(device, launch, start)
 
-    def _restart(self, queue: int, time: float, port: float = 0.0) -> None:
-        self.since[queue], self.work[queue], self.port[queue] = time, 0.0, port
-
-    def _both(self, queue: int) -> float:
+    def _both(self, block: _Block) -> float:
         """When a block is done with what it did since it last waited."""
-        work, port, power = self.work[queue], self.port[queue], self.power
+        work, port, power = block.work_s, block.port_s, self.power
         if not port:
-            return self.since[queue] + work
-        return float(self.since[queue] + (work**power + port**power) ** (1 / power))
+            return block.since + work
+        return float(block.since + (work**power + port**power) ** (1 / power))
 
-    def _latest(self, queue: int, numbers: tuple[int, ...]) -> tuple[float, int] | None:
-        """The last of some arrivals, and which one it is; None, and the block waits, if one is still to come."""
-        launch = self.launch[queue]
-        arrivals = self.arrivals[launch]
-        latest, last = -1.0, NONE
+    def _latest(self, block: _Block, numbers: tuple[int, ...]) -> int:
+        """The last of some arrivals; the block waits if one is still to come."""
+        launch, latest, last = block.launch, -1.0, NONE
         for number in numbers:
-            time = arrivals[number]
-            if time is None:
-                self.waiting.setdefault((launch, number), []).append(queue)
-                return None
+            time = launch.seen[number]
+            if time == _MISSING:
+                launch.waiting.setdefault(number, []).append(block)
+                return _STILL_TO_COME
             if time > latest:
                 latest, last = time, number
-        return latest, last
+        return last
 
-    def _go_on(self, queue: int) -> None:
+    def _go_on(self, block: _Block) -> None:
         """Takes a block to its next round's port, or to its end, or lets it wait."""
-        rounds = self.blocks.rounds[queue]
-        while self.at[queue] < len(rounds):
-            looks_s, wait_for, lead_s, work_s, needs, _, targets, _, _ = rounds[self.at[queue]]
-            flags = self._latest(queue, wait_for)
-            packets = None if flags is None else self._latest(queue, needs)
-            if flags is None or packets is None:
+        rounds, packets = block.rounds, self.packets
+        while block.at < len(rounds):
+            looks_s, wait_for, lead_s, work_s, needs, _, targets, _, _ = rounds[block.at]
+            flag = self._latest(block, wait_for) if wait_for else NONE
+            packet = self._latest(block, needs) if needs and flag != _STILL_TO_COME else flag
+            if packet == _STILL_TO_COME:
                 return
             if looks_s:
-                self.look[queue] += looks_s
-                self.work[queue] += looks_s
-                self.until[queue] = self._both(queue) if self.blocks.packets else self.until[queue] + looks_s
-            self._after(queue, *flags)
-            if self.blocks.packets:
-                self._read(queue, lead_s + work_s, needs, packets)
+                block.look += looks_s
+                block.work_s += looks_s
+                block.until = self._both(block) if packets else block.until + looks_s
+            if flag != NONE:
+                block.after(flag, 0.0)
+            if packets:
+                block.work_s += lead_s + work_s
+                block.until = self._both(block)
+                if needs:
+                    self._read(block, needs, packet)
             else:
-                self.work[queue] += lead_s
-                self.until[queue] += lead_s
+                block.work_s += lead_s
+                block.until += lead_s
             if targets:
-                self._push(self.until[queue], _STORE, queue)
+                heappush(self.events, (block.until, next(self.order), self.store, block))
                 return
-            self.at[queue] += 1
-        self._leave(queue)
+            block.at += 1
+        self._leave(block)
 
-    def _after(self, queue: int, time: float, number: int) -> None:
-        """A block is not further than `time`, when the arrival of this number let it go on."""
-        if time > self.until[queue]:
-            self.until[queue] = time
-            self.look[queue] = self.looked[self.launch[queue]][number]
-            self._restart(queue, time)
+    def _read(self, block: _Block, needs: tuple[int, ...], latest: int) -> None:
+        """A round is not stored before the packets that it needs have come."""
+        landed = block.launch.landed
+        for number in needs:
+            if landed[number] > block.last:
+                block.last = landed[number]
+        block.after(latest, self.step_s)
 
-    def _read(self, queue: int, work_s: float, needs: tuple[int, ...], packets: tuple[float, int]) -> None:
-        """A round of packets: its work, and not before those that it needs have come."""
-        self.work[queue] += work_s
-        self.until[queue] = self._both(queue)
-        if needs:
-            landed = self.landed[self.launch[queue]]
-            self.last[queue] = max(self.last[queue], *(landed[number] for number in needs))
-            latest, number = packets
-            self._after(queue, latest + self.rates.packets.step_s, number)
+    def _store(self, block: _Block, now: float) -> None:
+        """A block comes to its port with a round."""
+        block.came, block.taken = now, 0.0
+        self._store_from(block, 0, now)
 
-    def _store(self, queue: int, now: float, turn: bool = False) -> None:
-        """Stores a round to its targets from the current one on, until it must wait for its turn."""
-        me = self.blocks.device[queue]
-        found = self.blocks.rounds[queue][self.at[queue]]
-        launch, targets = self.launch[queue], found.targets
-        while self.target[queue] < len(targets):
-            device = targets[self.target[queue]]
-            number = found.arrival + self.target[queue]
-            if device == HERE:
-                self._arrive(queue, launch, number, now, now)
+    def _store_from(self, block: _Block, at: int, now: float) -> None:
+        """Stores a round to its targets from one on, until the block must wait for its turn."""
+        found, port = block.rounds[block.at], block.port
+        targets, load = found.targets, found.load
+        while at < len(targets):
+            if targets[at] == HERE:
+                self._arrive(block, found.arrival + at, now, now)
             else:
-                if not turn:
-                    self.first[queue] = max(self.served[me], self.done[queue])
-                    self.done[queue] = self.first[queue] + found.load
-                    if self.out_free[me] > now or self.line[me]:
-                        self.line[me].append(queue)
-                        self._call(me)
-                        return
-                turn = False
-                self.served[me] = self.first[queue]
-                self._send(queue, me, device, found.load, number, now)
-            self.target[queue] += 1
-        self._stored(queue, now)
+                first = block.first = port.served if port.served > block.done else block.done
+                block.done = first + load
+                if port.out_free > now or port.line:
+                    block.target = at
+                    port.line.append(block)
+                    if not port.called:
+                        self._call(port)
+                    return
+                port.served = first
+                self._send(block, found, at, now)
+            at += 1
+        self._stored(block, found, now)
 
-    def _call(self, device: int) -> None:
+    def _call(self, port: _Port) -> None:
         """Sees to it that one of those in line comes next."""
-        if self.line[device] and not self.called[device]:
-            self.called[device] = True
-            self._push(self.out_free[device], _PORT, device)
+        port.called = True
+        heappush(self.events, (port.out_free, next(self.order), self.next_in_line, port))
 
-    def _next_in_line(self, device: int, now: float) -> None:
-        self.called[device] = False
-        queue = min(self.line[device], key=self.first.__getitem__)
-        self.line[device].remove(queue)
-        self._store(queue, now, turn=True)
-        self._call(device)
-
-    def _send(self, queue: int, me: int, device: int, load: float, number: int, now: float) -> None:
-        """One target's data on their way out of this GPU and into the other."""
-        out, into = load * self.out_s[me], load * self.in_s
-        free = self.in_free[device]
-        end = max(now + out, max(free, now) + into)
-        self.in_free[device] = end
-        self.out_free[me] = max(now + out, end - self.rates.ports.queue_s)
-        self.taken[queue] += out
-        if end > self.out_at[queue]:
-            self.out_at[queue] = end
-        # Slices of packets cut through: what the first one has brought can be used.
-        seen = end - max(out, into) if self.blocks.packets else end
-        self._arrive(queue, self.launch[queue], number, seen, end)
-
-    def _arrive(self, queue: int, launch: int, number: int, seen: float, landed: float) -> None:
-        self.arrivals[launch][number] = seen
-        self.landed[launch][number] = landed
-        self.looked[launch][number] = self.look[queue]
-        for other in self.waiting.pop((launch, number), ()):
-            self._go_on(other)
-
-    def _stored(self, queue: int, now: float) -> None:
-        """The last target had its turn: the block goes on, and its flag behind the data."""
-        found = self.blocks.rounds[queue][self.at[queue]]
-        self.at[queue] += 1
-        self.port[queue] += self.taken[queue]
-        if not self.blocks.packets:
-            self.work[queue] += found.work_s
-            self.until[queue] = max(self._both(queue), self.came[queue] + found.work_s)
-            self.out_at[queue] = max(self.out_at[queue], self.until[queue])
-        self.last[queue] = max(self.last[queue], self.out_at[queue])
-        if now > self.until[queue]:
-            self.until[queue] = now
-            self._restart(
-                queue, now, 0.0 if self.blocks.packets else found.load * self.out_s[self.blocks.device[queue]]
-            )
-        if found.flag != NONE:
-            self._raise_flag(queue, found.flag)
-        self._go_on(queue)
-
-    def _raise_flag(self, queue: int, flag: int) -> None:
-        launch = self.launch[queue]
-        if self.blocks.packets:
-            away = here = self.until[queue] + self.own_s
+    def _next_in_line(self, port: _Port, now: float) -> None:
+        port.called = False
+        line = port.line
+        if len(line) == 1:
+            block = line.pop()
         else:
-            begin, end = self.fence[queue]
-            if self.out_at[queue] > begin:
-                begin = max(self.out_at[queue], end)
-                end = begin + self.rates.flags.fence_s
-                self.fence[queue] = begin, end
-            away, here = end + self.rates.flags.flag_s, end + self.own_s
-        self._arrive(queue, launch, flag, away, away)
-        self._arrive(queue, launch, flag + 1, here, here)
+            block = min(line, key=_FIRST)
+            line.remove(block)
+        port.served = block.first
+        self._send(block, block.rounds[block.at], block.target, now)
+        self._store_from(block, block.target + 1, now)
+        if line and not port.called:
+            self._call(port)
 
-    def _leave(self, queue: int) -> None:
+    def _send(self, block: _Block, found: Round, at: int, now: float) -> None:
+        """One target's data on their way out of this GPU and into the other."""
+        load, me, other = found.load, block.port, self.ports[found.targets[at]]
+        out, into = load * me.out_s, load * self.in_s
+        gone, free = now + out, other.in_free
+        end = (free if free > now else now) + into
+        if gone > end:
+            end = gone
+        other.in_free = end
+        held = end - self.queue_s
+        me.out_free = held if held > gone else gone
+        block.taken += out
+        if end > block.out_at:
+            block.out_at = end
+        # Slices of packets cut through: what the first one has brought can be used.
+        seen = end - max(out, into) if self.packets else end
+        self._arrive(block, found.arrival + at, seen, end)
+
+    def _arrive(self, block: _Block, number: int, seen: float, landed: float) -> None:
+        launch = block.launch
+        launch.seen[number], launch.landed[number], launch.looked[number] = seen, landed, block.look
+        if number in launch.waiting:
+            for other in launch.waiting.pop(number):
+                self._go_on(other)
+
+    def _stored(self, block: _Block, found: Round, now: float) -> None:
+        """The last target had its turn: the block goes on, and its flag behind the data."""
+        block.at += 1
+        block.port_s += block.taken
+        if not self.packets:
+            block.work_s += found.work_s
+            until, least = self._both(block), block.came + found.work_s
+            block.until = until = until if until > least else least
+            if until > block.out_at:
+                block.out_at = until
+        if block.out_at > block.last:
+            block.last = block.out_at
+        if now > block.until:
+            block.until = now
+            block.restart(now, 0.0 if self.packets else found.load * block.port.out_s)
+        if found.flag != NONE:
+            self._raise_flag(block, found.flag)
+        self._go_on(block)
+
+    def _raise_flag(self, block: _Block, flag: int) -> None:
+        if self.packets:
+            away = here = block.until + self.own_s
+        else:
+            begin, end = block.fence
+            if block.out_at > begin:
+                begin = max(block.out_at, end)
+                end = begin + self.rates.flags.fence_s
+                block.fence = begin, end
+            away, here = end + self.rates.flags.flag_s, end + self.own_s
+        self._arrive(block, flag, away, away)
+        self._arrive(block, flag + 1, here, here)
+
+    def _leave(self, block: _Block) -> None:
         """A block has nothing left: it ends when all that it sent and needed is there."""
-        tail_s = self.blocks.tail_s[queue]
-        self.work[queue] += tail_s
-        self.look[queue] += tail_s
-        end = max(self._both(queue) if tail_s else self.until[queue], self.last[queue])
-        if not self.blocks.packets:
-            end = max(end, self.fence[queue][1], self.out_at[queue]) + self.rates.flags.fence_s
-        device, launch = self.blocks.device[queue], self.launch[queue]
+        block.work_s += block.tail_s
+        block.look += block.tail_s
+        end = max(self._both(block) if block.tail_s else block.until, block.last)
+        if not self.packets:
+            end = max(end, block.fence[1], block.out_at) + self.rates.flags.fence_s
+        device, launch = block.device, block.launch.number
         if end >= self.ends[launch][device]:
-            self.ends[launch][device], self.looks[launch][device] = end, self.look[queue]
+            self.ends[launch][device], self.looks[launch][device] = end, block.look
         self.left[launch][device] -= 1
         if not self.left[launch][device]:
             self._end(device, launch, self.ends[launch][device])
@@ -301,10 +353,10 @@ class Launches:
     def _end(self, device: int, launch: int, end: float) -> None:
         self.ends[launch][device] = end
         self.ended[launch] += 1
-        if self.ended[launch] == len(self.queues_of) and launch >= 2:
+        if self.ended[launch] == len(self.blocks_of) and launch >= 2:
             self._settle(launch)
         if launch + 1 < self.launches:
-            self._push(end + self.rates.launch_s, _BEGIN, device, launch + 1)
+            self._push(end + self.rates.launch_s, self._begin, (device, launch + 1))
 
     def _settle(self, launch: int) -> None:
         """Whether all GPUs took as long for the last two launches: then the next ones take no longer either."""
