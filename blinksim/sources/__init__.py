@@ -1,1 +1,1 @@
-"""Models that reproduce what one source document says; no command uses them."""
+"""What documents and published tables say: models that reproduce one of them, and what was measured."""

@@ -23,6 +23,13 @@ QUALITIES = {
     "C": "an excerpt or single figures",
 }
 """What the letters of `Set.quality` say."""
+BANDS = ((0, "below 512 KiB"), (512 * 2**10, "512 KiB to 64 MiB"), (64 * 2**20, "from 64 MiB"))
+"""The sizes that are summed up together: the first of each band, in bytes, and its name."""
+
+
+def band_of(size: int) -> str:
+    """Which of `BANDS` a size in bytes is in."""
+    return next(name for least, name in reversed(BANDS) if size >= least)
 
 
 @dataclass(frozen=True, slots=True)

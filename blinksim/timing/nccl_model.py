@@ -302,6 +302,11 @@ def choice(prediction: Prediction, whole: Topology, collective: Collective, size
     return replace(_projection(prediction, whole, collective, size, best), algorithm=CHOICE)
 
 
+def most_channels(prediction: Prediction) -> int:
+    """The channels of a communicator: NCCL doubles those that it has searched."""
+    return min(_MOST_CHANNELS, 2 * prediction.nchannels)
+
+
 def measured_details(
     projection: Projection, prediction: Prediction, rates: NcclRates | None, channels: int | None = None
 ) -> dict[str, Any]:
@@ -316,8 +321,7 @@ def measured_details(
     line = rates.line_of(details["nccl_algorithm"], details["nccl_protocol"], job.ranks)
     if line is None or (line == NVLS and channels is not None):
         return {}
-    # NCCL doubles the channels that it has searched.
-    used = min(_MOST_CHANNELS, 2 * prediction.nchannels) if channels is None else channels
+    used = most_channels(prediction) if channels is None else channels
     terms = tuple(rates.terms(collective, job.ranks, projection.size, line, used))
     time = total(terms)
     busbw = projection.size / time * float(busbw_factor(collective, job.ranks))

@@ -12,21 +12,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from blinksim import machines
 from blinksim.answers.logs.expectation import Expectation, at_nccl_rates
-from blinksim.answers.logs.robust import Floats, fit
+from blinksim.answers.logs.linear_fit import Timed, fit_sums
 from blinksim.answers.logs.series import Series
 from blinksim.cost.nccl_rates import LINES, NVLS, NcclLine, NcclRates, addends
 from blinksim.cost.origin import FitError, Origin
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.topology.graph import Topology
 
-# A constant that no time depends on by more is kept.
-_LEAST_SHARE = 0.05
-# So is one of which the others explain all but this part of its share.
-_LEAST_OWN = 0.1
 # The machine whose constants stand in where another has none.
 _STAND_IN = "hgx-h200"
 
@@ -70,14 +64,6 @@ class NcclFit:
         return {"rows": rows, "kept": list(self.kept), "error": error}
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
-    """A measured time in seconds, and how often each constant counts in it."""
-
-    seconds: float
-    counts: Mapping[str, float]
-
-
 def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -> NcclFit | None:
     """NCCL's constants from series of one node whose GPUs switches join; None where there are too few times of such.
 
@@ -90,40 +76,23 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     before = series[0].topology.nccl_rates or stand_in()
     ranks = sorted({one.topology.ranks for one in series})
     start = before.constants(_channels(series[0], version))
-    free = _determined(times, start, sorted({name for time in times for name in time.counts}))
-    seen = np.array([time.seconds for time in times])
-    while free:
-        fixed = _sums(times, start, [name for name in start if name not in free])
-        counts = _counts(times, free)
-
-        def predict(theta: Floats, fixed: Floats = fixed, counts: Floats = counts) -> tuple[Floats, Floats]:
-            parts = counts * theta
-            total = fixed + parts.sum(axis=1)
-            return total, parts / total[:, None]
-
-        found = fit(predict, seen, np.array([start[name] for name in free]))
-        values = {**start, **dict(zip(free, map(float, found.theta), strict=True))}
-        still = _determined(times, values, free)
-        if len(still) == len(free):
-            error = FitError.of(list(predict(found.theta)[0]), list(seen))
-            intervals = [found.interval(number) for number in range(len(free))]
-            constants = tuple(
-                _constant(name, values[name], interval, start[name])
-                for name, interval in zip(free, intervals, strict=True)
-            )
-            kept = tuple(_shown(name) for name in start if name not in free and not name.startswith(NVLS))
-            origin = Origin(source or "measured times")
-            rates = replace(
-                _with(before, {name: values[name] for name in free}),
-                hardware=_hardware(series[0]),
-                measured=origin,
-                gpus=tuple(ranks),
-                version=version or "unknown",
-                error=error,
-            )
-            return NcclFit(rates, constants, kept, error)
-        free = still
-    return None
+    found = fit_sums(times, start)
+    if found is None:
+        return None
+    error = FitError.of(list(found.predicted), [time.seconds for time in times])
+    constants = tuple(
+        _constant(name, found.values[name], interval, start[name]) for name, interval in found.intervals.items()
+    )
+    kept = tuple(_shown(name) for name in start if name not in found.intervals and not name.startswith(NVLS))
+    rates = replace(
+        _with(before, {name: found.values[name] for name in found.intervals}),
+        hardware=_hardware(series[0]),
+        measured=Origin(source or "measured times"),
+        gpus=tuple(ranks),
+        version=version or "unknown",
+        error=error,
+    )
+    return NcclFit(rates, constants, kept, error)
 
 
 @cache
@@ -150,7 +119,7 @@ def _prediction(one: Series, version: str) -> Prediction | None:
     return Expectation(machine, machine, one.collective, multicast=False, ran=version).prediction
 
 
-def _times(one: Series, version: str) -> list[_Time]:
+def _times(one: Series, version: str) -> list[Timed]:
     """The times of a series whose choice has constants; none on several nodes, or where no switches join the GPUs."""
     prediction = _prediction(one, version)
     if prediction is None or prediction.job.nnodes > 1 or prediction.ring.type_intra != "NVL":
@@ -163,34 +132,8 @@ def _times(one: Series, version: str) -> list[_Time]:
         if best.algorithm == "ring":
             line = best.protocol.lower()
             counts = addends(one.collective.name, one.topology.ranks, sample.size, line)
-            found.append(_Time(sample.time_s, counts))
+            found.append(Timed(sample.time_s, counts))
     return found
-
-
-def _counts(times: Sequence[_Time], names: Sequence[str]) -> Floats:
-    return np.array([[time.counts.get(name, 0.0) for name in names] for time in times])
-
-
-def _sums(times: Sequence[_Time], values: Mapping[str, float], names: Sequence[str]) -> Floats:
-    return np.asarray(_counts(times, names) @ np.array([values[name] for name in names]))
-
-
-def _determined(times: Sequence[_Time], values: Mapping[str, float], names: Sequence[str]) -> list[str]:
-    """The constants that some time depends on, and that no others stand for; those with larger shares first."""
-    parts = _counts(times, names) * np.array([values[name] for name in names])
-    shares = parts / _sums(times, values, list(values))[:, None]
-    chosen: list[int] = []
-    for column in np.argsort(-shares.sum(axis=0), kind="stable"):
-        own = shares[:, column]
-        if own.max(initial=0.0) <= _LEAST_SHARE:
-            continue
-        if chosen:
-            others = shares[:, chosen]
-            rest = own - others @ np.linalg.lstsq(others, own, rcond=None)[0]
-            if np.linalg.norm(rest) < _LEAST_OWN * np.linalg.norm(own):
-                continue
-        chosen.append(int(column))
-    return [names[column] for column in sorted(chosen)]
 
 
 def _is_rate(name: str) -> bool:

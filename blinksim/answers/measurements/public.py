@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
 
-from blinksim.bounds.assumptions import granted_to_switches
-from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InputError, unknown
-from blinksim.nccl.tuner.constants import nearest
-from blinksim.question import Question
+from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
+from blinksim.errors import InputError, unknown
 from blinksim.results import Result
 from blinksim.sources import public_tables
-from blinksim.sources.public_tables import Cell, Set
+from blinksim.sources.public_tables import BANDS, Cell, Set, band_of
 from blinksim.textio.text_table import count, table
-from blinksim.timing.entrants import ceiling_of
-from blinksim.timing.nccl_model import CHOICE, NcclTuner
-from blinksim.timing.projection_result import Ceiling, Projection
-from blinksim.topology.elements import BRANCHING
-from blinksim.topology.graph import Topology
+from blinksim.timing.library_time import LibraryTime
+from blinksim.timing.projection_result import Ceiling
 from blinksim.units import format_rate, format_size, format_time
 
-BANDS = ((0, "below 512 KiB"), (512 * 2**10, "512 KiB to 64 MiB"), (64 * 2**20, "from 64 MiB"))
-"""The sizes that are summed up together: the first of each band, in bytes, and its name."""
 _SHOWN_STEP = 16
-# NCCL plans larger NVLink domains as many nodes, which its model here does not.
-_MOST_GPUS_A_NODE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +26,36 @@ class MeasuredCell:
     """A cell beside the model.
 
     predicted_s: what NCCL's own model says that NCCL's choice takes, None where another library ran or nothing is
-    predicted; choice: that choice, such as ``ring/Simple``.
+    predicted; choice: that choice, such as ``ring/Simple``. expected: the time by constants that were fitted to
+    measurements of this machine or of its relative. fitted: True if this cell was among them.
     """
 
     cell: Cell
     bound: Ceiling | None
     predicted_s: float | None = None
     choice: str = ""
+    expected: LibraryTime | None = None
+    fitted: bool = False
 
     @property
     def error_pct(self) -> float | None:
         """By how much the predicted time is above the measured one."""
         return None if self.predicted_s is None else 100 * (self.predicted_s / self.cell.time_s - 1)
+
+    @property
+    def expected_s(self) -> float | None:
+        """Seconds by constants."""
+        return None if self.expected is None else self.expected.time_s
+
+    @property
+    def expected_error_pct(self) -> float | None:
+        """By how much the time by constants is above the measured one."""
+        return None if self.expected is None else 100 * (self.expected.time_s / self.cell.time_s - 1)
+
+    @property
+    def best_error_pct(self) -> float | None:
+        """`expected_error_pct`, or where no constants are known `error_pct`."""
+        return self.error_pct if self.expected is None else self.expected_error_pct
 
     @property
     def of_bound_pct(self) -> float | None:
@@ -60,7 +67,7 @@ class MeasuredCell:
     @property
     def band(self) -> str:
         """Which of `BANDS` its size is in."""
-        return next(name for least, name in reversed(BANDS) if self.cell.size >= least)
+        return band_of(self.cell.size)
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,6 +114,10 @@ class PublicMeasurements(Result):
                 "predicted_s": found.predicted_s,
                 "choice": found.choice,
                 "error_pct": found.error_pct,
+                "expected_s": found.expected_s,
+                "expected_error_pct": found.expected_error_pct,
+                "expected_by": "" if found.expected is None else found.expected.origin,
+                "fitted": found.fitted,
                 "bound_GBps": None if found.bound is None else found.bound.rate_GBps,
                 "of_bound_pct": found.of_bound_pct,
             }
@@ -127,7 +138,7 @@ class PublicMeasurements(Result):
                 "best_of_bound_pct": max((found.of_bound_pct or 0 for found in cells), default=None),
                 **_spread([found.error_pct for found in cells if found.error_pct is not None]),
             }
-            for (one, collective, nodes, gpus, band), cells in _grouped(
+            for (one, collective, nodes, gpus, band), cells in grouped(
                 self.cells, lambda found: (*_job(found.cell), found.band)
             )
         ]
@@ -177,7 +188,7 @@ class PublicMeasurements(Result):
 
     def _table(self, cells: Sequence[MeasuredCell]) -> str:
         shown = []
-        for (_, collective, nodes, gpus, nvls), alike in _grouped(
+        for (_, collective, nodes, gpus, nvls), alike in grouped(
             cells, lambda found: (*_job(found.cell), found.cell.nvls == "off")
         ):
             for found in _thinned(alike):
@@ -211,26 +222,27 @@ def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = T
     for letter in quality:
         if letter not in public_tables.QUALITIES:
             raise unknown("quality", letter, public_tables.QUALITIES)
-    cells = [cell for cell in public_tables.cells(machine) if cell.set.quality in quality]
-    if not cells:
+    told = [(cell, fitted) for cell, fitted in with_places(public_tables.cells(machine)) if cell.set.quality in quality]
+    if not told:
         raise InputError(f"{machine} has no published measurements of quality {quality}")
-    found: dict[int, MeasuredCell] = {}
-    place = {id(cell): number for number, cell in enumerate(cells)}
-    for _, alike in _grouped(cells, lambda cell: (*_job(cell), cell.nvls)):
-        for one in _beside(machine, alike, predict):
-            found[place[id(one.cell)]] = one
-    return PublicMeasurements(machine, tuple(found[number] for number in range(len(cells))))
+    jobs = Jobs(machine)
+    return PublicMeasurements(machine, tuple(_beside(jobs, cell, fitted, predict) for cell, fitted in told))
+
+
+def _beside(jobs: Jobs, cell: Cell, fitted: bool, predict: bool) -> MeasuredCell:
+    """A cell with what the models say."""
+    bound = jobs.bound(cell)
+    if not predict:
+        return MeasuredCell(cell, bound, fitted=fitted)
+    takes = jobs.nccl_takes(cell)
+    expected = jobs.expected(cell, takes)
+    if takes is None:
+        return MeasuredCell(cell, bound, expected=expected, fitted=fitted)
+    return MeasuredCell(cell, bound, takes.time_s, f"{takes.algorithm}/{takes.protocol}", expected, fitted)
 
 
 def _job(cell: Cell) -> tuple[Set, str, int, int]:
     return cell.set, cell.collective, cell.nodes, cell.gpus
-
-
-def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
-    groups: dict[Any, list[Any]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.items())
 
 
 def _spread(errors: list[float]) -> dict[str, float | None]:
@@ -250,65 +262,3 @@ def _thinned(cells: list[MeasuredCell]) -> list[MeasuredCell]:
         if not kept or found.cell.size * _SHOWN_STEP <= kept[-1].cell.size:
             kept.append(found)
     return kept[::-1]
-
-
-def _beside(machine: str, cells: Sequence[Cell], predict: bool) -> list[MeasuredCell]:
-    """Cells of one job on one machine with what the models say."""
-    first = cells[0]
-    collective = Collective(first.collective)
-    question = _question(machine, first)
-    bound = _bound(question, first, collective)
-    predicted: dict[int, Projection] = {}
-    if predict:
-        with suppress(BlinksimError):
-            predicted = _predicted(question, first, collective, [cell.size for cell in cells])
-    answers = []
-    for cell in cells:
-        one = predicted.get(cell.size)
-        chosen = "" if one is None else str(one.details.get("nccl_algorithm", one.algorithm))
-        if one is not None and "/" not in chosen:
-            chosen = f"{chosen}/{one.details['nccl_protocol']}"
-        answers.append(MeasuredCell(cell, bound, None if one is None else one.time_s, chosen))
-    return answers
-
-
-def _question(machine: str, cell: Cell) -> Question:
-    """The part of the machine that took part."""
-    each = cell.gpus // cell.nodes
-    if cell.set.members:
-        return Question(machine, nodes=cell.nodes, members=cell.set.members)
-    if cell.nodes > 1:
-        return Question(machine, nodes=cell.nodes, ranks_per_node=each)
-    return Question(machine, members=f"0-{each - 1}" if each > 1 else "0")
-
-
-def _bound(question: Question, cell: Cell, collective: Collective) -> Ceiling | None:
-    """The bound at nominal rates; switches do what their file says that they can, unless they were told not to."""
-    try:
-        part = question.part()
-    except BlinksimError:
-        return None
-    grants = () if collective.personalized or cell.nvls not in ("on", "unknown") else _abilities(part)
-    return ceiling_of(part, collective, (granted_to_switches(grants),) if grants else (), grants)
-
-
-def _abilities(part: Topology) -> tuple[str, ...]:
-    """What switches inside the nodes can do besides forwarding."""
-    able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
-    return tuple(grant for grant in BRANCHING if grant in able)
-
-
-def _predicted(question: Question, cell: Cell, collective: Collective, sizes: Sequence[int]) -> dict[int, Projection]:
-    """What NCCL's own model says, by size; nothing where another library ran."""
-    if not cell.set.library.startswith("NCCL") or cell.gpus > _MOST_GPUS_A_NODE * cell.nodes:
-        return {}
-    told = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
-    forced = bool(told) and "(default)" not in told
-    model, topology = NcclTuner(version=nearest(cell.set.version), multicast=cell.nvls != "off").at(
-        question.preferring_known("nccl")
-    )
-    names = (told if "/" not in told else None) if forced else CHOICE
-    found = model.times(topology, collective, sizes, None if names is None else (names,))
-    if names is None:
-        found = [one for one in found if one.algorithm.lower() == told]
-    return {one.size: one for one in found}

@@ -1,0 +1,133 @@
+"""Constants of a library on a machine from the part of its published tables that is stated for that.
+
+The fit is that of `blinksim.answers.logs.calibrate` for NCCL's constants: sums, robust, on relative errors, constants
+that the times do not determine left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from blinksim.answers.logs.linear_fit import LinearFit, Timed, fit_sums
+from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
+from blinksim.cost.origin import FitError
+from blinksim.nccl.tuner.tuner import Timing
+from blinksim.sources import public_tables
+from blinksim.sources.library_rates import CHOICE, STEPS, Constant, LibraryRates, scope_of, step_counts
+from blinksim.sources.public_tables import Cell
+from blinksim.timing.library_time import LibraryJob, counts_of
+
+# Where a fit begins, by what a constant is; factors begin at 1, and are 1 where the times say nothing.
+_START = {"start": 1e-5, "hop": 1e-6, "across": 1e-6, "turn": 1e-11}
+_FACTORS = ("latency", "bytes")
+_BYTE_S = 1e-11
+_FEWEST = 3
+# No fit counts a time as farther off, as a logarithm.
+_WILD = 0.7
+
+
+def fit_machine(machine: str) -> list[LibraryRates]:
+    """The constants of a machine by library, scope and form, the better form of each scope first.
+
+    Of one node they are for what NCCL's constants in the machine's file leave open.
+    """
+    jobs = Jobs(machine)
+    taken: list[tuple[Cell, Timing | None]] = []
+    for cell, fitted in with_places(public_tables.cells(machine)):
+        timing = jobs.nccl_takes(cell) if fitted else None
+        if fitted and not jobs.in_file(cell, timing):
+            taken.append((cell, timing))
+    found: list[LibraryRates] = []
+    for (library, scope), cells in grouped(taken, _kind):
+        forms = [_fitted(machine, library, scope, form, cells) for form in (CHOICE, STEPS)]
+        known = [one for one in forms if one is not None]
+        found += [rates for _, rates in sorted(known, key=lambda one: one[0])]
+    return found
+
+
+def _kind(one: tuple[Cell, Timing | None]) -> tuple[str, str]:
+    cell = one[0]
+    return cell.set.library.split()[0], scope_of(cell.nodes, cell.gpus)
+
+
+def _fitted(
+    machine: str, library: str, scope: str, form: str, cells: list[tuple[Cell, Timing | None]]
+) -> tuple[float, LibraryRates] | None:
+    """The constants of one form and how far off they are, counted per degree of freedom; None if nothing is known."""
+    times, ranks = list[Timed](), list[int]()
+    for cell, timing in cells:
+        job = LibraryJob(cell.collective, cell.gpus, cell.nodes, library)
+        if form == STEPS:
+            counts = step_counts(cell.collective, cell.gpus, cell.nodes, cell.size)
+        elif timing is not None:
+            counts = counts_of(job, cell.size, timing)
+        else:
+            continue
+        times.append(Timed(cell.time_s, counts))
+        ranks.append(cell.gpus)
+    if len(times) < _FEWEST:
+        return None
+    start, absent = _start(times, form)
+    found = fit_sums(times, start, absent)
+    if found is None:
+        return None
+    error = FitError.of(list(found.predicted), [time.seconds for time in times])
+    constants = _constants(found, absent)
+    return _misses(found), LibraryRates(machine, library, scope, form, (min(ranks), max(ranks)), constants, error)
+
+
+def _misses(found: LinearFit) -> float:
+    """The mean error of the fitted times, wild ones bounded, for each time that no constant uses up."""
+    errors = np.minimum(np.abs(found.found.residual), _WILD)
+    return float(errors.sum()) / max(0.5, len(errors) - len(found.intervals))
+
+
+def _start(times: list[Timed], form: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Where each constant begins, and what it is if the times do not determine it."""
+    start, absent = dict[str, float](), dict[str, float]()
+    for name in sorted({name for time in times for name in time.counts}):
+        kind = name.rpartition(" ")[2]
+        if form == CHOICE:
+            start[name] = _START.get(kind, 1.0)
+            absent[name] = 1.0 if kind in _FACTORS else 0.0
+        else:
+            start[name] = _START.get(kind, _BYTE_S if kind == "bytes" else (_BYTE_S * _START["hop"]) ** 0.5)
+            absent[name] = 0.0
+    return start, absent
+
+
+def _constants(found: LinearFit, absent: Mapping[str, float]) -> dict[str, Constant]:
+    """The fitted constants with their intervals, and the factors of 1 that stand for what NCCL says."""
+    constants = {}
+    for name, value in found.values.items():
+        if name in found.intervals:
+            constants[name] = Constant(_digits(value), *map(_digits, found.intervals[name]))
+        elif absent[name]:
+            constants[name] = Constant(absent[name])
+    return constants
+
+
+def _digits(value: float) -> float:
+    """To four digits: more are noise."""
+    return float(f"{value:.3e}")
+
+
+def constant_rows(found: LibraryRates) -> list[dict[str, Any]]:
+    """The rows of ``constants.csv``."""
+    head = {"machine": found.machine, "library": found.library, "scope": found.scope, "form": found.form}
+    tail: dict[str, Any] = {"least_gpus": found.ranks[0], "most_gpus": found.ranks[1]}
+    tail |= {"cells": found.error.points, "median": found.error.median, "p90": found.error.p90}
+    return [
+        {
+            **head,
+            "constant": name,
+            "value": repr(one.value),
+            "low": "" if one.low is None else repr(one.low),
+            "high": "" if one.high is None else repr(one.high),
+            **tail,
+        }
+        for name, one in found.constants.items()
+    ]

@@ -1,0 +1,62 @@
+"""Times by constants of a library: sums of what they count, against formulas of the literature and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blinksim.cost.origin import FitError
+from blinksim.sources.library_rates import (
+    CHOICE,
+    STEPS,
+    Constant,
+    LibraryRates,
+    choice_counts,
+    scope_of,
+    step_counts,
+)
+
+ERROR = FitError(0.05, 0.1, 20)
+
+
+def rates(form: str, **values: float) -> LibraryRates:
+    constants = {name.replace("_", " "): Constant(value) for name, value in values.items()}
+    return LibraryRates("box", "NCCL", "one node", form, (2, 8), constants, ERROR)
+
+
+@given(st.integers(2, 64), st.integers(1, 2**34))
+def test_steps_are_hockneys_ring(ranks: int, size: int) -> None:
+    """2(n-1) steps of alpha + size / n * beta (Thakur, Rabenseifner and Gropp, 2005)."""
+    alpha, beta = 2e-6, 1 / 50e9
+    found = rates(STEPS, rounds_hop=alpha, rounds_bytes=beta).time(step_counts("allreduce", ranks, 1, size))
+    assert found == pytest.approx(2 * (ranks - 1) * (alpha + size / ranks * beta))
+
+
+@given(st.integers(2, 64), st.integers(1, 2**34))
+def test_a_pipeline_of_the_best_pieces(depth: int, size: int) -> None:
+    """The ramp 2 sqrt(steps * alpha * bytes * beta): what k pieces cost, for the best real k."""
+    alpha, beta = 3e-6, 1 / 20e9
+    steps, moved = depth, size * depth / (depth + 1)
+    best = math.sqrt(moved * beta / (steps * alpha))
+    cost = steps * alpha + moved * beta + steps * alpha * best + moved * beta / best
+    known = rates(STEPS, rounds_hop=alpha, rounds_bytes=beta, rounds_ramp=2 * math.sqrt(alpha * beta))
+    assert known.time(step_counts("allgather", depth + 1, 1, size)) == pytest.approx(cost)
+
+
+def test_factors_of_one_are_what_nccl_says() -> None:
+    counts = choice_counts(
+        "tree", "LL128", 3e-5, 7e-5, ranks=16, nodes=2, size=2**20, collective="allreduce"
+    )  # fmt: skip
+    same = rates(CHOICE, tree_LL128_latency=1.0, tree_LL128_bytes=1.0)
+    assert same.covers(counts)
+    assert same.time(counts) == pytest.approx(1e-4)
+    other = choice_counts("ring", "Simple", 3e-5, 7e-5, ranks=16, nodes=2, size=2**20, collective="allreduce")
+    assert not same.covers(other)
+    assert other["ring Simple turn"] == 2**16
+
+
+def test_which_jobs_are_alike() -> None:
+    assert [scope_of(*job) for job in ((1, 8), (2, 16), (10, 10))] == ["one node", "several nodes", "one GPU a node"]
