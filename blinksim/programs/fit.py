@@ -107,26 +107,34 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
         return program
     longest = int(program.length.max(initial=0)) * program.kind.itemsize
     queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
-    if slices is None and program.packets:
-        pipeline = program.order == WAVES
-        slices = blocks // max(1, queues) if pipeline else blocks // 2
-        slices = max(1, min(slices, longest // (PACKET_SLICE if pipeline else PACKET_STEP_SLICE)))
-    elif slices is None:
-        worth = min(MANY, longest // SLICE_BYTES)
-        room = max(1, min(MOST_SLICES, blocks // max(1, queues), max(worth, longest // LONG_SLICE_BYTES)))
-        slices = 1 << room.bit_length() - 1
+    if slices is None:
+        slices = usual_slices(longest, queues, program.order, program.packets, blocks)
     elif slices < 1:
         raise InputError("slices must be at least 1")
     elif slices > blocks:
         raise InputError(f"{slices} slices need {slices} thread blocks on every GPU, and only {blocks} run at once")
     program = merge_queues(program, max(1, blocks // slices))
-    if program.packets:
-        piece_bytes = PACKET_PIECE if piece_bytes is None else min(piece_bytes, PACKET_PIECE)
-    elif piece_bytes is None:
-        if program.order == BY_KEY:
-            unit = program.unit * program.kind.itemsize
-            piece_bytes = min(max(STEP_PIECE, -(-longest // (2 * slices * unit)) * unit), LARGE_PIECE)
-        else:
-            least = LEAST_PIECE if slices > MANY else PIPELINE_PIECE
-            piece_bytes = min(max(least, longest // slices // 8), PIPELINE_PIECE)
-    return program.cut(slices, piece_bytes)
+    if piece_bytes is None:
+        piece_bytes = usual_piece(longest, slices, program.order, program.packets, program.unit * program.kind.itemsize)
+    return program.cut(slices, min(piece_bytes, PACKET_PIECE) if program.packets else piece_bytes)
+
+
+def usual_slices(longest: int, queues: int, order: int, packets: bool, blocks: int) -> int:
+    """How many slices `fit` takes for a longest chunk of so many bytes and at most so many queues on a device."""
+    if packets:
+        pipeline = order == WAVES
+        slices = blocks // max(1, queues) if pipeline else blocks // 2
+        return max(1, min(slices, longest // (PACKET_SLICE if pipeline else PACKET_STEP_SLICE)))
+    worth = min(MANY, longest // SLICE_BYTES)
+    room = max(1, min(MOST_SLICES, blocks // max(1, queues), max(worth, longest // LONG_SLICE_BYTES)))
+    return int(1 << room.bit_length() - 1)
+
+
+def usual_piece(longest: int, slices: int, order: int, packets: bool, unit_bytes: int) -> int:
+    """How many bytes `fit` takes for a piece of the longest chunk in so many slices, of units of so many bytes."""
+    if packets:
+        return PACKET_PIECE
+    if order == BY_KEY:
+        return min(max(STEP_PIECE, -(-longest // (2 * slices * unit_bytes)) * unit_bytes), LARGE_PIECE)
+    least = LEAST_PIECE if slices > MANY else PIPELINE_PIECE
+    return min(max(least, longest // slices // 8), PIPELINE_PIECE)
