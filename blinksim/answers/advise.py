@@ -1,7 +1,8 @@
 """What to load: the bound, NCCL's own choice, the best schedule, and the best that a file makes NCCL run.
 
-Schedules are timed by alpha and beta at the rates that NCCL computes with, so that NCCL's own prediction and theirs
-speak of the same links; large sizes count, where the links decide.
+Where constants were measured, those of programs time the schedules and those of NCCL its choice: what both really take.
+Elsewhere schedules are timed by alpha and beta at the rates that NCCL computes with, so that NCCL's own prediction and
+theirs speak of the same links; then large sizes count, where the links decide.
 """
 
 from __future__ import annotations
@@ -9,53 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from blinksim import exports
-from blinksim.algorithms.registry import algorithm
+from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
-from blinksim.cost.alpha_beta import cost
-from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.machines import MachineLike
+from blinksim.machines import MachineLike, as_topology
+from blinksim.question import Question, preferring
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
-from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import MOST_SENDS
-from blinksim.topology.cluster import nodes_of
-from blinksim.units import exact_GBps, format_rate, format_size, in_GBps, size_of
+from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
+from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
 
 if TYPE_CHECKING:
-    from blinksim.question import Question
-    from blinksim.schedule.model import Schedule
-    from blinksim.textio.exported import Exported
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
 # NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth it.
 WORTH = 1.1
-# Solvers run up to this many ranks; beyond, only algorithms that need none.
-MOST_RANKS = 64
-# MSCCL's chunks are equal: shares in finer parts than this exceed what its runtimes hold.
-MOST_CHUNKS = 2000
-_FOR_NCCL = ("ring", "rings", "chains", "chain_tree")
-
-
-@dataclass(frozen=True)
-class Option:
-    """A schedule that could run. exported: what a runtime would read, if any.
-
-    time_s: seconds by alpha and beta; for what NCCL would load on several nodes not less than its own model says.
-    """
-
-    schedule: Schedule
-    time_s: float
-    format: str = ""
-    exported: Exported | None = None
-
-    @property
-    def algorithm(self) -> str:
-        return self.schedule.algorithm
+# Rates that go with constants that were measured.
+_MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -73,7 +47,7 @@ class Advice(Result):
     expectation : Expectation
         NCCL's own model.
     expected : Expected
-        What NCCL would run, and how long it takes.
+        What NCCL would run, and how long it takes: by constants that were measured where there are any (`origin`).
     bound : Bound
         It holds for what NCCL does and for the schedules.
     best : Option
@@ -82,6 +56,8 @@ class Advice(Result):
         The quickest that NCCL reads from a graph file.
     other : Option, optional
         `best` for RCCL or MSCCL, where it is quicker than what NCCL does.
+    model : str
+        What timed the schedules: ``execution`` or ``alpha-beta``.
 
     Examples
     --------
@@ -101,6 +77,7 @@ class Advice(Result):
     best: Option
     loadable: Option | None
     other: Option | None
+    model: str
 
     def algbw(self, time_s: float) -> float:
         """Bytes/s."""
@@ -112,10 +89,15 @@ class Advice(Result):
         return self.expected.latency_s < 0.5 * self.expected.time_s
 
     @property
+    def real(self) -> bool:
+        """True if both times were measured, NCCL's and those of schedules as programs."""
+        return self.model == "execution" and bool(self.expected.origin)
+
+    @property
     def load(self) -> Option | None:
         """What is worth loading into NCCL; None if nothing is."""
-        found = self.loadable
-        return found if found and self.large and found.time_s * WORTH <= self.expected.time_s else None
+        found, compares = self.loadable, self.large or self.real
+        return found if found and compares and found.time_s * WORTH <= self.expected.time_s else None
 
     @property
     def alternative(self) -> Option | None:
@@ -139,12 +121,18 @@ class Advice(Result):
                 f"{format_rate(self.algbw(self.best.time_s))} algbw, rings {format_rate(self.algbw(own))}"
             )
         if not self.large:
-            return f"{what}: nothing worth loading: latency decides at this size"
+            return f"{what}: nothing worth loading{self._latency_decides()}"
         reached, possible = (100 * self.algbw(time_s) / float(self.bound.rate) for time_s in (own, self.best.time_s))
         words = f"{what}: nothing worth loading: NCCL's own choice reaches {reached:.0f} % of the bound"
         if self.best.time_s * WORTH > own:
             return words
         return f"{words}, and no file makes NCCL or MSCCL reach the {possible:.0f} % of {self.best.algorithm}"
+
+    def _latency_decides(self) -> str:
+        if not self.real:
+            return ": latency decides at this size"
+        own, mine = format_time(self.expected.time_s), format_time(self.best.time_s)
+        return f", latency decides: NCCL's own choice takes {own}, a program of {self.best.algorithm} {mine}"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -156,6 +144,7 @@ class Advice(Result):
             return {
                 "algorithm": option.algorithm,
                 "time_s": option.time_s,
+                **({"executor": option.projection.executor} if option is self.best and self.real else {}),
                 "algbw_GBps": in_GBps(self.algbw(option.time_s)),
                 "rate_exact": exact_GBps(reached) if reached else None,
                 "format": option.format or None,
@@ -166,6 +155,7 @@ class Advice(Result):
         return {
             "collective": self.collective.name,
             "size_bytes": self.size,
+            "model": self.model,
             "bound_exact": exact_GBps(self.bound.rate),
             "bound_scope": self.bound.scope,
             "bound_words": self.bound.certificate.words(self.part),
@@ -174,6 +164,7 @@ class Advice(Result):
                 "model": self.expectation.name,
                 "choice": self.expected.choice,
                 "time_s": self.expected.time_s,
+                **({"measured_on": self.expected.origin} if self.expected.origin else {}),
                 "algbw_GBps": in_GBps(self.algbw(self.expected.time_s)),
                 "busbw_GBps": in_GBps(self.algbw(self.expected.time_s) * factor),
             },
@@ -214,6 +205,7 @@ def advise(
     machine: MachineLike | None = None,
     multicast: bool = True,
     rates: str | None = None,
+    model: ScheduleModelName | str = DEFAULT,
 ) -> Advice:
     """What to load into NCCL or another runtime, if anything is better than what NCCL does.
 
@@ -231,7 +223,10 @@ def advise(
         True if NCCL may use NVLS.
     rates : str, optional
         The table of rates for bound, NCCL and schedules alike. Default: those that `part` was loaded or asked at by
-        name, else ``nccl``, where the machine has them.
+        name, else ``measured`` where the constants of NCCL and of programs are known, else ``nccl``, where the machine
+        has them. With measured constants NCCL chooses at the rates that it computes with, whatever is measured.
+    model : str
+        What times the schedules, such as ``alpha-beta``. Default: what `blinksim.project` would take at these rates.
 
     Returns
     -------
@@ -253,12 +248,15 @@ def advise(
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)
-    chosen, whole = part_and_whole(part, machine, rates)
-    expectation = Expectation(chosen, whole, wanted, multicast)
-    expected = expectation.at(size)
-    options = _options(expectation, size)
+    expectation = _in_force(part, machine, rates, wanted, size, multicast)
+    chosen = expectation.part
+    # By the model in force: where programs were measured, what they take, else what the links allow.
+    rivals = contest(chosen, wanted, sizes=[size], model=model)
+    real = expectation.measured(size) if rivals.model.name == "execution" else None
+    expected = real or expectation.at(size)
+    options = options_of(rivals, expectation, size)
     best = min(options, key=lambda option: option.time_s)
-    loadable = [found for option in options if (found := _for_nccl(option, expectation, size))]
+    loadable = [found for option in options if (found := for_nccl(option, expectation, size, measured=bool(real)))]
     return Advice(
         part=chosen,
         collective=wanted,
@@ -268,68 +266,42 @@ def advise(
         bound=expectation.bound(size / expected.time_s)[0],
         best=best,
         loadable=min(loadable, key=lambda option: option.time_s, default=None),
-        other=_for_msccl(best, expectation) if best.time_s * WORTH <= expected.time_s else None,
+        other=for_msccl(best, expectation) if best.time_s * WORTH <= expected.time_s else None,
+        model=rivals.model.name,
     )
 
 
-def _options(expectation: Expectation, size: int) -> list[Option]:
-    """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
-    part, collective = expectation.part, expectation.collective
-    # By what the links allow: runtimes that load a schedule have programs of their own.
-    field = contest(part, collective, sizes=[size], model="alpha-beta")
-    entrants = field.field.entrants
-    # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
-    ranked = [name for p in field.projections(size) if entrants[name := p.algorithm].sends <= MOST_SENDS]
-    if not ranked:
-        raise InfeasibleError(
-            f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer nodes"
-        )
-    wanted = dict.fromkeys((ranked[0], *_FOR_NCCL))
-    plans = {name: entrants[name].schedule for name in wanted if name in ranked}
-    # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
-    solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
-    for name in solved if part.ranks <= MOST_RANKS else ():
-        try:
-            plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
-        except BlinksimError:
-            # There is no such schedule for this collective or machine.
-            continue
-    return [Option(plan, cost(plan, size).time_s) for plan in plans.values() if verify(plan).ok]
-
-
-def _for_nccl(option: Option, expectation: Expectation, size: int) -> Option | None:
-    """The option as a graph file; None if the format cannot hold it.
-
-    On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got all of
-    their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where NCCL decides how
-    the channels go on, its model counts too: the longer of the two times is taken.
-    """
-    from blinksim.nccl.files import graph_file
-
-    if option.algorithm not in _FOR_NCCL or not expectation.runs:
-        return None
-    found = _exported(option, "nccl-graph")
-    if found is None or found.exported is None:
-        return None
-    if len(nodes_of(option.schedule.topology, option.schedule.topology.members)) == 1:
+def _in_force(
+    part: MachineLike | Question,
+    machine: MachineLike | None,
+    rates: str | None,
+    collective: Collective,
+    size: int,
+    multicast: bool,
+) -> Expectation:
+    """What NCCL should reach, on the part at the rates at which the schedules are timed."""
+    chosen, whole = part_and_whole(part, machine, rates)
+    found = Expectation(chosen, whole, collective, multicast)
+    named = rates or (part.rates if isinstance(part, Question) else None)
+    if named is not None:
+        if not _times_programs(chosen):
+            return found
+        # Whatever is measured, NCCL computes with figures of its own.
+        asked = replace(part, rates=None) if isinstance(part, Question) else part
+        return replace(found, machine=part_and_whole(asked, machine)[1])
+    if isinstance(part, Question):
+        measured = part.preferring_known(_MEASURED)
+        real = None if measured is part else measured.part(collective=collective)
+    else:
+        topology = as_topology(part)
+        real = preferring(topology, _MEASURED).selected()
+        real = None if real.rates == topology.rates else real
+    if real is None or not _times_programs(real):
         return found
-    file = graph_file.read_text(found.exported.files[""], "graph.xml")
-    kind = "tree" if "tree" in found.exported.environment.get("NCCL_ALGO", "") else "ring"
-    time_s = expectation.with_file(file, size, kind)
-    return found if time_s is None else replace(found, time_s=max(time_s, option.time_s))
+    known = replace(found, part=real)
+    return known if known.measured(size) else found
 
 
-def _exported(option: Option, name: str) -> Option | None:
-    """The option with what a runtime reads; None if the format cannot hold it."""
-    try:
-        found = exports.find(name).export(option.schedule)
-    except BlinksimError:
-        return None
-    return replace(option, format=name, exported=found)
-
-
-def _for_msccl(option: Option, expectation: Expectation) -> Option | None:
-    """The option as an MSCCL algorithm, if such a runtime runs here and the format's equal chunks are not too many."""
-    if not expectation.runs or option.schedule.share_den > MOST_CHUNKS:
-        return None
-    return _exported(option, "msccl-xml")
+def _times_programs(part: Topology) -> bool:
+    """True if constants of running programs are in force on a selected part."""
+    return schedule_model(DEFAULT).on(part).name == "execution"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from time import perf_counter
@@ -13,8 +13,9 @@ import numpy as np
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
+from blinksim.answers.quickest import AtSize, candidates, timed
 from blinksim.collective import Collective, CollectiveName, busbw_factor
-from blinksim.errors import unknown
+from blinksim.errors import InputError, unknown
 from blinksim.limits.time_limit import within
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
@@ -22,12 +23,13 @@ from blinksim.schedule.loads import rate
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.topology.connectivity import require_served
-from blinksim.units import exact_GBps, in_GBps
+from blinksim.units import exact_GBps, in_GBps, size_of
 
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
     from blinksim.bounds.bound_result import Bound, BoundResult
     from blinksim.schedule.model import Schedule
+    from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +50,8 @@ class Synthesis(Rates, Result):
         With polishing, the compromises between rate, height and number of trees.
     interrupted : bool
         Ctrl-C ended the polishing early.
+    at : AtSize, optional
+        How long it takes at the size that was asked for, and how long others do.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class Synthesis(Rates, Result):
     seconds: float
     front: tuple[Point, ...] = ()
     interrupted: bool = False
+    at: AtSize | None = None
 
     @property
     def rate(self) -> Fraction:
@@ -115,6 +120,7 @@ class Synthesis(Rates, Result):
             "gap_exact": str(self.gap),
             "synthesis_s": self.seconds,
             "verified": self.verdict.ok,
+            **({} if self.at is None else self.at.to_dict()),
             **({"front": [_point(point) for point in self.front]} if self.front else {}),
         }
 
@@ -156,14 +162,17 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
+# It attains the best rate; without a size nothing else counts.
+_USUAL = "packed"
 _ELSEWHERE = "(nodes, edits and members are the machine's: blinksim.load('hgx-h100', nodes=2).select('0-7'))"
 
 
 def synthesize(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    algorithm: AlgorithmName | str = "packed",
+    algorithm: AlgorithmName | str | None = None,
     *,
+    size: int | float | str | None = None,
     polish_seconds: float | None = None,
     **options: Any,
 ) -> Synthesis:
@@ -175,8 +184,11 @@ def synthesize(
         A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
     collective : str or Collective
         Such as ``"allreduce"``.
-    algorithm : str
-        A name of the registry.
+    algorithm : str, optional
+        A name of the registry. Default: ``packed``, which attains the best rate; with a size, the algorithm that is
+        quickest there among those that `blinksim.project` considers, by the model that it would take.
+    size : int or str, optional
+        Bytes, or text such as ``"1MiB"``, for which the schedule is to be quick. The answer then has its time.
     polish_seconds : float, optional
         How long to search for lower and fewer trees among equally good ones (`blinksim.algorithms.building.polish`).
     options
@@ -186,30 +198,35 @@ def synthesize(
     Returns
     -------
     Synthesis
-        The schedule, the verdict, and the gap to the bound.
+        The schedule, the verdict, the gap to the bound, and with a size the time.
 
     Raises
     ------
     InputError
         For unknown names, also of options.
     InfeasibleError
-        If the algorithm has no such schedule here, or finds none in time.
+        If the algorithm has no such schedule here, or finds none in time, or if nothing says how long it takes.
 
     Examples
     --------
     >>> import blinksim as bs
     >>> bs.synthesize("dgx1-v100", "allreduce").gap
     Fraction(0, 1)
+    >>> small = bs.synthesize("dgx1-v100", "allreduce", size="16KiB")
+    >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 2)
+    ('direct', 5.1, 0.19)
     """
     limit = options.get("time_limit")
     most = None if limit is None else limit + (polish_seconds or 0)
-    return within(most, "schedule", lambda: _synthesize(machine, collective, algorithm, polish_seconds, options))
+    count = None if size is None else size_of(size)
+    return within(most, "schedule", lambda: _synthesize(machine, collective, algorithm, count, polish_seconds, options))
 
 
 def _synthesize(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    algorithm: AlgorithmName | str,
+    algorithm: AlgorithmName | str | None,
+    size: int | None,
     polish_seconds: float | None,
     options: dict[str, Any],
 ) -> Synthesis:
@@ -219,17 +236,14 @@ def _synthesize(
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     wanted.check_ranks(part.ranks)
     require_served(part, wanted)
-    entry = registered(algorithm)
-    if entry.fill is None:
-        for name in options:
-            if name not in entry.options():
-                raise unknown(f"option of {entry.name}", name, entry.options(), hint=_ELSEWHERE)
-    known: BoundResult | None = options.get("bound")
-    if known is None and entry.supports(wanted.name) and "bound" in entry.options():
-        # Such an algorithm takes the bound, which the answer needs anyway.
-        known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
     start = perf_counter()
-    schedule = entry.build(part, wanted, **options)
+    rivals = None if size is None else candidates(part, wanted, size)
+    if rivals is None or algorithm is not None:
+        schedule, known = _named(part, wanted, algorithm or _USUAL, options)
+    else:
+        if odd := sorted(options.keys() - {"time_limit"}):
+            raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")
+        schedule, known = rivals.quickest(), None
     front: tuple[Point, ...] = ()
     interrupted = False
     if polish_seconds is not None:
@@ -245,4 +259,23 @@ def _synthesize(
     bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
     if not schedule.bound:
         schedule = with_gap(schedule, bounds, divided=False)
-    return Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
+    made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
+    return made if rivals is None else replace(made, at=timed(rivals, schedule, made.bound))
+
+
+def _named(
+    part: Topology, wanted: Collective, algorithm: AlgorithmName | str, options: dict[str, Any]
+) -> tuple[Schedule, BoundResult | None]:
+    """The schedule of an algorithm, and the bounds, if it took them."""
+    from blinksim.bounds import bound
+
+    entry = registered(algorithm)
+    if entry.fill is None:
+        for name in options:
+            if name not in entry.options():
+                raise unknown(f"option of {entry.name}", name, entry.options(), hint=_ELSEWHERE)
+    known: BoundResult | None = options.get("bound")
+    if known is None and entry.supports(wanted.name) and "bound" in entry.options():
+        # Such an algorithm takes the bound, which the answer needs anyway.
+        known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
+    return entry.build(part, wanted, **options), known

@@ -26,7 +26,8 @@ from blinksim.textio.text_table import count
 from blinksim.units import exact_GBps, format_rate, format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.answers.advise import Advice, Option
+    from blinksim.answers.advise import Advice
+    from blinksim.answers.loadable import Option
     from blinksim.question import Question
     from blinksim.topology.graph import Topology
 
@@ -55,7 +56,7 @@ Examples:
   blinksim advise topo.xml --collective allgather -o graph.xml""",
 )
 @click.argument("machine", required=False)
-@machine_options_at("nccl, where the machine has it")
+@machine_options_at("measured where constants are known, else nccl, where the machine has it")
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
 @click.option("--size", default="256MiB", show_default=True, help="How large it is.")
 @root_option
@@ -67,12 +68,13 @@ Examples:
 def command(machine: str | None, **options: Unpack[Options]) -> None:
     """The bound, what NCCL would pick, the best schedule, and the file to load, for MACHINE or the one this runs on.
 
-    Without MACHINE, asks nvidia-smi for this computer's own GPUs. Rates are those that NCCL computes with, unless
-    --rates says otherwise.
+    Without MACHINE, asks nvidia-smi for this computer's own GPUs. Times are real ones where constants of NCCL and of
+    programs were measured; elsewhere the rates are those that NCCL computes with, unless --rates says otherwise.
     """
     from blinksim.answers.advise import advise
     from blinksim.collective import Collective
     from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.timing.model_registry import DEFAULT
 
     output, force = options["output"], options["force"]
     if output:
@@ -83,12 +85,13 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     wanted = Collective.parse(options["collective"], options["root"])
     multicast = not options["no_nvls"]
 
-    def answered(given: Question) -> Advice:
+    def answered(given: Question, model: str = DEFAULT) -> Advice:
         asked = given if machine else replace(given, machine=_this_machine(given))
-        return advise(asked, wanted, size, multicast=multicast)
+        return advise(asked, wanted, size, multicast=multicast, model=model)
 
     found = answered(question)
-    was = None if earlier is None else answered(earlier)
+    # An edit may take away what was measured: two models' times do not compare.
+    was = None if earlier is None else answered(replace(earlier, rates=_table(found.part)), found.model)
     option, failure = found.load or found.alternative, None
     if output and option is not None and option.exported is not None:
         target, text = output, option.exported.files[""]
@@ -124,14 +127,17 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
         algbw = found.algbw(time_s)
         return f"{format_time(time_s)}, {format_rate(algbw)} algbw, {100 * algbw / float(best.rate):.0f} % of the bound"
 
-    own = found.expectation
+    own, timed = found.expectation, found.best.projection
     channels = f", {count(own.prediction.nchannels, 'channel')}" if own.prediction else ""
+    said = own.name
+    if found.expected.origin:
+        said = f"by constants {found.expected.origin}; {own.name} says {format_time(own.at(found.size).time_s)}"
     facts = [
         ("bound", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}, {best.kind})"),
         ("", best.certificate.words(part)),
         *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
         ("NCCL" if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
-        ("", own.name),
+        ("", said),
         ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
     ]
     loadable = found.loadable
@@ -140,6 +146,7 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
     facts += [
         ("ranks", f"{part.ranks}: {names(part.members)}"),
         ("links", f"{', '.join(part.link_classes)} at {part.rates} rates"),
+        *timed.basis,
         *(("" if number else "edited", edit) for number, edit in enumerate(question.edits)),
     ]
     return facts
@@ -197,8 +204,13 @@ def _how(found: Advice, option: Option | None, question: Question, output: str |
 
 def _asked(question: Question, part: Topology) -> Question:
     """The question with the rates that were taken where it names none."""
+    return replace(question, rates=question.rates or _table(part))
+
+
+def _table(part: Topology) -> str | None:
+    """The table of rates that was taken, None for the one that counts unless another is named."""
     taken = part.loaded_from[1] if part.loaded_from else part.rates
-    return replace(question, rates=question.rates or (None if taken == "nominal" else taken))
+    return None if taken == "nominal" else taken
 
 
 def _this_machine(question: Question) -> Topology:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blinksim.question import Question
 
 # What chooses or shapes a single schedule.
-_ONE = ("algorithm", "polish", "trees", "channels", "alike", "chunks", "steps", "rounds")
+_ONE = ("algorithm", "size", "polish", "trees", "channels", "alike", "chunks", "steps", "rounds")
 
 
 def answer(question: Question, collective: Collective, options: Options) -> None:

@@ -25,6 +25,8 @@ from blinksim.errors import InputError
 from blinksim.units import format_size, format_time, in_GBps, parse_rate, parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from blinksim.answers.ranking import Ranking
     from blinksim.cost.projection import Change
     from blinksim.question import Question
@@ -98,8 +100,7 @@ def command(machine: str, collective: str, size: str, **options: Unpack[Options]
     asked = model.at_its_rates(question)
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
         found = rank(asked, wanted, bytes_, model, options["algorithm"], say)
-        before = replace(asked, edits=())
-        was = rank(before, wanted, bytes_, model, options["algorithm"], say).best if options["before"] else None
+        was = _before(found, replace(asked, edits=()), options, say) if options["before"] else None
     changes = _changes(found, question) if options["what_if"] else ()
     if options["as_csv"]:
         click.echo(csv_text(found.rows()), nl=False)
@@ -139,6 +140,16 @@ def _model(options: Options) -> TimingModel:
         settings["gamma"] = float(1 / parse_rate(options["reduction_rate"]))
     settings |= calls.settings(options, name, takes)
     return models.model(name, **settings)
+
+
+def _before(found: Ranking, unedited: Question, options: Options, say: Callable[[str], None]) -> Projection:
+    """The answer before the edits, by the model of the one after them: the times of two models do not compare."""
+    from blinksim.answers.ranking import rank
+
+    best, model = found.best, _model(options)
+    if model.at(unedited)[0].name not in (best.model, model.name):
+        model = _model({**options, "model": best.model})
+    return rank(unedited, best.collective, best.size, model, options["algorithm"], say).best
 
 
 def _changes(found: Ranking, question: Question) -> tuple[Change, ...]:

@@ -19,13 +19,15 @@ from blinksim.cli.options import (
 from blinksim.cli.output import attempt, count, print_json, table, typed
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
-from blinksim.units import exact_GBps, format_rate, format_time
+from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.answers.synthesize import Synthesis
     from blinksim.question import Question
 
 
+# How many other algorithms a line names.
+_MOST_OTHERS = 5
 # Options that algorithms take, by their names there.
 _GIVEN: tuple[Literal["time_limit", "seed", "trees", "channels", "alike", "chunks", "steps", "rounds"], ...] = (
     "time_limit",
@@ -44,6 +46,7 @@ class Options(MachineOptions, TextOptions):
 
     root: int | None
     algorithm: str | None
+    size: str | None
     time_limit: float | None
     polish: float | None
     trees: int | None
@@ -66,6 +69,7 @@ class Options(MachineOptions, TextOptions):
 Examples:
   blinksim synth dgx1-v100 allreduce --members 0,1,2,3,4,7 -o trees.json
   blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json
+  blinksim synth hgx-h200 allreduce --size 1MiB --rates measured -o quickest.json
   blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
   blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
   blinksim synth dgx1-v100 allgather --pareto --point ring -o ring.json""",
@@ -74,7 +78,15 @@ Examples:
 @click.argument("collective", required=False)
 @machine_options
 @root_option
-@click.option("--algorithm", help="A name, or a Python file; packed attains the bound.  [default: packed]")
+@click.option(
+    "--algorithm",
+    help="A name, or a Python file; packed attains the bound.  [default: packed, with --size the quickest]",
+)
+@click.option(
+    "--size",
+    metavar="SIZE",
+    help="Build what is quickest for this many bytes, such as 1MiB, by the model that project takes, and say how long.",
+)
 @click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds after which the search ends.")
 @click.option(
     "--polish",
@@ -136,7 +148,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         return
     if options["point"] is not None:
         raise InputError("--point chooses one of the schedules that --pareto finds; add --pareto, or leave it out")
-    algorithm = options["algorithm"] or "packed"
+    algorithm, size = _asked_for(options)
     _check_files(options)
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     extra = _extra(algorithm, options, waiting)
@@ -144,7 +156,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
     def work() -> Synthesis:
         part = question.part(collective=wanted)
-        return synthesize(part, wanted, algorithm, polish_seconds=options["polish"], **extra)
+        return synthesize(part, wanted, algorithm, size=size, polish_seconds=options["polish"], **extra)
 
     with waiting:
         found = within(limit, "schedule", work)
@@ -169,6 +181,13 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         click.get_current_context().exit(130)
 
 
+def _asked_for(options: Options) -> tuple[str | None, int | None]:
+    """The algorithm, None for the quickest at a size, and the size."""
+    if options["size"] is None:
+        return options["algorithm"] or "packed", None
+    return options["algorithm"], parse_size(options["size"])
+
+
 def _check_files(options: Options) -> None:
     """Refuses files that cannot be written, before the work."""
     from blinksim.textio.whole_files import check_target
@@ -183,13 +202,15 @@ def _check_files(options: Options) -> None:
         plots.check(options["plot"], force=options["force"])
 
 
-def _extra(algorithm: str, options: Options, waiting: Working) -> dict[str, object]:
+def _extra(algorithm: str | None, options: Options, waiting: Working) -> dict[str, object]:
     """What the algorithm is given beyond machine and collective; refuses options that it does not have."""
     from blinksim.algorithms.registry import algorithm as registered
 
-    known = registered(algorithm).options()
+    known = {"time_limit"} if algorithm is None else registered(algorithm).options()
     extra: dict[str, object] = {key: options[key] for key in _GIVEN if options[key] is not None}
     for key in extra:
+        if key not in known and algorithm is None:
+            raise InputError(f"{_option(key)} is for a certain algorithm; name it with --algorithm")
         if key not in known:
             raise InputError(f"{algorithm} takes no {_option(key)}")
     if "progress" in known:
@@ -222,11 +243,10 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
     schedule, topology = found.schedule, found.schedule.topology
     gap = "the best that is possible" if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
     rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
-    click.echo(
-        f"{schedule.collective} on {topology.name} by {schedule.algorithm}: "
-        f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
-    )
-    click.echo(f"\n  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
+    rate = f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
+    for line in _headlines(found, rate):
+        click.echo(line)
+    click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
     click.echo(
         f"  schedule  {schedule.parts()}, {count(schedule.sends, 'send')}, "
         f"height {found.height}, up to {count(found.hops, 'link')} a send; built in {format_time(found.seconds)}"
@@ -249,14 +269,34 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
         again = command_line(question, schedule.collective.name, options["root"])
-        chosen = (
-            ""
-            if schedule.algorithm == "packed"
-            else f" --algorithm {typed(options['algorithm'] or schedule.algorithm)}"
-        )
+        size = options["size"]
+        named = options["algorithm"] or (schedule.algorithm if size is None else None)
+        chosen = "" if named is None or (named == "packed" and size is None) else f" --algorithm {typed(named)}"
+        chosen += "" if size is None else f" --size {typed(size)}"
         for key in ("trees", "channels", "chunks", "steps", "rounds", "polish", "time_limit", "seed"):
             value = options[key]
             if value is not None:
                 chosen += f" {_option(key)} {value:g}"
         chosen += " --alike" if options["alike"] else ""
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
+
+
+def _headlines(found: Synthesis, rate: str) -> list[str]:
+    """The answer in one line, and with a size what the time is made of."""
+    schedule, at = found.schedule, found.at
+    if at is None:
+        return [f"{schedule.collective} on {schedule.topology.name} by {schedule.algorithm}: {rate}\n"]
+    what = f"{schedule.collective} of {format_size(at.size)} on {schedule.topology.name} by {schedule.algorithm}"
+    first = at.alternatives[0].algorithm if at.alternatives else ""
+    place = f"the quickest of {len(at.alternatives) + 1}" if at.quickest else f"{first} is quicker"
+    terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
+    others = ", ".join(f"{one.algorithm} {format_time(one.time_s)}" for one in at.alternatives[:_MOST_OTHERS])
+    facts = [
+        ("terms", terms),
+        *at.projection.basis,
+        ("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency"),
+        *([("others", others)] if others else []),
+        ("rate", rate),
+    ]
+    head = f"{what}: {format_time(at.time_s)}, {place} ({at.projection.model})\n"
+    return [head, *(f"  {label:<9} {text}" for label, text in facts)]

@@ -191,17 +191,19 @@ _CALLS = {
 class ExecutionProjection(Projection):
     """A program's time on measured GPUs."""
 
+    @property
+    def executor(self) -> str:
+        details = self.details
+        way = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"
+        return f"{way}; {details['slices']} slices, pieces of {format_size(details['piece_bytes'])}"
+
+    @property
+    def basis(self) -> list[tuple[str, str]]:
+        known = "; ".join(self.details[key] for key in ("constants", "error") if key in self.details)
+        return [("executor", self.executor), ("calls", _CALLS[self.details["calls"]]), ("constants", known)]
+
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
         """As `Projection.facts`, and how the program is cut, what is timed, and how well that is known."""
-        details = self.details
-        way = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"
-        cut = f"{way}; {details['slices']} slices, pieces of {format_size(details['piece_bytes'])}"
-        known = "; ".join(details[key] for key in ("constants", "error") if key in details)
-        return [
-            *super().facts(edits, rivals, left_out),
-            ("executor", cut),
-            ("calls", _CALLS[details["calls"]]),
-            ("constants", known),
-        ]
+        return [*super().facts(edits, rivals, left_out), *self.basis]

@@ -141,6 +141,16 @@ class Projection(Rates, Result):
         """Seconds by constants that were measured, beside a time that a library predicts for itself."""
         return self.details.get("measured_time_s")
 
+    @property
+    def executor(self) -> str:
+        """How the program is cut that takes this long; empty for what times no programs."""
+        return ""
+
+    @property
+    def basis(self) -> list[tuple[str, str]]:
+        """What the model counts and what it rests on, as labels and texts."""
+        return [("model", f"{self.model}{': links and latencies, no launch' if self.model == 'alpha-beta' else ''}")]
+
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""
         return {

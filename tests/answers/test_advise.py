@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from validated_nccl import points
 
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
-from blinksim.answers.project import contest
+from blinksim.answers.project import contest, project
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.machines import load
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.prediction import predict
+from blinksim.question import Question
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 
@@ -135,11 +137,48 @@ def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.Monke
     sends = {name: entrant.sends for name, entrant in contest(machine, "allreduce").field.entrants.items()}
     limit = sorted(sends.values())[-2]
     largest = max(sends, key=lambda name: sends[name])
-    monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", limit)
+    monkeypatch.setattr("blinksim.answers.loadable.MOST_SENDS", limit)
     monkeypatch.setattr("blinksim.schedule.ways.MOST_SENDS", limit)
     found = advise(machine.select(), machine=machine)
     assert found.best.schedule.sends <= limit
     assert found.best.algorithm != largest
-    monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", 0)
+    monkeypatch.setattr("blinksim.answers.loadable.MOST_SENDS", 0)
     with pytest.raises(InfeasibleError, match="take fewer nodes"):
         advise(machine.select(), machine=machine)
+
+
+@pytest.mark.parametrize(("size", "quickest_us"), [(2**10, 13.5), (2**20, 27.1)])
+def test_where_constants_are_known_both_times_are_real(size: int, quickest_us: float) -> None:
+    """Within 10 % of what NCCL without NVLS and our quickest took on 8 H200 (validate/results)."""
+    found = advise("hgx-h200", "allreduce", size, multicast=False)
+    check(found)
+    assert found.model == "execution"
+    assert found.real
+    assert found.part.rates.startswith("measured")
+    assert found.best.time_s * 1e6 == pytest.approx(quickest_us, rel=0.1)
+    [nccl] = [p.time_s for p in points() if (p.collective, p.ranks, p.size) == ("allreduce", 8, size)][:1]
+    assert found.expected.time_s == pytest.approx(nccl, rel=0.1)
+    # What NCCL takes is its own choice at the rates that it computes with, whatever is measured.
+    own = predict(load("hgx-h200", rates="nccl"), multicast=False).best("allreduce", size)
+    assert found.expected.choice == f"{own.algorithm} {own.protocol}"
+    answer = found.to_dict()
+    assert answer["model"] == "execution"
+    assert "slices" in answer["best"]["executor"]
+    assert "measured on 2 to 8 NVIDIA H200" in answer["nccl"]["measured_on"]
+
+
+def test_the_choice_at_a_size_is_that_of_project() -> None:
+    for size in (2**16, 2**22):
+        found = advise("hgx-h200", "allreduce", size)
+        best = project(load("hgx-h200", rates="measured"), "allreduce", size)
+        assert (found.best.algorithm, found.best.time_s) == (best.algorithm, best.time_s)
+
+
+def test_other_rates_and_edits_of_links_leave_measured_constants_out() -> None:
+    for rates in ("nccl", "nominal"):
+        found = advise("hgx-h200", rates=rates)
+        assert (found.model, found.expected.origin, found.real) == ("alpha-beta", "", False)
+    damaged = Question("hgx-h200", edits=("degrade gpu0-nvswitch lanes=9",))
+    assert advise(damaged).model == "alpha-beta"
+    assert advise(damaged).part.rates == "nccl"
+    assert advise(Question("hgx-h200", members="0-3", rates="measured")).model == "execution"

@@ -25,6 +25,7 @@ LINES = {
     "bound": "bound dgx1-v100 broadcast --members 0,1 --relays idle",
     "place": "place dgx1-v100 2",
     "synth": "synth dgx1-v100 allreduce --members 0-3",
+    "synth, at a size": "synth dgx1-v100 allreduce --members 0-3 --size 64KiB",
     "synth, an elementary one": "synth dgx1-v100 reduce --members 0-3 --algorithm chain --root 1",
     "verify": "verify {folder}/s.json",
     "verify a bound": "verify {folder}/b.json",

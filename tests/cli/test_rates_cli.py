@@ -125,7 +125,7 @@ def test_python_diagnoses_as_the_command_line_does(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("command", "default"),
     [
-        ("advise", "nccl, where the machine has it"),
+        ("advise", "measured where constants are known, else nccl, where the machine has it"),
         ("diagnose", "nominal for the bound, nccl for NCCL's model"),
         ("compare", "nominal; nccl for what NCCL chooses"),
         ("bound", "nominal"),

@@ -21,10 +21,13 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
+from blinksim.timing.nccl_model import choice, measured_details, projections
 from blinksim.topology.graph import Topology
 
 # The table that NCCL's own model computes with.
 RATES = "nccl"
+# The constants of NCCL's measured time that are about bytes (`blinksim.cost.nccl_rates`).
+_BANDWIDTH = (".byte", ".turn")
 
 
 def part_and_whole(
@@ -51,11 +54,15 @@ def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A predicted time in seconds, the part of it that no bandwidth shortens, and what NCCL would run."""
+    """A predicted time in seconds, the part of it that no bandwidth shortens, and what NCCL would run.
+
+    origin: where the constants were measured; empty for the time that NCCL predicts for itself.
+    """
 
     time_s: float
     latency_s: float
     choice: str
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,31 @@ class Expectation:
             return Expected(self.rings.time(size), self.rings.alpha, self.rings.schedule.algorithm)
         best = found.best(self.collective.name, size)
         return Expected(best.time_s, best.latency_s, f"{best.algorithm} {best.protocol}")
+
+    def measured(self, size: int) -> Expected | None:
+        """The time that NCCL's choice for `size` bytes really takes; None where no constants were measured."""
+        found = self.prediction
+        if found is None:
+            return None
+        picked = choice(found, self.machine, self.collective, size)
+        details = measured_details(picked, found, self.machine.nccl_rates)
+        if not details:
+            return None
+        bandwidth = sum(term["time_s"] for term in details["measured_terms"] if term["limit"].endswith(_BANDWIDTH))
+        time_s = details["measured_time_s"]
+        return Expected(time_s, time_s - bandwidth, self.at(size).choice, details["measured_on"])
+
+    def measured_as(self, algorithm: str, size: int) -> float | None:
+        """Seconds by measured constants where NCCL takes this algorithm with NCCL_PROTO=Simple, such as ``ring``.
+
+        None where there are none of it.
+        """
+        found = self.prediction
+        for one in projections(found, self.machine, self.collective, size) if found else ():
+            if found and one.algorithm == f"{algorithm}/Simple":
+                time_s: float | None = measured_details(one, found, self.machine.nccl_rates).get("measured_time_s")
+                return time_s
+        return None
 
     @property
     def limit(self) -> str:

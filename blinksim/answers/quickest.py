@@ -1,0 +1,102 @@
+"""Which algorithm is quickest at a size, and how long a schedule takes there beside the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blinksim.answers.project import Contest, contest
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.ways import MOST_SENDS, Parallel
+from blinksim.timing.projection_result import Projection
+from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.bounds.bound_result import Bound
+    from blinksim.schedule.model import Schedule
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """How long a schedule takes at a size.
+
+    Attributes
+    ----------
+    projection : Projection
+        The time, its terms, and what timed it.
+    least_s : float
+        Seconds that the bytes alone take at the rate of the bound; no schedule is quicker.
+    alternatives : tuple of Projection
+        Of the other algorithms that were considered, quickest first.
+    """
+
+    projection: Projection
+    least_s: float
+    alternatives: tuple[Projection, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.projection.size
+
+    @property
+    def time_s(self) -> float:
+        """Seconds."""
+        return self.projection.time_s
+
+    @property
+    def quickest(self) -> bool:
+        """True if none of the alternatives takes less."""
+        return all(self.time_s <= other.time_s for other in self.alternatives)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``synth --json`` says of the size."""
+        found = self.projection
+        return {
+            "size_bytes": self.size,
+            "time_s": self.time_s,
+            "least_time_s": self.least_s,
+            "model": found.model,
+            "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in found.terms],
+            **({"executor": found.executor} if found.executor else {}),
+            "alternatives": [{"algorithm": one.algorithm, "time_s": one.time_s} for one in self.alternatives],
+        }
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What `blinksim.project` considers at a size (bytes), built and timed by the model in force."""
+
+    field: Contest
+    size: int
+    projections: tuple[Projection, ...]
+
+    def quickest(self) -> Schedule:
+        """The schedule that takes the least time, of those that are not too long to write out.
+
+        Raises `InfeasibleError` if all are.
+        """
+        entrants = self.field.field.entrants
+        for projection in self.projections:
+            if entrants[projection.algorithm].sends <= MOST_SENDS:
+                return entrants[projection.algorithm].schedule
+        raise InfeasibleError(f"every schedule has more than {MOST_SENDS:,} sends; take fewer nodes")
+
+
+def candidates(part: Topology, collective: Collective, size: int) -> Candidates:
+    """The algorithms that are considered on a selected topology; raises as `blinksim.contest` does."""
+    field = contest(part, collective, sizes=[size])
+    return Candidates(field, size, tuple(field.projections(size)))
+
+
+def timed(rivals: Candidates, schedule: Schedule, bound: Bound) -> AtSize:
+    """What a schedule of the same question takes.
+
+    Raises `InfeasibleError` if the model in force cannot time it.
+    """
+    field, entrant = rivals.field, Parallel(schedule)
+    field.model.check_schedule(entrant)
+    [own] = field.model.rank(field.topology, {schedule.algorithm: entrant}, rivals.size, field.bound)
+    others = tuple(one for one in rivals.projections if one.algorithm != schedule.algorithm)
+    return AtSize(own, rivals.size / float(bound.rate), others)
