@@ -26,6 +26,8 @@ REDUCING_SWITCHES = "switches may multicast and reduce into readers"
 EVERY_LINK = "links of every class carry data"
 IDLE_FORWARD = "GPUs that do not take part forward"
 WIDE_FABRIC = "the switches between nodes carry all that enters them"
+FAST_NETWORK = "adapters and the links between nodes carry what a channel carries within a node"
+UNSHARED_LINKS = "links that share a bus carry their full rate each, both ways at once"
 
 
 # Scopes from the one that assumes the least to the one that assumes the most.
@@ -99,6 +101,24 @@ def with_wide_fabric(topology: Topology) -> Topology:
     enough = sum((link.bandwidth for link in topology.links if link.dst in outside), Fraction(0))
     wide = (replace(link, lane_bandwidth=enough) if link.name in trunks else link for link in topology.links)
     return topology.with_links(wide)
+
+
+def with_fast_network(topology: Topology, rate: Fraction) -> Topology:
+    """The machine whose adapters, and links outside of nodes, carry at least `rate` (bytes/s) each way."""
+    far = {device.name for device in topology.devices if device.kind == "nic" or device.node < 0}
+    return topology.with_links(
+        replace(link, lane_bandwidth=rate / link.lanes)
+        if {link.src, link.dst} & far and link.bandwidth < rate
+        else link
+        for link in topology.links
+    )
+
+
+def with_unshared_links(topology: Topology) -> Topology:
+    """The machine where no links share a bus, as files of NCCL have it."""
+    if not any(link.bus for link in topology.links):
+        return topology
+    return topology.with_links(replace(link, bus=None) for link in topology.links)
 
 
 def granting(assumes: str, *granted: str) -> str:

@@ -12,14 +12,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blinksim.bounds.assumptions import (
-    EVERY_LINK,
-    IDLE_FORWARD,
-    REDUCING_SWITCHES,
-    WIDE_FABRIC,
-    with_reduction,
-    with_wide_fabric,
-)
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.nccl_rates import NVLS, NcclRates
 from blinksim.cost.terms import Term, total
@@ -31,12 +23,11 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.textio.text_table import count
-from blinksim.timing.entrants import ceiling_of
-from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
+from blinksim.timing.nccl_ceilings import Ceilings, family_of
+from blinksim.timing.projection_result import NcclProjection, Projection
 from blinksim.timing.timing_model import TimingModel
-from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import ALL, IDLE, NONE
+from blinksim.topology.selection import NONE
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
@@ -48,16 +39,10 @@ MODEL = "nccl-tuner"
 CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
 _SAME = {"ring": "ring", "double_binary": "tree"}
-# Ranks up to which a bound stands beside the prediction.
-MOST_RANKS = 8192
-# What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is by way of
-# another GPU, and to the adapters.
+# What NCCL calls a path that is none.
 _NO_PATH = "DIS"
-_DIRECT = frozenset({"LOC", "NVL"})
-_NEAR = _DIRECT | {"NVB"}
 # MAXCHANNELS of NCCL since 2.25.
 _MOST_CHANNELS = 64
-_NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
 
 
 def graphs_of(path: str | Path) -> dict[str, Graph]:
@@ -124,7 +109,7 @@ class NcclTuner(TimingModel):
         self.machine, self.channels = machine, channels
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
-        self._ceilings: dict[tuple[Collective, bool, bool, bool], Ceiling] = {}
+        self._ceilings = Ceilings()
 
     def at(self, question: Question) -> tuple[NcclTuner, Topology]:
         """The model of the machine that the question asks about, and that machine with its members.
@@ -231,56 +216,9 @@ class NcclTuner(TimingModel):
 
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
         """The projection with its ceiling, and the time by measured constants where there are some."""
-        bounded = self._bounded(projection, found, whole)
+        bounded = replace(projection, bound=self._ceilings.of(projection, found, whole, self.nodes))
         measured = measured_details(projection, found, whole.nccl_rates, self.channels)
         return replace(bounded, details={**projection.details, **measured}) if measured else bounded
-
-    def _bounded(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
-        """The projection with its ceiling, on the machine as NCCL's model takes it.
-
-        A cluster of very many ranks is not built for it, and has none.
-        """
-        if found.job.ranks > MOST_RANKS:
-            return projection
-        reduces = reduces_in_switches(projection)
-        details = projection.details
-        far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
-        direct = details["type_intra"] in _DIRECT
-        key = projection.collective, reduces, far, direct
-        if key not in self._ceilings:
-            cluster = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
-            self._ceilings[key] = _ceiling(*key, cluster)
-        return replace(projection, bound=self._ceilings[key])
-
-
-def _ceiling(collective: Collective, reduces: bool, far: bool, direct: bool, machine: Topology) -> Ceiling:
-    """What no algorithm exceeds on a machine as NCCL takes it.
-
-    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct: none leads
-    by way of another GPU. To NCCL's model the switches between nodes are never too narrow.
-    """
-    granted = []
-    part = (
-        machine.selected()
-        if direct and not far
-        else machine.select(relays=machine.relays if direct else IDLE, links=ALL if far else None)
-    )
-    if not set(part.link_classes) <= set(machine.default_links()):
-        granted.append(EVERY_LINK)
-    if set(part.relays) - set(machine.relays):
-        granted.append(IDLE_FORWARD)
-    if reduces:
-        granted.append(REDUCING_SWITCHES)
-        part = with_reduction(part)
-    wide = with_wide_fabric(part)
-    granted += [WIDE_FABRIC] if wide is not part else []
-    return ceiling_of(wide, collective, granted, _grants(wide) if reduces else ())
-
-
-def _grants(machine: Topology) -> tuple[str, ...]:
-    """What NVLS uses of what the switches of a machine can do."""
-    able = frozenset[str]().union(*(device.in_network for device in machine.devices if device.node >= 0))
-    return tuple(grant for grant in BRANCHING if grant in able)
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:
@@ -341,7 +279,7 @@ def _projection(
     prediction: Prediction, whole: Topology, collective: Collective, size: int, timing: Timing
 ) -> Projection:
     job = prediction.job
-    family = "ring" if timing.algorithm == "ring" else "nvls" if timing.algorithm.startswith("nvls") else "tree"
+    family = family_of(timing.algorithm)
     graph = prediction.graphs[family]
     channels = graph.nchannels if family == "nvls" else prediction.nchannels
     rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
