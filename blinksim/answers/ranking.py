@@ -177,7 +177,7 @@ def rank(
         if report is not None:
             report(f"timing by {timing.name}")
         found = tuple(entrants.projections(count))
-        beside = _with_launches(entrants, found[0]) if model.name == DEFAULT and timing.name == "alpha-beta" else ""
+        beside = _beside(entrants, found[0], timing.name) if model.name == DEFAULT else ""
         refused, left_out = entrants.refused, entrants.left_out
         return Ranking(found, algorithms, None, refused, question.edits, left_out, beside)
     asked = timing.best if algorithms == BEST else names
@@ -186,6 +186,11 @@ def rank(
     if timing.best is not None and (names is None or tuple(names) == timing.best):
         chosen = timing.times(topology, wanted, [count], timing.best)[0]
     return Ranking(found, algorithms, chosen, edits=question.edits)
+
+
+def _beside(entrants: Contest, best: Projection, timing: str) -> str:
+    """What stands beside the quickest: launches where only links count, and switches that add where those count too."""
+    return _with_launches(entrants, best) if timing == "alpha-beta" else _with_nvls(entrants, best)
 
 
 def _with_launches(entrants: Contest, best: Projection) -> str:
@@ -203,11 +208,22 @@ def _with_launches(entrants: Contest, best: Projection) -> str:
         )
     except BlinksimError:
         return ""
-    origin = part.execution.measured
-    band = "" if origin.band is None else f", {100 * origin.band:.0f} % more or less"
+    origin, library = part.execution.measured, found.details.get("library")
+    band = "" if origin.band is None or library else f", {100 * origin.band:.0f} % more or less"
     rates = "" if part.rates == "measured" else "; rates=measured counts on them"
-    time = format_time(found.time_s)
+    how = "as a program" if library is None else "run by NCCL"
     return (
-        f"{part.rates} rates: links only, no launch; as a program about {time}{band}, by constants "
-        f"{origin.words(part.execution.hardware, part.execution.gpus)}{rates}"
+        f"{part.rates} rates: links only, no launch; {how} about {format_time(found.time_s)}{band}, by constants "
+        f"{found.details['constants']}{rates}"
     )
+
+
+def _with_nvls(entrants: Contest, best: Projection) -> str:
+    """How much quicker switches that add are, where NCCL's NVLS was measured; empty where it is not."""
+    from blinksim.timing.execution_model import nvls_time
+
+    time = nvls_time(entrants.topology, best.size) if best.collective.name == "allreduce" else None
+    if time is None or time >= best.time_s:
+        return ""
+    ratio = best.time_s / time
+    return f"where switches add, NCCL's NVLS takes {format_time(time)}, {ratio:.3g} times as fast: algorithm=nvls"

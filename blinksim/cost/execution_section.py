@@ -18,7 +18,8 @@ execution:
     simple: {start: 21us, hop: 1.8us, rate: 364GB/s}
     turn: 935GB/s
     rooted_start: 17.1us
-    nvls: {start: 56us, rate: 298GB/s, source: a table}                       # optional
+    nvls: {start: 9.4us, chunk: 0.388us, rate: 329GB/s, channels: 16, source: a table}      # optional
+    call: 30us                                                                # optional
     error: {median: 2.7 %, p90: 8.4 %, points: 183}
 
 Constants of our programs (from `blocks` to `error`), those of NCCL, or both; `nccl` may name an origin of its own. The
@@ -60,7 +61,7 @@ _KINDS = {
     **dict.fromkeys(("out", "into", "rate", "channel"), "rate"),
     **dict.fromkeys(("fan", "median", "p90"), "share"),
     "cache_bytes": "size",
-    "points": "count",
+    **dict.fromkeys(("points", "channels", "gpus"), "count"),
     "source": "text",
     "soft": "number",
     "wire": "number",
@@ -135,7 +136,7 @@ def _ours(given: Mapping[str, Entry]) -> dict[str, Any]:
 
 
 def _nccl(entry: Entry, head: Mapping[str, Any]) -> NcclRates:
-    given = entry.mapping((*_HEAD, *_NCCL, "nvls", "error"), _NCCL, example=_NCCL_EXAMPLE)
+    given = entry.mapping((*_HEAD, *_NCCL, "nvls", "call", "error"), _NCCL, example=_NCCL_EXAMPLE)
     own = {key: _head(key, given[key]) for key in _HEAD if key in given}
     return NcclRates(
         **{**head, **own},
@@ -146,6 +147,7 @@ def _nccl(entry: Entry, head: Mapping[str, Any]) -> NcclRates:
         turn=float(given["turn"].rate()),
         rooted_start_s=given["rooted_start"].time(),
         nvls=_fields(given["nvls"], NvlsLine) if "nvls" in given else None,
+        call_s=given["call"].time() if "call" in given else 0.0,
         error=_fields(given["error"], FitError) if "error" in given else None,
     )
 
@@ -184,6 +186,7 @@ def write(ours: ExecutionRates | None, nccl: NcclRates | None) -> dict[str, Any]
         lines = {name: _texts(getattr(nccl, name)) for name in LINES}
         turn, rooted_start = _TEXT["rate"](nccl.turn), time_text(nccl.rooted_start_s)
         section["nccl"] = {**own, "version": nccl.version, **lines, "turn": turn, "rooted_start": rooted_start}
+        section["nccl"] |= {"call": time_text(nccl.call_s)} if nccl.call_s else {}
         more = {"nvls": nccl.nvls, "error": nccl.error}
         section["nccl"] |= {key: _texts(rates) for key, rates in more.items() if rates is not None}
     return section

@@ -4,8 +4,15 @@ A ring of n ranks makes 2(n-1) steps for an allreduce, n-1 for an allgather or a
 each. Its time is linear in a start, a time per step, and the bytes that a rank sends; with the protocol Simple a turn
 comes on top, in proportion to size / n. A broadcast or reduce is a pipeline, and successive ones follow each other
 without waiting for the last rank: with LL it takes one step, with Simple a start of its own, whatever the ranks. The
-form was found on 183 times of 2 to 8 H200 (``validate/results``). Switches that reduce (NVLS) read every rank's data
-once, and a rank gets the sums of its share and, by multicast, those of all.
+form was found on 183 times of 2 to 8 H200 (``validate/results``).
+
+An allreduce by NVLS, where switches add what a GPU reads, has three constants. Every rank owns a share; channels carry
+it in chunks. A chunk passes three stages: out of the user's buffer into one that all can address, the sum read by its
+owner and stored at all, and from there into the user's buffer. So a message of r rounds of chunks takes r + 2 rounds,
+and in each a channel takes one chunk a rank in and one out to all. NCCL makes chunks larger the more rounds there are
+(2.28.3, enqueue.cc), which is why the rate of a port that large messages show jumps where the chunk does. The form was
+found on a public table of 8 H200 (Azure's AI-benchmarking-guide, 7 sizes) and holds for five further tables of H100
+and H200 with the same constants (validate/recipes/nvls_times.py).
 """
 
 from __future__ import annotations
@@ -22,7 +29,16 @@ LINES = ("ll", "ll128", "simple")
 NVLS = "nvls"
 _ROOTED = ("broadcast", "reduce")
 _STEPS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
-_WORDS = {"start": "start", "rooted_start": "start", "byte": "bytes sent", "turn": "turn of the ring"}
+_COUNTED = {"hop": "step", "chunk": "chunk"}
+_WORDS = {
+    "start": "start", "rooted_start": "start", "byte": "bytes sent", "turn": "turn of the ring",
+    "nvls.byte": "bytes through a port",
+}  # fmt: skip
+# Chunks grow to the first size whose rounds reach the number beside it.
+_CHUNKS = ((128 << 10, 64), (64 << 10, 8), (32 << 10, 2))
+_LEAST_CHUNK = 16 << 10
+# A chunk leaves its last stage two rounds after the first.
+_STAGES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +67,7 @@ class NcclLine:
 
 @dataclass(frozen=True, slots=True)
 class NvlsLine:
-    """Switches that reduce: start_s + bytes through a GPU's port / rate.
+    """Switches that reduce: start_s + (rounds + 2) * (ranks + 1) * (chunk_s + bytes of a chunk in all channels / rate).
 
     Parameters
     ----------
@@ -60,12 +76,67 @@ class NvlsLine:
     rate : float
         Bytes/s through a port, each way.
     source : str
-        Where the two come from.
+        Where the constants come from.
+    chunk_s : float
+        Seconds of a channel for each chunk that it takes in or out.
+    channels : int, optional
+        How many carry chunks. None: the time is start_s + bytes through a port / rate.
+    gpus : int, optional
+        On how many GPUs the constants hold at most; None where those of rings say it.
+
+    Examples
+    --------
+    >>> line = NvlsLine(9.38e-6, 329.2e9, "a table of 8 H200", 0.388e-6, 16)
+    >>> round(line.time(8, 64 << 20) * 1e6), round(line.port_rate(8) / 1e9)
+    (331, 310)
     """
 
     start_s: float
     rate: float
     source: str
+    chunk_s: float = 0.0
+    channels: int | None = None
+    gpus: int | None = None
+
+    def counts(self, ranks: int, size: int) -> Mapping[str, float]:
+        """How often each constant counts in the time of an allreduce of `size` bytes."""
+        if self.channels is None:
+            return {"nvls.start": 1, "nvls.byte": size * (1 + 1 / ranks)}
+        chunk = min(chunk_bytes(ranks, size, self.channels), size / (ranks * self.channels))
+        passes = (size / (ranks * self.channels * chunk) + _STAGES - 1) * (ranks + 1)
+        return {"nvls.start": 1, "nvls.chunk": passes, "nvls.byte": passes * self.channels * chunk}
+
+    def constants(self) -> dict[str, float]:
+        """The constants of `counts`: seconds, or seconds per byte."""
+        return {"nvls.start": self.start_s, "nvls.chunk": self.chunk_s, "nvls.byte": 1 / self.rate}
+
+    def time(self, ranks: int, size: int) -> float:
+        """Seconds of an allreduce of `size` bytes."""
+        constants = self.constants()
+        return sum(constants[name] * times for name, times in self.counts(ranks, size).items())
+
+    def least(self, ranks: int) -> int:
+        """Bytes from which on a message fills a round of the smallest chunks: constants were fitted from there on."""
+        return 0 if self.channels is None else ranks * self.channels * _LEAST_CHUNK
+
+    def port_rate(self, ranks: int, size: int = 2**40) -> float:
+        """Bytes/s through a port while the chunks of such a message pass: W = busbw (n + 1) / (2 (n - 1))."""
+        if self.channels is None:
+            return self.rate
+        data = self.channels * chunk_bytes(ranks, size, self.channels)
+        return data / (self.chunk_s + data / self.rate)
+
+
+def chunk_bytes(ranks: int, size: int, channels: int) -> int:
+    """The chunk that NCCL takes for an allreduce by NVLS within a node.
+
+    >>> [chunk_bytes(8, size, 16) >> 10 for size in (4 << 20, 8 << 20, 64 << 20, 1 << 30)]
+    [16, 32, 64, 128]
+    """
+    for chunk, rounds in _CHUNKS:
+        if size >= rounds * ranks * channels * chunk:
+            return chunk
+    return _LEAST_CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +163,8 @@ class NcclRates:
         With switches that reduce.
     error : FitError, optional
         Of the times that the constants of rings were fitted to.
+    call_s : float
+        From call to call at least: what the host takes to launch one on all GPUs.
 
     Examples
     --------
@@ -112,13 +185,15 @@ class NcclRates:
     rooted_start_s: float
     nvls: NvlsLine | None = None
     error: FitError | None = None
+    call_s: float = 0.0
 
-    def line_of(self, algorithm: str, protocol: str, ranks: int) -> str | None:
+    def line_of(self, algorithm: str, protocol: str, ranks: int, collective: str = "allreduce") -> str | None:
         """The name of the line for what NCCL takes, such as ``ring`` and ``LL128``; None if it was not measured."""
+        if algorithm == NVLS and self.nvls is not None:
+            known = collective == "allreduce" and 2 < ranks <= (self.nvls.gpus or self.gpus[-1])
+            return NVLS if known else None
         if not self.gpus[0] <= ranks <= self.gpus[-1]:
             return None
-        if algorithm == NVLS:
-            return NVLS if self.nvls is not None else None
         return protocol.lower() if algorithm == "ring" else None
 
     def origin_of(self, line: str) -> str:
@@ -128,15 +203,13 @@ class NcclRates:
         return f"{self.measured.words(self.hardware, self.gpus)}, NCCL {self.version}"
 
     def constants(self, channels: int) -> dict[str, float]:
-        """The constants of `addends` by name, with so many channels: seconds, or seconds per byte."""
+        """All constants by name, those of rings with so many channels: seconds, or seconds per byte."""
         found = {"simple.turn": 1 / self.turn, "simple.rooted_start": self.rooted_start_s}
         for name in LINES:
             line: NcclLine = getattr(self, name)
             found |= {f"{name}.start": line.start_s, f"{name}.hop": line.hop_s}
             found[f"{name}.byte"] = 1 / line.rate_of(channels)
-        if self.nvls is not None:
-            found |= {"nvls.start": self.nvls.start_s, "nvls.byte": 1 / self.nvls.rate}
-        return found
+        return found if self.nvls is None else found | self.nvls.constants()
 
     def terms(self, collective: str, ranks: int, size: int, line: str, channels: int) -> Iterator[Term]:
         """The addends of the time, each limited by the constant of its name.
@@ -145,10 +218,20 @@ class NcclRates:
         bytes, as everywhere the larger of one rank's buffers.
         """
         constants = self.constants(channels)
-        for name, times in addends(collective, ranks, size, line).items():
+        spent = 0.0
+        for name, times in self.addends(collective, ranks, size, line).items():
             what = name.partition(".")[2]
-            words = count(round(times), "step") if what == "hop" else _WORDS[what]
+            words = count(round(times), _COUNTED[what]) if what in _COUNTED else _WORDS.get(name, _WORDS[what])
+            spent += constants[name] * times
             yield Term(words, constants[name] * times, name)
+        if spent < self.call_s:
+            yield Term("waiting for the host", self.call_s - spent, "call")
+
+    def addends(self, collective: str, ranks: int, size: int, line: str) -> Mapping[str, float]:
+        """How often each of `constants` counts in the time; with switches that reduce, that of an allreduce."""
+        if line == NVLS and self.nvls is not None:
+            return self.nvls.counts(ranks, size)
+        return addends(collective, ranks, size, line)
 
     def time(self, collective: str, ranks: int, size: int, line: str, channels: int) -> float:
         """The sum of `terms`, in seconds."""
@@ -156,13 +239,11 @@ class NcclRates:
 
 
 def addends(collective: str, ranks: int, size: int, line: str) -> Mapping[str, float]:
-    """How often each constant (`NcclRates.constants`) counts in the time.
+    """How often each constant (`NcclRates.constants`) counts in the time of a ring.
 
     >>> addends("allgather", 4, 4000, "simple")
     {'simple.start': 1, 'simple.hop': 3, 'simple.byte': 3000.0, 'simple.turn': 1000.0}
     """
-    if line == NVLS:
-        return {"nvls.start": 1, "nvls.byte": size * (1 + 1 / ranks) if collective == "allreduce" else size}
     if collective in _ROOTED:
         start = {"simple.rooted_start": 1} if line == "simple" else {f"{line}.start": 1, f"{line}.hop": 1}
         return {**start, f"{line}.byte": size}

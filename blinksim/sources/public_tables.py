@@ -23,6 +23,7 @@ QUALITIES = {
     "C": "an excerpt or single figures",
 }
 """What the letters of `Set.quality` say."""
+_BYTES = ("int8", "uint8")
 BANDS = ((0, "below 512 KiB"), (512 * 2**10, "512 KiB to 64 MiB"), (64 * 2**20, "from 64 MiB"))
 """The sizes that are summed up together: the first of each band, in bytes, and its name."""
 
@@ -52,16 +53,26 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A measured time in seconds. nvls: whether switches could add: ``on``, ``off``, ``n.a.`` or ``unknown``."""
+    """A measured time in seconds.
+
+    dtype: of the elements, empty if it is not published. nvls: whether switches could add: ``on``, ``off``, ``n.a.`` or
+    ``unknown``.
+    """
 
     set: Set
     collective: str
     nodes: int
     gpus: int
+    dtype: str
     size: int
     placement: str
     nvls: str
     time_s: float
+
+    @property
+    def adds_in_switches(self) -> bool:
+        """False if NVLS was off, or is not made for the elements: switches do not add bytes."""
+        return self.nvls != "off" and self.dtype not in _BYTES
 
     @property
     def busbw(self) -> float:
@@ -119,7 +130,7 @@ def _cell(where: tuple[Path, int], row: dict[str, str], known: dict[str, Set], m
     except (KeyError, ValueError, ZeroDivisionError, InputError):
         shown = ",".join(row.values())[:80]
         raise FileError(where[0], f"is no measured cell of {machine}: {shown}", where[1]) from None
-    return Cell(one, row["collective"], nodes, gpus, size, row["placement"], row["nvls"], time)
+    return Cell(one, row["collective"], nodes, gpus, row["dtype"], size, row["placement"], row["nvls"], time)
 
 
 def _rows(path: Path) -> Iterator[tuple[tuple[Path, int], dict[str, str]]]:

@@ -1,4 +1,7 @@
-"""Programs on GPUs as a timing model: block by block, on machines whose constants were measured."""
+"""Programs on GPUs as a timing model: block by block, on machines whose constants were measured.
+
+No program of GPUs has switches add. An allreduce by the algorithm ``nvls`` takes the time that was measured of NCCL's.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from blinksim.cost.terms import Term
+from blinksim.collective import Collective
+from blinksim.cost.nccl_rates import NVLS
+from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.programs.compile import compile_schedule
 from blinksim.programs.dtypes import ELEMENT_TYPES
@@ -18,7 +23,7 @@ from blinksim.simulation.blocks.block_rounds import blocks_of
 from blinksim.simulation.blocks.run_time import CALLS, CallsName, RunTime, busiest_port, run_time
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
-from blinksim.units import format_size
+from blinksim.units import format_rate, format_size
 
 if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
@@ -86,6 +91,8 @@ class Executed(ScheduleModel):
         reason = uncovered(self.part or entrant.compact.topology)
         if reason:
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
+        if self._by_switches(entrant.compact):
+            return
         refuse(entrant.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
         if entrant.sends > MOST_SENDS:
             raise InfeasibleError(
@@ -100,6 +107,8 @@ class Executed(ScheduleModel):
             raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
         if gamma:
             raise InputError(f"model={self.name} knows what sums cost; leave gamma out")
+        if self._by_switches(schedule):
+            return _nvls_breakdown(part, size)
         found = self._quickest(schedule, size, rates)
         return Breakdown(_terms(found), _bottleneck(found), _details(found, schedule, rates, self.calls))
 
@@ -110,7 +119,11 @@ class Executed(ScheduleModel):
         return "ll128" if self._quickest(schedule, size, self.part.execution).program.packets else "simple"
 
     def projection(self, **given: Any) -> Projection:
-        return ExecutionProjection(**given)
+        return (NvlsProjection if "library" in given["details"] else ExecutionProjection)(**given)
+
+    def _by_switches(self, schedule: Schedule) -> bool:
+        """True for a schedule that switches carry out and whose time is known: that of NCCL's NVLS."""
+        return adds_in_switches(self.part or schedule.topology, schedule.algorithm, schedule.collective)
 
     def _quickest(self, schedule: Schedule, size: int, rates: ExecutionRates) -> Run:
         """The program by the protocol that takes less time."""
@@ -207,3 +220,63 @@ class ExecutionProjection(Projection):
     ) -> list[tuple[str, str]]:
         """As `Projection.facts`, and how the program is cut, what is timed, and how well that is known."""
         return [*super().facts(edits, rivals, left_out), *self.basis]
+
+
+def adds_in_switches(part: Topology, algorithm: str, collective: Collective) -> bool:
+    """True if the constants of a part say how long switches take that reduce into readers."""
+    rates = part.nccl_rates
+    adds = any(device.reads for device in part.devices)
+    named = (algorithm, collective.name) == (NVLS, "allreduce") and part.nodes == 1 and adds
+    return named and rates is not None and rates.line_of(NVLS, "Simple", part.ranks) is not None
+
+
+def nvls_time(part: Topology, size: int) -> float | None:
+    """Seconds of an allreduce of `size` bytes by NVLS on a part; None where no constants say it."""
+    if not adds_in_switches(part, NVLS, Collective("allreduce")):
+        return None
+    return total(_nvls_terms(part, size))
+
+
+def _nvls_breakdown(part: Topology, size: int) -> Breakdown:
+    """The terms of an allreduce of `size` bytes by NVLS, for a part that is `adds_in_switches`."""
+    rates = part.nccl_rates
+    assert rates is not None
+    assert rates.nvls is not None
+    terms = _nvls_terms(part, size)
+    by_limit = {term.limit: term.time_s for term in terms}
+    details = {
+        "library": f"NCCL {rates.version}",
+        "channels": rates.nvls.channels,
+        "port_GBps": rates.nvls.port_rate(part.ranks, size) / 1e9,
+        "measured_from_bytes": rates.nvls.least(part.ranks),
+        "bottleneck_busy": by_limit["nvls.byte"] / total(terms),
+        "constants": rates.origin_of(NVLS),
+    }
+    return Breakdown(terms, "the ports" if by_limit["nvls.byte"] > 0.5 * total(terms) else "start and chunks", details)
+
+
+def _nvls_terms(part: Topology, size: int) -> tuple[Term, ...]:
+    rates = part.nccl_rates
+    assert rates is not None
+    # The number of channels is for rings: those of NVLS have one of their own.
+    return tuple(rates.terms("allreduce", part.ranks, size, NVLS, channels=1))
+
+
+class NvlsProjection(Projection):
+    """What NVLS takes on GPUs whose switches add."""
+
+    def facts(
+        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        """As `Projection.facts`, and who runs it, how, and how well that is known."""
+        details = self.details
+        channels = f"{details['channels']} channels; " if details["channels"] else ""
+        port = format_rate(details["port_GBps"] * 1e9)
+        known = details["constants"]
+        if self.size < details["measured_from_bytes"]:
+            known += f"; nothing below {format_size(details['measured_from_bytes'])} was measured"
+        return [
+            *super().facts(edits, rivals, left_out),
+            ("run by", f"NCCL, as NVLS: {channels}{port} through a port at this size"),
+            ("constants", known),
+        ]

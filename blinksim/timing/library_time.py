@@ -102,7 +102,7 @@ def nccl_time(
     """The time of a job on one node by NCCL's constants of a machine; None where they do not cover it."""
     if rates is None or timing is None or job.nodes > 1 or not job.switched or not job.library.startswith(NCCL):
         return None
-    line = rates.line_of(timing.algorithm, timing.protocol, job.ranks)
+    line = rates.line_of(timing.algorithm, timing.protocol, job.ranks, job.collective)
     if line is None:
         return None
     terms = tuple(rates.terms(job.collective, job.ranks, size, line, job.channels))

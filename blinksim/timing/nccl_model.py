@@ -256,7 +256,7 @@ def measured_details(
     near = job.nnodes == 1 and details["type_intra"] == "NVL"
     if rates is None or not near:
         return {}
-    line = rates.line_of(details["nccl_algorithm"], details["nccl_protocol"], job.ranks)
+    line = rates.line_of(details["nccl_algorithm"], details["nccl_protocol"], job.ranks, collective)
     if line is None or (line == NVLS and channels is not None):
         return {}
     used = most_channels(prediction) if channels is None else channels

@@ -48,9 +48,10 @@ counts = st.lists(st.integers(2, 72), min_size=1, max_size=4, unique=True).map(l
 errors = st.none() | st.builds(FitError, shares, shares, st.integers(1, 10**6))
 numbers = st.floats(0.01, 1e6)
 lines = st.builds(NcclLine, seconds(), seconds(), rates, st.none() | rates)
+few = st.none() | st.integers(1, 999)
 nccl = st.builds(
     NcclRates, texts, origins, counts, texts, lines, lines, lines, rates, seconds(),
-    st.none() | st.builds(NvlsLine, seconds(), rates, texts), errors,
+    st.none() | st.builds(NvlsLine, seconds(), rates, texts, seconds(), few, few), errors, seconds(),
 )  # fmt: skip
 ours = st.builds(
     ExecutionRates, texts, origins, counts, st.integers(1, 500), seconds(), seconds(), seconds(),

@@ -79,12 +79,12 @@ def test_the_best_published_rate_is_near_the_bound(name: str, collective: str, g
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nobody,allreduce,1,8,1024,out,n.a.,5,", "is no measured cell of mi300x: nobody,allreduce"),
-        ("amdblog-mi300x-n8-ar,allreduce,1,8,1024,out,n.a.,,", "is no measured cell"),
-        ("amdblog-mi300x-n8-ar,allreduce,1,8,1024,out,n.a.,-5,", "is no measured cell"),
-        ("amdblog-mi300x-n8-ar,allreduse,1,8,1024,out,n.a.,5,", "is no measured cell"),
-        ("amdblog-mi300x-n8-ar,allreduce,1,1,1024,out,n.a.,5,", "is no measured cell"),
-        ("aws-p5-n16-2223,allreduce,1,8,1024,out,n.a.,5,", "is no measured cell"),
+        ("nobody,allreduce,1,8,,1024,out,n.a.,5,", "is no measured cell of mi300x: nobody,allreduce"),
+        ("amdblog-mi300x-n8-ar,allreduce,1,8,,1024,out,n.a.,,", "is no measured cell"),
+        ("amdblog-mi300x-n8-ar,allreduce,1,8,,1024,out,n.a.,-5,", "is no measured cell"),
+        ("amdblog-mi300x-n8-ar,allreduse,1,8,,1024,out,n.a.,5,", "is no measured cell"),
+        ("amdblog-mi300x-n8-ar,allreduce,1,1,,1024,out,n.a.,5,", "is no measured cell"),
+        ("aws-p5-n16-2223,allreduce,1,8,,1024,out,n.a.,5,", "is no measured cell"),
         ("amdblog-mi300x-n8-ar,allreduce,1", "more or fewer cells"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_row_that_cannot_be_used_is_named(
 ) -> None:
     (tmp_path / "measured").mkdir()
     (tmp_path / "measured" / "sets.csv").write_text((public_tables.folder() / "sets.csv").read_text())
-    head = "set,collective,nodes,gpus,size_bytes,placement,nvls,time_us,busbw_GBps"
+    head = "set,collective,nodes,gpus,dtype,size_bytes,placement,nvls,time_us,busbw_GBps"
     (tmp_path / "measured" / "mi300x.csv").write_text(f"{head}\n{line}\n")
     monkeypatch.setattr(data_files, "folder", lambda name: tmp_path)
     with pytest.raises(FileError, match=message) as caught:

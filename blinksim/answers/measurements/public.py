@@ -108,6 +108,7 @@ class PublicMeasurements(Result):
                 "collective": found.cell.collective,
                 "nodes": found.cell.nodes,
                 "gpus": found.cell.gpus,
+                "dtype": found.cell.dtype,
                 "size_bytes": found.cell.size,
                 "time_s": found.cell.time_s,
                 "busbw_GBps": found.cell.busbw / 1e9,

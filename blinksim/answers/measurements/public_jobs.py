@@ -87,7 +87,7 @@ class Jobs:
     def bound(self, cell: Cell) -> Ceiling | None:
         """The bound at nominal rates; switches do what their file says that they can, unless they were told not to."""
         question, collective = question_of(self.machine, cell), Collective(cell.collective)
-        grants = not collective.personalized and cell.nvls in ("on", "unknown")
+        grants = not collective.personalized and cell.nvls in ("on", "unknown") and cell.adds_in_switches
         key = question, collective, grants
         if key not in self._bounds:
             part = self._part(question)
@@ -134,14 +134,14 @@ class Jobs:
         runs = cell.set.library.startswith(NCCL) and cell.gpus <= _MOST_GPUS_A_NODE * cell.nodes
         if not runs or cell.collective not in tuner.COLLECTIVES:
             return None
-        key = cell.nodes, cell.gpus, cell.set.members, cell.set.version, cell.nvls != "off"
+        key = cell.nodes, cell.gpus, cell.set.members, cell.set.version, cell.adds_in_switches
         if key not in self._plans:
             self._plans[key] = self._planned(cell)
         return self._plans[key]
 
     def _planned(self, cell: Cell) -> _Plan | None:
         question = question_of(self.machine, cell).preferring_known("nccl")
-        model = NcclTuner(version=nearest(cell.set.version), multicast=cell.nvls != "off")
+        model = NcclTuner(version=nearest(cell.set.version), multicast=cell.adds_in_switches)
         try:
             model, topology = model.at(question)
             found = model.prediction(topology)

@@ -1,0 +1,187 @@
+"""Allreduces of GPUs whose switches add: published times beside those by constants, and beside NCCL's own model.
+
+    PYTHONPATH=. python3 validate/recipes/nvls_times.py [--least 512KiB] [--csv]
+
+Every table in models/measured that is of one NVLink domain and of more GPUs than rings serve best. The time predicted
+is by the constants of the machine, or of the one with the same ports (`CONSTANTS`), for what ran: what the table says,
+else what NCCL's own model chooses. `fitted` marks the times that constants were fitted to (models/usable/parts.csv).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from blinksim.answers.measurements.public import MeasuredCell, public_measurements
+from blinksim.cost.nccl_rates import NVLS, NcclRates
+from blinksim.errors import BlinksimError
+from blinksim.machines import load
+from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.textio.text_table import table
+from blinksim.units import format_size, format_time, size_of
+from validate.recipes.arguments import arguments, script
+
+CONSTANTS = {
+    "nd-h200-v5": "nd-h200-v5", "p5en.48xlarge": "p5en.48xlarge", "hgx-h100": "hgx-h100", "hgx-b200": "hgx-b200",
+    "p6-b200.48xlarge": "hgx-b200", "gb200-nvl72": "hgx-b200", "gb300-nvl72": "hgx-b200",
+}  # fmt: skip
+"""Machines with tables, and the machine whose constants count there."""
+RINGS = {("stas-p6b200-nvls-ramp", 5)}
+"""Where the source says that NCCL took the ring though switches could add."""
+DOMAINS = ("gb200-nvl72", "gb300-nvl72")
+"""One NVLink domain of many trays."""
+LEAST_GPUS = 5
+BANDS = ((0, "below 512 KiB"), (512 << 10, "512 KiB to 64 MiB"), ((64 << 20) + 1, "above 64 MiB"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A published time in seconds, what ran by which constants, and the error of the prediction in percent."""
+
+    machine: str
+    found: MeasuredCell
+    ran: str
+    time_s: float
+
+    @property
+    def error(self) -> float:
+        return 100 * (self.time_s / self.found.cell.time_s - 1)
+
+    @property
+    def fitted(self) -> bool:
+        """True if constants of NVLS were fitted to it: those of NVL72 are B200's."""
+        return self.found.fitted and self.ran.startswith(NVLS) and self.machine not in DOMAINS
+
+    @property
+    def band(self) -> str:
+        return next(name for least, name in reversed(BANDS) if self.found.cell.size >= least)
+
+    def row(self) -> dict[str, str | int | float | None]:
+        cell = self.found.cell
+        return {
+            "machine": self.machine, "gpus": cell.gpus, "size_bytes": cell.size, "dtype": cell.dtype,
+            "nvls": cell.nvls, "source": cell.set.name, "measured_s": cell.time_s, "ran": self.ran,
+            "predicted_s": self.time_s, "fitted": self.fitted, "error_pct": self.error,
+            "nccl_own_s": self.found.predicted_s, "nccl_own_error_pct": self.found.error_pct,
+        }  # fmt: skip
+
+
+def rates_of(machine: str) -> NcclRates:
+    """The constants that count on a machine."""
+    found = load(CONSTANTS[machine]).nccl_rates
+    assert found is not None
+    return found
+
+
+def lines(machine: str, least: int) -> Iterator[Line]:
+    """The allreduces of a machine of which there are constants, from a size on."""
+    rates = rates_of(machine)
+    plans: dict[tuple[int, bool], Prediction | None] = {}
+    for found in public_measurements(machine).cells:
+        cell = found.cell
+        domains = cell.nodes if machine not in DOMAINS else 1
+        small = cell.gpus < LEAST_GPUS or cell.gpus > 72
+        if cell.collective != "allreduce" or cell.size < least or domains > 1 or small:
+            continue
+        key = cell.gpus, cell.adds_in_switches
+        if key not in plans:
+            plans[key] = _plan(machine, *key)
+        ran, time = _time(rates, found, plans[key])
+        if ran:
+            yield Line(machine, found, ran, time)
+
+
+def _plan(machine: str, gpus: int, adds: bool) -> Prediction | None:
+    """What NCCL would do; None where its planning is not modelled."""
+    if gpus > 16:
+        return None
+    whole = load(machine, rates="nccl")
+    return predict(whole, whole.members[:gpus], multicast=adds)
+
+
+def _time(rates: NcclRates, found: MeasuredCell, plan: Prediction | None) -> tuple[str, float]:
+    """What ran, and how long it takes by constants: from 1 GiB on NVLS, as the sources say, else what NCCL chooses."""
+    cell = found.cell
+    named = cell.adds_in_switches and (cell.set.name, cell.gpus) not in RINGS
+    if rates.nvls is not None and (plan is None or (named and cell.size >= 1 << 30)):
+        return f"{NVLS}/Simple", rates.nvls.time(cell.gpus, cell.size)
+    if plan is None:
+        return "", 0.0
+    best = plan.best("allreduce", cell.size)
+    line = rates.line_of(best.algorithm, best.protocol, cell.gpus)
+    if line is None:
+        return "", 0.0
+    channels = 2 * plan.nchannels
+    return f"{best.algorithm}/{best.protocol}", rates.time("allreduce", cell.gpus, cell.size, line, channels)
+
+
+def shown(found: Sequence[Line]) -> str:
+    """All lines as a table."""
+    rows = []
+    for one in found:
+        cell, own = one.found.cell, one.found
+        rows.append(
+            (
+                one.machine, str(cell.gpus), format_size(cell.size), cell.dtype or "-", one.ran,
+                f"{cell.busbw / 1e9:.1f}", format_time(cell.time_s), format_time(one.time_s), f"{one.error:+.1f} %",
+                "-" if own.error_pct is None else f"{own.error_pct:+.1f} %", "yes" if one.fitted else "",
+                cell.set.name,
+            )
+        )  # fmt: skip
+    head = (
+        "machine",
+        "GPUs",
+        "size",
+        "type",
+        "ran",
+        "busbw",
+        "measured",
+        "predicted",
+        "error",
+        "NCCL's own",
+        "fitted",
+        "source",
+    )
+    return table(head, rows, left=(0, 3, 4, 10, 11))
+
+
+def summary(found: Sequence[Line]) -> str:
+    """By set and band of sizes: how many times, median and worst error, and those of NCCL's own model."""
+    rows = []
+    groups: dict[tuple[str, str, str], list[Line]] = {}
+    for one in found:
+        nvls = "off" if not one.found.cell.adds_in_switches else "on"
+        groups.setdefault((one.found.cell.set.name, nvls, one.band), []).append(one)
+    for (source, nvls, band), alike in groups.items():
+        errors = [abs(one.error) for one in alike]
+        own = [abs(one.found.error_pct) for one in alike if one.found.error_pct is not None]
+        said = (f"{median(own):.1f} %", f"{max(own):.1f} %") if own else ("-", "-")
+        fitted = str(sum(one.fitted for one in alike))
+        figures = (f"{median(errors):.1f} %", f"{max(errors):.1f} %")
+        rows.append((source, nvls, band, str(len(alike)), *figures, *said, fitted))
+    head = ("source", "NVLS", "sizes", "times", "median", "worst", "NCCL's own", "worst", "fitted")
+    return table(head, rows, left=(0, 1, 2))
+
+
+def main() -> None:
+    parser: argparse.ArgumentParser = arguments(__doc__)
+    parser.add_argument("--least", default="512KiB", help="leave smaller sizes out")
+    parser.add_argument("--csv", action="store_true", help="all lines as CSV")
+    given = parser.parse_args()
+    found = [one for machine in CONSTANTS for one in lines(machine, size_of(given.least))]
+    if not found:
+        raise BlinksimError(f"no table has allreduces from {given.least} on")
+    if given.csv:
+        writer = csv.DictWriter(sys.stdout, list(found[0].row()))
+        writer.writeheader()
+        writer.writerows(one.row() for one in found)
+    else:
+        print(f"{shown(found)}\n\n{summary(found)}")
+
+
+if __name__ == "__main__":
+    script(main, __file__)
