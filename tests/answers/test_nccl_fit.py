@@ -16,15 +16,9 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.formats import rate_tables
 from blinksim.machines import load
+from validate.recipes.few_points import NCCL as CHOSEN
 
 MIB = 2**20
-# Twelve points of two GPUs and twelve of four. A step of Simple is what such sets determine worst.
-CHOSEN = {
-    "allreduce": (2**14, 2**18, MIB, 4 * MIB, 16 * MIB, 64 * MIB),
-    "allgather": (4 * MIB, 16 * MIB),
-    "reducescatter": (16 * MIB, 1024 * MIB),
-    "reduce": (4 * MIB, 16 * MIB),
-}
 
 
 def series(times: list[Time]) -> list[Series]:

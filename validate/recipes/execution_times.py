@@ -28,7 +28,7 @@ from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import InputError
 from blinksim.programs.compile import compile_schedule
 from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit
+from blinksim.programs.fit import fit, worth_staging
 from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.blocks.run_time import run_time
@@ -44,11 +44,15 @@ BANDS = (("below 256 KiB", 256 << 10), ("to 16 MiB", 16 << 20), ("from 16 MiB", 
 
 @dataclass(frozen=True)
 class Point:
-    """A run on GPUs: how many, and its row in the results. scan: its slices and pieces were asked for."""
+    """A run on GPUs: how many, and its row in the results. scan: its slices and pieces were asked for.
+
+    source: the file of the results.
+    """
 
     gpus: int
     row: dict[str, Any]
     scan: bool = False
+    source: str = ""
 
     @property
     def size(self) -> int:
@@ -73,12 +77,13 @@ class Point:
         row = self.row
         schedule = schedule_of(row["algorithm"], row["collective"], self.gpus)
         kind = ELEMENT_TYPES[row.get("dtype", "float32")]
+        used, packets = row.get("used_bytes", row["size_bytes"]), row["protocol"] == "ll128"
         program = compile_schedule(
             schedule,
-            row.get("used_bytes", row["size_bytes"]) // kind.itemsize,
+            used // kind.itemsize,
             kind,
-            packets=row["protocol"] == "ll128",
-            staged=row["staged"],
+            packets=packets,
+            staged=row.get("staged", packets or worth_staging(schedule, used)),
             in_place=row.get("in_place", False),
         )
         return fit(program, blocks, *((row["slices"], row["piece_bytes"]) if self.scan else ()))
@@ -98,22 +103,24 @@ def schedule_of(name: str, collective: str, gpus: int) -> Schedule:
 def points(results: Path = RESULTS, tuning: bool = False) -> Iterator[Point]:
     """All runs of our algorithms at full speed."""
     for gpus in MANY:
-        for row in json.loads((results / f"full-speed-{gpus}gpu.json").read_text())["ours"]:
-            yield Point(gpus, row)
+        name = f"full-speed-{gpus}gpu"
+        for row in json.loads((results / f"{name}.json").read_text())["ours"]:
+            yield Point(gpus, row, source=name)
     for gpus in FEW:
-        for row in json.loads((results / f"elementary-{gpus}gpu.json").read_text())["allreduce"]:
-            yield Point(gpus, row)
+        name = f"elementary-{gpus}gpu"
+        for row in json.loads((results / f"{name}.json").read_text())["allreduce"]:
+            yield Point(gpus, row, source=name)
     for gpus in FEW if tuning else ():
         for row in json.loads((results / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]:
             yield Point(gpus, row, scan=True)
 
 
 def odd_sizes(results: Path = RESULTS) -> Iterator[Point]:
-    """All runs that were made after the constants were fixed."""
-    for path in sorted(results.glob("odd-sizes-*.json")):
+    """All runs that no constants were fitted to: sizes between the powers of two, other counts of GPUs, halves."""
+    for path in sorted((*results.glob("odd-sizes-*.json"), *results.glob("held-out-*.json"))):
         content = json.loads(path.read_text())
         for row in content["ours"]:
-            yield Point(len(content["provenance"]["gpus"]), row)
+            yield Point(row.get("gpus", len(content["provenance"]["gpus"])), row, source=path.stem)
 
 
 def off(point: Point, rates: ExecutionRates) -> float:

@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python3 validate/recipes/report.py [--results FOLDER]
 
-Every table is computed here from the result files; the text around them holds the published figures and the limits.
+Of this project's own results it also writes docs/accuracy.md. Every table is computed here from the result files; the
+text around them holds the published figures and the limits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from validate.recipes import words
+from validate.recipes import accuracy_page, time_figures, words
 from validate.recipes.arguments import arguments, script
 from validate.recipes.figures import (
     HERE,
@@ -35,7 +36,7 @@ from validate.recipes.figures import (
     speedups,
     verdict,
 )
-from validate.recipes.pictures import draw
+from validate.recipes.pictures import TIMES, draw, draw_times, save
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -320,6 +321,11 @@ def text(results: Path) -> str:
             parts += [f"## Full speed on {many} GPUs", words.FULL, tried(content["ours"])]
             parts += [full_speed_table(content, port_rate(found))]
             parts += [f"![ours to NCCL](pictures/{name}.png)"]
+    if TIMES in found:
+        parts += ["## How long programs and NCCL take, predicted", words.TIMES]
+        for what, head in words.TIMES_BY.items():
+            parts += [f"### {head}", table(*time_figures.aims(found[TIMES], what))]
+        parts += [f"![errors of predicted times](pictures/{TIMES}.png)"]
     parts += ["## What the model does not capture", words.LIMITS, "## Where the figures come from", where(found)]
     return "\n\n".join(parts) + "\n"
 
@@ -333,6 +339,10 @@ def main() -> None:
     temporary = folder / "report.tmp"
     temporary.write_text(text(results), encoding="utf-8")
     temporary.replace(folder / "report.md")
+    found = load(results).get(TIMES)
+    if folder == HERE and found is not None:
+        accuracy_page.PAGE.write_text(accuracy_page.text(found), encoding="utf-8")
+        save(draw_times(found), accuracy_page.PAGE.parent / accuracy_page.PICTURE)
 
 
 if __name__ == "__main__":

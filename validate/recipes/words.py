@@ -45,6 +45,14 @@ algorithm with its slices and pieces, staged if what comes from elsewhere is cop
 the slices where data go in packets. Spread: slowest minus fastest of 20 iterations, to the median. The limit is the
 rate of a copy engine, the most that was seen to leave a port; a switch gives every GPU one. "Ours" is the best of both
 protocols and of the algorithms that were tried."""
+TIMES = """\
+Every run at full speed, from 1 KiB to 1 GiB, beside what the model `execution` says, and every time of NCCL (without
+NVLS) beside what its constants say for NCCL's choice. In brackets what we aim at, in per cent. A predicted winner costs
+what it takes longer than the real one, among algorithms and protocols that were measured."""
+TIMES_BY = {
+    "few": "Constants of 40 runs of two and four GPUs, and of 24 of NCCL; these left out",
+    "catalogue": "Constants of the catalogue; the runs that they were fitted to are among these",
+}
 LIMITS = """\
 - A piece costs a lane 3 us beside its bytes, in which a block finds it, loads it and hands it on; with many lanes busy
   at once it takes longer, which the model leaves out.
