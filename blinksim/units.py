@@ -195,10 +195,10 @@ def format_size(size: float) -> str:
 
 def format_size_about(size: float) -> str:
     """Text for a number of bytes to three digits, in binary units: ``159 KiB``."""
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size >= _SIZE[unit]:
-            return f"{size / _SIZE[unit]:.3g} {unit}"
-    return f"{size:.3g} B"
+    unit = next((unit for unit in ("TiB", "GiB", "MiB", "KiB") if size >= _SIZE[unit]), "B")
+    number = size / _SIZE[unit]
+    # Four digits before the next unit begins at 1024, not an exponent.
+    return f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
 
 
 def format_rate(rate: Fraction | float) -> str:

@@ -77,7 +77,11 @@ Examples:
 )
 @calls.call_options
 @nccl.nccl_options
-@click.option("--plot", metavar="FILE", help="Draw algbw against size as PNG, SVG or PDF, with the bound.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw algbw against size as PNG, SVG or PDF, with the bound and what was measured there.",
+)
 @plot_y_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options(table=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from blinksim.answers.measurements.beside import measured_beside
 from blinksim.collective import busbw_factor
 from blinksim.plots.measures import Measure, measure, number_axis, value_axis
 from blinksim.plots.style import COLOURS, MARKERS, PAPER, drawn_machine, figure, plain, wrapped
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
     from blinksim.answers.compare import Comparison
 
 _WIDTH = 8.5
+# Inches that an entry of the legend may be wide, about.
+_LEGEND = 2.3
+# What a library took that chose by itself.
+_GREY = "#666666"
+_HOLLOW = ("x", "+", "s", "^", "D")
 
 
 def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     """The rates or times against size, a line per algorithm, the crossovers marked and the bound dashed.
 
-    The title says what is shown. The bound is the one that all of them keep: the higher one where NCCL lets switches
-    add, or is at other rates.
+    The title says what is shown. Hollow markers are what was measured on the machine, where the project knows of it: of
+    an algorithm in the colour of its line, of a library that chose by itself in grey. The bound is the one that all of
+    them keep: the higher one where NCCL lets switches add, or is at other rates.
 
     Parameters
     ----------
@@ -31,7 +38,6 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
         What to draw.
     most : int
         Algorithms to draw: those that come closest to the best one at any size.
-
     y : str
         ``algbw``, ``busbw`` or ``time``.
 
@@ -69,6 +75,8 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
             linewidth=1.6,
             label=plain(_shown(name)),
         )
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(shown)}
+    values += _measured(axes, comparison, colours, shown_as, factor)
     fastest = max(rate for name in shown for rate in rates[name].values())
     limits = _bound(axes, comparison, shown_as, factor, fastest)
     # The least time goes to nothing with the size; it would press the lines into the upper half.
@@ -107,6 +115,42 @@ def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float,
     line = [shown_as.of(max(known), size, factor) for size in comparison.sizes]
     axes.plot(comparison.sizes, line, color="#000000", linestyle="--", linewidth=1.0, label="best that is possible")
     return line
+
+
+def _measured(
+    axes: Axes, comparison: Comparison, colours: dict[str, str], shown_as: Measure, factor: float
+) -> list[float]:
+    """Draws what was measured between the smallest and the largest size; its values, none where nothing was."""
+    values: list[float] = []
+    first, last = comparison.sizes[0], comparison.sizes[-1]
+    entries: dict[str, str] = {}
+    spare = iter(_HOLLOW)
+    for points in measured_beside(comparison.topology, comparison.collective.name):
+        times = {size: time for size, time in sorted(points.times.items()) if first <= size <= last}
+        if not times or (points.algorithm and points.algorithm not in colours):
+            continue
+        line = [shown_as.of(size / time, size, factor) for size, time in times.items()]
+        values += line
+        marker = "o" if points.algorithm else next(spare, "x")
+        _hollow(axes, list(times), line, marker, colours.get(points.algorithm, _GREY))
+        entries[f"measured: {points.source}"] = marker
+    # One entry stands for the programs of all algorithms.
+    for label, marker in entries.items():
+        _hollow(axes, [], [], marker, _GREY, wrapped(label, _LEGEND))
+    return values
+
+
+def _hollow(axes: Axes, x: list[int], y: list[float], marker: str, colour: str, label: str = "") -> None:
+    axes.plot(
+        x,
+        y,
+        linestyle="none",
+        marker=marker,
+        markersize=7,
+        markerfacecolor="none",
+        markeredgecolor=colour,
+        label=label or "_measured",
+    )
 
 
 def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: bool) -> None:

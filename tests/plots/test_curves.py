@@ -38,8 +38,10 @@ def compared() -> Comparison:
 
 
 def named(axes: Axes) -> dict[str, Line2D]:
-    """The lines of a panel by label; guides have none."""
-    return {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
+    """The lines of a panel by label; guides have none, and what was measured is no line."""
+    return {
+        str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith(("_", "measured: "))
+    }
 
 
 def points(line: Line2D) -> list[tuple[float, float]]:

@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python3 validate/recipes/report.py [--results FOLDER]
 
-Of this project's own results it also writes docs/accuracy.md. Every table is computed here from the result files; the
-text around them holds the published figures and the limits.
+Of this project's own results it also writes docs/accuracy.md and models/full-speed. Every table is computed here from
+the result files; the text around them holds the published figures and the limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from validate.recipes import accuracy_page, time_figures, words
+from validate.recipes import accuracy_page, measured_times, time_figures, words
 from validate.recipes.arguments import arguments, script
 from validate.recipes.figures import (
     HERE,
@@ -343,6 +343,7 @@ def main() -> None:
     if folder == HERE and found is not None:
         accuracy_page.PAGE.write_text(accuracy_page.text(found), encoding="utf-8")
         save(draw_times(found), accuracy_page.PAGE.parent / accuracy_page.PICTURE)
+        measured_times.TABLE.write_text(measured_times.text(results), encoding="utf-8")
 
 
 if __name__ == "__main__":
