@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # Sends of the equal trees that are asked for: more of them take longer than twenty seconds to write down.
 _MOST_SENDS = 10_000_000
+# Sends from packings of single hosts, which are made in arrays: about 4 GB.
+_MOST_IN_ARRAYS = 40_000_000
 # Collectives whose trees all have the same share, from the root or from every rank.
 _EQUAL_TREES = ("allgather", "reducescatter", "broadcast", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
@@ -126,8 +128,11 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Sch
 
     if collective.name not in ("allgather", "reducescatter", "allreduce") or topology.nodes < 2:
         return None
+    ways = 2 if collective.name == "allreduce" else 1
+    if ways * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
+        return None
     plan = ForestPlan(topology, collective, "packed")
-    shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
+    shard = aim / topology.ranks * ways
     return plan.finish() if add_host_trees(plan, topology, shard, pairs_of_links(topology)) else None
 
 

@@ -36,9 +36,9 @@ def of_bound(topology: Topology, ranks: int) -> float:
     return _BOUND + of_flows(topology, 3 * ranks)
 
 
-def of_routes(topology: Topology, sources: int) -> float:
-    """About the seconds of searching the routes from so many devices to others that are no neighbours."""
-    return _ROUTE * sources * len(topology.links)
+def of_routes(links: int, searches: int) -> float:
+    """About the seconds of so many searches of routes, each of which looks at so many links."""
+    return _ROUTE * searches * links
 
 
 def of_trees(topology: Topology, roots: int) -> float:

@@ -4,34 +4,46 @@ Devices that hold data are passed through only where no route avoids them. Where
 NICs of a node, the planes of a fabric), `route` takes the one that the sender's position in its node selects, so that
 neighbours do not all queue at the first NIC, and `ways` lists them all. Parallel links of one pair of devices count as
 one link with the sum of their bandwidths.
+
+In a cluster of many nodes a search looks at the nodes of the two ends and what is between them only
+(`blinksim.topology.near`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from math import gcd, lcm, prod
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
+from blinksim.topology.near import OUTSIDE, Neighbourhood
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 # Ways that a pair of devices divides its data among.
 MOST_WAYS = 64
+# Nodes from which on a search leaves those out that hold neither end.
+_MANY_NODES = 64
 # Links to take in turn; of parallel links a wide one stands there more often than a narrow one.
 _Bundle = tuple[int, ...]
 # For each device reached, the bundles that end a shortest and widest route to it.
 _Arrivals = dict[int, list[_Bundle]]
+# A search that passes no device with data: where it starts, and in which node it ends; -1 if it looks everywhere.
+_Region = tuple[int, int]
+_EVERYWHERE = -1
+# Where links lead: devices, the links there, and the rank of their width.
+_Ends = list[tuple[int, _Bundle, int]]
 
 
 class Router:
-    """Routes of one topology, found on demand and kept."""
+    """Routes of one topology, found on demand and kept. many: from how many nodes on others are left out."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, many: int = _MANY_NODES) -> None:
         self.topology = topology
         self._tail = [topology.index[link.src] for link in topology.links]
         self._head = [topology.index[link.dst] for link in topology.links]
@@ -43,8 +55,11 @@ class Router:
         self._single = all(len(bundle) == 1 and self._holds[end] for ends in self._out for end, bundle, _ in ends)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
-        self._arrivals: dict[tuple[int, bool], _Arrivals] = {}
-        self._turns: dict[int, dict[int, tuple[tuple[int, ...], ...]]] = {}
+        self._arrivals: dict[_Region, _Arrivals] = {}
+        self._through: dict[int, _Arrivals] = {}
+        self._turns: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
+        self._near = self._neighbourhood() if topology.nodes >= many else None
+        self._into: dict[int, dict[int, _Ends]] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
@@ -116,14 +131,15 @@ class Router:
         if dst in self._bundles[src]:
             return tuple((i,) for i in self._bundles[src][dst][0])
         route = self.route(src, dst)
-        if dst not in self._arrivals[src, False]:
+        region = self._region(src, dst)
+        if dst not in self._arrivals[region]:
             return (route,) if self._single else self.along(route)
-        found = self._in_turn(src, dst)
+        found = self._in_turn(region, dst)
         if len(found) == 1:
             return tuple(found)
-        if len(found) > MOST_WAYS or not self._even(src, found):
+        if len(found) > MOST_WAYS or not self._even(region, found):
             # The branches of one place go with those of another: take every combination.
-            choices = self._chosen(src, dst)
+            choices = self._chosen(region, dst)
             lengths = [len(bundle) for bundle in choices.values()]
             product = prod(lengths)
             if product <= MOST_WAYS:
@@ -150,45 +166,45 @@ class Router:
             turns = max(map(len, parts))
         return tuple(tuple(link for ways in parts for link in ways[turn % len(ways)]) for turn in range(turns))
 
-    def _in_turn(self, src: int, place: int) -> Sequence[tuple[int, ...]]:
+    def _in_turn(self, region: _Region, place: int) -> Sequence[tuple[int, ...]]:
         """The routes to a place that turn after turn selects: as many as the least common multiple of the branches.
 
         At most one more than `MOST_WAYS`. Known for a place, they are known for all places behind it.
         """
-        known = self._turns.setdefault(src, {src: ((),)})
+        known = self._turns.setdefault(region, {region[0]: ((),)})
         found = known.get(place)
         if found is None:
-            bundle = self._bundle(src, place)
-            before = [self._in_turn(src, self._tail[link]) for link in bundle]
+            bundle = self._bundle(region, place)
+            before = [self._in_turn(region, self._tail[link]) for link in bundle]
             count = min(lcm(len(bundle), *map(len, before)), MOST_WAYS + 1)
-            first = self._turn[src]
+            first = self._turn[region[0]]
             picks = [(first + turn) % len(bundle) for turn in range(count)]
             found = tuple((*before[i][turn % len(before[i])], bundle[i]) for turn, i in enumerate(picks))
             known[place] = found
         return found
 
-    def _bundle(self, src: int, place: int) -> _Bundle:
-        """The links to take in turn into a place, on routes from `src`."""
-        return _level(self._arrivals[src, False][place])
+    def _bundle(self, region: _Region, place: int) -> _Bundle:
+        """The links to take in turn into a place, on routes of a search."""
+        return _level(self._arrivals[region][place])
 
-    def _even(self, src: int, ways: Sequence[tuple[int, ...]]) -> bool:
+    def _even(self, region: _Region, ways: Sequence[tuple[int, ...]]) -> bool:
         """True if the ways take the branches of every place as often as they stand there."""
         load = Counter(link for way in ways for link in way)
         for place in {self._head[link] for link in load}:
-            bundle = self._bundle(src, place)
+            bundle = self._bundle(region, place)
             if len(bundle) > 1 and len({Fraction(load[link], times) for link, times in Counter(bundle).items()}) > 1:
                 return False
         return True
 
-    def _chosen(self, src: int, dst: int) -> dict[int, _Bundle]:
-        """The links to take in turn into every place that a route from `src` to `dst` may pass."""
+    def _chosen(self, region: _Region, dst: int) -> dict[int, _Bundle]:
+        """The links to take in turn into every place that a route of a search to `dst` may pass."""
         choices: dict[int, _Bundle] = {}
         stack = [dst]
         while stack:
             place = stack.pop()
-            choices[place] = self._bundle(src, place)
+            choices[place] = self._bundle(region, place)
             for before in dict.fromkeys(self._tail[number] for number in choices[place]):
-                if before != src and before not in choices:
+                if before != region[0] and before not in choices:
                     choices[before] = ()
                     stack.append(before)
         return choices
@@ -213,7 +229,7 @@ class Router:
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
         turn = self._turn[src]
         for through_members in (False, True):
-            arrivals = self._from(src, through_members)
+            arrivals = self._past_members(src) if through_members else self._arrivals[self._region(src, dst)]
             if dst in arrivals:
                 origins: dict[int, frozenset[int]] = {}
                 path: list[int] = []
@@ -236,7 +252,7 @@ class Router:
         So a neighbour counts once, however many devices without data lead here from it. known: the members before each
         device, as far as they are known.
         """
-        arrivals = self._from(src, True)
+        arrivals = self._past_members(src)
 
         def before(place: int) -> frozenset[int]:
             if place == src or self._holds[place]:
@@ -250,23 +266,74 @@ class Router:
             groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
         return list(groups.values())[self._turn[src] % len(groups)]
 
-    def _from(self, src: int, through_members: bool) -> _Arrivals:
-        """Breadth-first search from one device, with or without passing through devices that hold data."""
-        key = (src, through_members)
-        if key in self._arrivals:
-            return self._arrivals[key]
+    def _neighbourhood(self) -> Neighbourhood:
+        return Neighbourhood([device.node for device in self.topology.devices], [list(ends) for ends in self._bundles])
+
+    def _region(self, src: int, dst: int) -> _Region:
+        """The search that finds routes from `src` to `dst` past no device with data, if there are any."""
+        if self._near is not None and self._near.node[dst] >= 0:
+            region = (src, self._near.node[dst])
+            if region not in self._arrivals:
+                self._arrivals[region] = self._breadth_first(src, self._ends_towards(src, dst))
+            if dst in self._arrivals[region]:
+                return region
+        region = (src, _EVERYWHERE)
+        if region not in self._arrivals:
+            self._arrivals[region] = self._breadth_first(src, self._ends)
+        return region
+
+    def searches(self, pairs: Iterable[tuple[int, int]]) -> int:
+        """How many searches the routes between these devices take that are no neighbours."""
+        node = None if self._near is None else self._near.node
+        far = ((src, dst) for src, dst in pairs if not self.adjacent(src, dst))
+        return len({(src, _EVERYWHERE if node is None else node[dst]) for src, dst in far})
+
+    @cached_property
+    def looked_at(self) -> int:
+        """About how many links a search looks at."""
+        links, nodes = len(self.topology.links), self.topology.nodes
+        return links if self._near is None else 2 * (links - self._near.inner_links) // nodes + nodes
+
+    def _past_members(self, src: int) -> _Arrivals:
+        if src not in self._through:
+            self._through[src] = self._breadth_first(src, self._out.__getitem__)
+        return self._through[src]
+
+    def _ends(self, place: int) -> _Ends:
+        """Where links of a device lead; nowhere if it holds data."""
+        return [] if self._holds[place] else self._out[place]
+
+    def _ends_towards(self, src: int, dst: int) -> Callable[[int], _Ends]:
+        """As `_ends`, but only in the nodes of the two devices and between them."""
+        assert self._near is not None
+        node = self._near.node
+        switches = self._near.switches(node[src], node[dst])
+        nodes = sorted({node[src], node[dst]} - {OUTSIDE})
+
+        def ends(place: int) -> _Ends:
+            if node[place] >= 0:
+                return [end for end in self._ends(place) if node[end[0]] in nodes or end[0] in switches]
+            if place not in self._into:
+                self._into[place] = {}
+                for end in self._ends(place):
+                    self._into[place].setdefault(node[end[0]], []).append(end)
+            into = self._into[place]
+            return [*(end for end in into.get(OUTSIDE, ()) if end[0] in switches),
+                    *(end for number in nodes for end in into.get(number, ()))]  # fmt: skip
+
+        return ends
+
+    def _breadth_first(self, src: int, ends: Callable[[int], _Ends]) -> _Arrivals:
+        """What ends the shortest and widest routes from one device. ends: where links of a device passed lead."""
         arrivals: _Arrivals = {}
-        width = [-1] * len(self._out)
-        width[src] = len(self.topology.links)
+        width = {src: len(self.topology.links)}
         level = [src]
         while level:
             reached: dict[int, int] = {}
             for place in level:
-                if place != src and self._holds[place] and not through_members:
-                    continue
                 here = width[place]
-                for end, bundle, bandwidth in self._out[place]:
-                    if width[end] >= 0:
+                for end, bundle, bandwidth in self._out[src] if place == src else ends(place):
+                    if end in width:
                         continue
                     wide = bandwidth if bandwidth < here else here
                     best = reached.get(end, -1)
@@ -275,10 +342,8 @@ class Router:
                         arrivals[end] = [bundle]
                     elif wide == best:
                         arrivals[end].append(bundle)
-            for place, wide in reached.items():
-                width[place] = wide
+            width |= reached
             level = list(reached)
-        self._arrivals[key] = arrivals
         return arrivals
 
     def bandwidth(self, route: tuple[int, ...]) -> Fraction:

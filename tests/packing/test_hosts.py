@@ -11,7 +11,7 @@ from blinksim import machines
 from blinksim.algorithms.building.centred import pairs_of_links
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import add_host_trees
-from blinksim.algorithms.packed import build
+from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.packing.hosts.alike_hosts import NotAlikeError, explained_hosts, packed_host, read_hosts, straight
@@ -19,6 +19,7 @@ from blinksim.packing.hosts.shard_spread import kinds_of, spread
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes
+from blinksim.topology.fabrics.fabric import Level
 from blinksim.topology.graph import Topology
 
 GB = 10**9
@@ -100,7 +101,7 @@ def test_hosts_are_told_apart_by_bandwidth_only() -> None:
     assert hosts.ranks == 32
     assert read_hosts(cluster(3).without("n0.nic0-fabric0")) is None
     assert read_hosts(machines.load("dgx-a100").select()) is None
-    assert read_hosts(shapes.fat_tree(4, 2).select()) is None
+    assert read_hosts(shapes.torus((4, 4)).select()) is None
 
 
 def with_capacity(topology: Topology, name: str) -> Topology:
@@ -110,14 +111,29 @@ def with_capacity(topology: Topology, name: str) -> Topology:
     return replace(topology, devices=devices, symmetries=())
 
 
-def joined(topology: Topology, src: str, dst: str) -> Topology:
+def joined(topology: Topology, src: str, dst: str, kind: str = "nvlink") -> Topology:
     """With a copy of the first link between `src` and `dst`."""
-    return replace(topology, links=(*topology.links, replace(topology.links[0], src=src, dst=dst)), symmetries=())
+    link = replace(topology.links[0], src=src, dst=dst, kind=kind)
+    return replace(topology, links=(*topology.links, link), symmetries=())
 
 
 def with_bus(topology: Topology) -> Topology:
     first, *others = topology.links
     return replace(topology, links=(replace(first, bus="shared"), *others), symmetries=())
+
+
+def levels(nodes: int, *tiers: Level) -> Topology:
+    """DGX A100 below levels of switches."""
+    node = machines.load("dgx-a100")
+    assert node.fabric is not None
+    fabric = replace(node.fabric, shape="levels", planes=1, levels=tiers)
+    return node.replicate(nodes, fabric).select()
+
+
+def without_uplinks(topology: Topology) -> Topology:
+    """Without the links of the first leaf to what is above it."""
+    links = tuple(link for link in topology.links if {link.src, link.dst} != {"fabric.leaf0", "fabric"})
+    return replace(topology, links=links, symmetries=())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +143,11 @@ def with_bus(topology: Topology) -> Topology:
         (with_capacity(cluster(2), "n1.gpu3"), "n1.gpu3 has a capacity of its own"),
         (with_bus(cluster(2)), "shares a bus"),
         (joined(cluster(2), "n0.gpu0", "n1.gpu0"), "n0.gpu0->n1.gpu0 .* joins two hosts without a fabric"),
-        (joined(cluster(2), "fabric0", "fabric1"), "fabric0->fabric1 .* lies inside the fabric"),
+        (
+            joined(joined(cluster(2), "fabric0", "fabric1"), "fabric0", "fabric1", kind="pcie"),
+            "switches of the fabric are joined by parallel links",
+        ),
+        (without_uplinks(levels(4, Level(2), Level())), "does not join every port of a host to the same port"),
         (cluster(3).without("n1.gpu2"), "node 1 has 16 devices, node 0 has 17"),
         (cluster(3).without("n2.nic0-fabric0"), "the links of node 2 differ from those of node 0"),
         (replace(cluster(2), members=cluster(2).members[:-1]), "node 1 has other members than node 0"),
@@ -137,6 +157,64 @@ def test_unlike_hosts_are_explained(topology: Topology, reason: str) -> None:
     with pytest.raises(NotAlikeError, match=reason):
         explained_hosts(topology)
     assert read_hosts(topology) is None
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        (Level(2), Level()),
+        (Level(2, planes=8), Level()),
+        (Level(3, planes=2), Level(planes=2)),
+        (Level(1), Level(2, planes=1), Level()),
+    ],
+)
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce"])
+def test_full_trees_of_switches_lose_nothing(collective: str, tiers: tuple[Level, ...]) -> None:
+    topology = levels(6, *tiers)
+    schedule = from_hosts(topology, Collective(collective), bound(topology, Collective(collective)).rate)
+    assert schedule is not None
+    assert verify(schedule).ok
+    assert rate(schedule) == bound(topology, Collective(collective)).rate
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce"])
+def test_a_leaf_gets_one_copy_where_its_uplinks_are_narrow(collective: str) -> None:
+    """4:1 above leaves of four nodes: copies for every node would fill the uplinks, one copy for the leaf does not."""
+    topology = levels(12, Level(4, oversubscription=Fraction(4)), Level())
+    wanted = Collective(collective)
+    aim = bound(topology, wanted).rate
+    schedule = from_hosts(topology, wanted, aim)
+    assert schedule is not None
+    assert verify(schedule).ok
+    found = rate(schedule)
+    assert found is not None
+    assert found >= aim * Fraction(95, 100)
+    # Straight from node to node, every byte would climb eight times over a quarter of the ports' bandwidth.
+    assert found > 2 * straight_rate(topology) / (2 if wanted.name == "allreduce" else 1)
+
+
+def straight_rate(topology: Topology) -> Fraction:
+    """algbw of an allgather of whole shards sent from each node to each other, over the uplinks of a leaf."""
+    up = sum(link.bandwidth for link in topology.links if link.src == "fabric.leaf0" and link.dst == "fabric")
+    inside, outside = 32, topology.ranks - 32
+    return up / (Fraction(inside, topology.ranks) * (outside // 8))
+
+
+def test_leaves_of_unequal_size_are_served() -> None:
+    topology = levels(7, Level(3, oversubscription=Fraction(3)), Level())
+    for name in ("allgather", "allreduce"):
+        schedule = from_hosts(topology, Collective(name), bound(topology, Collective(name)).rate)
+        assert schedule is not None
+        assert verify(schedule).ok
+
+
+def test_groups_of_a_dragonfly_are_leaves() -> None:
+    node = machines.load("frontier")
+    assert node.fabric is not None
+    topology = node.replicate(6, replace(node.fabric, group_nodes=2)).select()
+    schedule = from_hosts(topology, Collective("allgather"), bound(topology, Collective("allgather")).rate)
+    assert schedule is not None
+    assert verify(schedule).ok
 
 
 def test_pieces_make_whole_shards() -> None:

@@ -1,7 +1,8 @@
 """Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, no flows.
 
 See `blinksim.packing.hosts.alike_hosts`. Every shard leaves its host over ports and spreads in each other host along a
-tree packed for that kind of host.
+tree packed for that kind of host. Where links between switches are narrow, one host of every other leaf gets it and
+passes it on (`blinksim.packing.hosts.fabric_ways`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
         trees.append(found)
     writer = _Writer(plan, topology, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(trees))]
+    by_leaf = hosts.fabric.narrow(hosts.rates[0][1])
     for kind, group in enumerate(groups):
         pieces = spread(hosts, kinds, trees, kind).pieces
         part = relayed(hosts, kinds, kind, rate)
@@ -50,7 +52,10 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
                 rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
                 if part < 1:
                     writer.begin(host, member, share * (1 - part), channel)
-                    writer.everywhere(host, own, rest)
+                    if by_leaf:
+                        writer.leaf_by_leaf(host, own, rest)
+                    else:
+                        writer.everywhere(host, own, rest)
                     writer.end()
                 for tree, there in rest if part else ():
                     for by in there.tolist():
@@ -83,6 +88,21 @@ class _Writer:
     def everywhere(self, host: int, own: LocalTree, away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
         """The tree in the root's own host, then those of the other hosts; returns the depth of the last."""
         return self.onward(host, self.inside(np.array([host]), own, 0), away)
+
+    def leaf_by_leaf(self, host: int, own: LocalTree, away: list[tuple[LocalTree, Ints]]) -> None:
+        """As `everywhere`, but one host of every other leaf gets the data, and passes it on to the rest of its leaf."""
+        fabric = self.hosts.fabric
+        depth = self.inside(np.array([host]), own, 0)
+        place = fabric.leaves[fabric.leaf_of[host]].index(host)
+        for number, leaf in enumerate(fabric.leaves):
+            there = [(tree, np.intersect1d(others, leaf)) for tree, others in away]
+            if number == fabric.leaf_of[host]:
+                self.onward(host, depth, there)
+                continue
+            # Hosts at the same place of their leaves pass on for each other, so that all do it equally often.
+            by = leaf[place % len(leaf)]
+            first = [(tree, np.array([by])) for tree, others in there if by in others]
+            self.onward(by, self.onward(host, depth, first), [(tree, others[others != by]) for tree, others in there])
 
     def onward(self, host: int, depth: dict[int, int], away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
         """From a host whose members have the data at these depths to others, and inside them."""
@@ -140,13 +160,17 @@ class _Writer:
         known = self._across.get(key)
         if known is None:
             hosts = self.hosts
-            first = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
-            others = np.flatnonzero(np.arange(hosts.count) != host)
-            out = np.broadcast_to(np.array(first, dtype=np.int64), (len(others), len(first)))
+            out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
             both = np.zeros((hosts.count, 2), dtype=np.int64)
-            both[others] = self._both(
-                np.concatenate([out, hosts.into[others, port][:, None], hosts.link[others][:, list(entry)]], axis=1)
-            )
+            # The ways to all hosts of a leaf are equally long.
+            for leaf in hosts.fabric.leaves:
+                others = np.array([other for other in leaf if other != host], dtype=np.int64)
+                way = hosts.fabric.way(hosts.fabric.ends[host][port], hosts.fabric.ends[leaf[0]][port])
+                if not len(others) or way is None:
+                    continue
+                first = np.broadcast_to(np.array([*out, *way], dtype=np.int64), (len(others), len(out) + len(way)))
+                after = (hosts.into[others, port][:, None], hosts.link[others][:, list(entry)])
+                both[others] = self._both(np.concatenate([first, *after], axis=1))
             known = self._across[key] = both[:, 0], both[:, 1]
         return known
 

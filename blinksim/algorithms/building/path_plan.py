@@ -174,7 +174,8 @@ def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
         feeder, out = shape.feeds[port]
         first = (*(inside[i, feeder] if i != feeder else ()), *out)
         before, after = [link[a][number] for number in first], [link[b][number] for number in entry]
-        routes[start, end] = (*before, outof[a][port], into[b][port], *after)
+        across = hosts.fabric.way(hosts.fabric.ends[a][port], hosts.fabric.ends[b][port]) or ()
+        routes[start, end] = (*before, outof[a][port], *across, into[b][port], *after)
     return routes
 
 

@@ -97,16 +97,13 @@ class Plan(Builder):
     def _check_effort(self, pairs: npt.NDArray[np.int64]) -> None:
         """Raises `InfeasibleError` if the routes between these ranks would take minutes to find."""
         topology = self.topology
-        if effort.of_routes(topology, self.n) <= effort.MOST_SECONDS:
+        if effort.of_routes(len(topology.links), self.n) <= effort.MOST_SECONDS:
             return
-        far = (int(key // self.n) for key in pairs if not self._adjacent(*divmod(int(key), self.n)))
-        sources = len(set(far))
+        devices = self._devices.tolist()
+        searches = self.router.searches((devices[key // self.n], devices[key % self.n]) for key in pairs.tolist())
         instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
-        seconds = effort.of_routes(topology, sources)
+        seconds = effort.of_routes(self.router.looked_at, searches)
         effort.check(f"finding the routes of {self.algorithm}", topology, seconds, instead)
-
-    def _adjacent(self, src: int, dst: int) -> bool:
-        return self.router.adjacent(int(self._devices[src]), int(self._devices[dst]))
 
 
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:

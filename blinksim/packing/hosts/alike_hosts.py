@@ -20,6 +20,7 @@ from blinksim.graphs.network import Array, Network, whole
 from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Split, best_split
+from blinksim.packing.hosts.fabric_ways import FabricWays
 from blinksim.topology.graph import Link, Topology
 
 Path = tuple[int, ...]
@@ -45,7 +46,7 @@ class Hosts:
     """A cluster, host by host: device and link numbers of the topology at every local number.
 
     device (host, local device), link (host, local link), into and outof (host, port): numbers. rates: exact bandwidths
-    of (local links, into, outof) of every host.
+    of (local links, into, outof) of every host. fabric: the ways between the switches at their ports.
     """
 
     shape: Shape
@@ -54,6 +55,7 @@ class Hosts:
     into: Array
     outof: Array
     rates: tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, ...]], ...]
+    fabric: FabricWays
 
     @property
     def count(self) -> int:
@@ -101,7 +103,7 @@ class _Host:
 
 
 def read_hosts(topology: Topology) -> Hosts | None:
-    """The cluster as alike hosts, or None: hosts that differ in more than bandwidths, or fabrics that can be full."""
+    """The cluster as alike hosts, or None: there is one host only, or hosts differ in more than bandwidths."""
     try:
         return explained_hosts(topology)
     except NotAlikeError:
@@ -110,7 +112,7 @@ def read_hosts(topology: Topology) -> Hosts | None:
 
 def explained_hosts(topology: Topology) -> Hosts:
     """The cluster as alike hosts; raises `NotAlikeError` with the reason if it is none."""
-    hosts = _grouped(topology)
+    hosts, inner = _grouped(topology)
     shape = _common_shape(topology, hosts)
     link, into, outof = (
         np.array([[number for *_, number in host.links[part]] for host in hosts], dtype=np.int64) for part in range(3)
@@ -125,11 +127,17 @@ def explained_hosts(topology: Topology) -> Hosts:
         for inner, down, up in zip(link.tolist(), into.tolist(), outof.tolist(), strict=True)
     )
     devices = np.array([host.devices for host in hosts], dtype=np.int64)
-    return Hosts(shape, devices, link, into, outof, rates)
+    fabric = FabricWays([tuple(entry[1] for entry in host.down) for host in hosts], inner)
+    if fabric.apart():
+        raise NotAlikeError("the fabric does not join every port of a host to the same port of the others")
+    return Hosts(shape, devices, link, into, outof, rates, fabric)
 
 
-def _grouped(topology: Topology) -> list[_Host]:
-    """Devices and links by host, in local numbers, the links of each host sorted; raises `NotAlikeError`."""
+def _grouped(topology: Topology) -> tuple[list[_Host], dict[int, tuple[int, int, Fraction]]]:
+    """Devices and links by host, in local numbers, the links of each host sorted, and those between switches.
+
+    Raises `NotAlikeError`.
+    """
     hosts: dict[int, _Host] = {}
     place: dict[int, tuple[_Host, int]] = {}
     for number, device in enumerate(topology.devices):
@@ -142,18 +150,25 @@ def _grouped(topology: Topology) -> list[_Host]:
     if len(hosts) < 2:
         raise NotAlikeError("there is only one host")
     index = topology.index
+    inner: dict[int, tuple[int, int, Fraction]] = {}
     for number, link in enumerate(topology.links):
         if link.bus is not None:
             raise NotAlikeError(f"{link.name} shares a bus")
-        _add_link(place, index[link.src], index[link.dst], link, number)
+        a, b = index[link.src], index[link.dst]
+        if a in place or b in place:
+            _add_link(place, a, b, link, number)
+        else:
+            inner[number] = (a, b, link.bandwidth)
+    if len({ends[:2] for ends in inner.values()}) < len(inner):
+        raise NotAlikeError("switches of the fabric are joined by parallel links")
     for host in hosts.values():
         for part in host.links:
             part.sort()
-    return list(hosts.values())
+    return list(hosts.values()), inner
 
 
 def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link, number: int) -> None:
-    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it belongs to none."""
+    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it belongs to two."""
     tail, head = place.get(a), place.get(b)
     if tail and head:
         if tail[0] is not head[0]:
@@ -163,8 +178,6 @@ def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link
         head[0].down.append((head[1], a, link.kind, number))
     elif tail:
         tail[0].up.append((tail[1], b, link.kind, number))
-    else:
-        raise NotAlikeError(f"{link.name} lies inside the fabric, which it can fill")
 
 
 def _common_shape(topology: Topology, hosts: Sequence[_Host]) -> Shape:
@@ -190,8 +203,12 @@ def _common_shape(topology: Topology, hosts: Sequence[_Host]) -> Shape:
 
 
 def _wiring(host: _Host) -> list[list[tuple[int, int, str]]]:
-    """The links of a host but for their numbers."""
-    return [[entry[:3] for entry in part] for part in host.links]
+    """The links of a host but for their numbers; a switch of the fabric goes by the place where it comes first."""
+    switch: dict[int, int] = {}
+    for _, end, *_ in (*host.down, *host.up):
+        switch.setdefault(end, len(switch))
+    ports = [[(local, switch[end], kind) for local, end, kind, _ in part] for part in (host.down, host.up)]
+    return [[entry[:3] for entry in host.inner], *ports]
 
 
 def _members(host: _Host, ranked: set[int]) -> tuple[int, ...]:

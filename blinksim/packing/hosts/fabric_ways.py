@@ -1,0 +1,83 @@
+"""Ways through a fabric of several switches: leaves under spines, levels of them, groups of a dragonfly.
+
+Hosts whose ports end at the same switches are a leaf. Copies for every host of another leaf can fill the links between
+the switches, while one copy for the leaf, which one of its hosts passes on to the others, seldom does. The hosts then
+forward as much in all as before, because every byte enters every host once either way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+
+Path = tuple[int, ...]
+
+
+class FabricWays:
+    """The shortest way from each switch of a fabric to each other.
+
+    ends: the switches (numbers of devices) at the ports of every host. inner: number, ends and bandwidth of every link
+    between two switches.
+    """
+
+    def __init__(self, ends: Sequence[tuple[int, ...]], inner: Mapping[int, tuple[int, int, Fraction]]) -> None:
+        self.ends = tuple(ends)
+        self._inner = dict(inner)
+        self._out: dict[int, list[tuple[int, int]]] = {}
+        for number, (a, b, _) in self._inner.items():
+            self._out.setdefault(a, []).append((b, number))
+        self._from: dict[int, dict[int, Path]] = {}
+
+    @cached_property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The hosts by the switches that their ports end at."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for host, switches in enumerate(self.ends):
+            found.setdefault(switches, []).append(host)
+        return tuple(map(tuple, found.values()))
+
+    @cached_property
+    def leaf_of(self) -> tuple[int, ...]:
+        """The number of each host's leaf."""
+        place = {host: number for number, leaf in enumerate(self.leaves) for host in leaf}
+        return tuple(place[host] for host in range(len(self.ends)))
+
+    def way(self, a: int, b: int) -> Path | None:
+        """The links from one switch to another, none for the same; None if there is no way."""
+        if a not in self._from:
+            found: dict[int, Path] = {a: ()}
+            queue = deque([a])
+            while queue:
+                at = queue.popleft()
+                for end, number in self._out.get(at, ()):
+                    if end not in found:
+                        found[end] = (*found[at], number)
+                        queue.append(end)
+            self._from[a] = found
+        return self._from[a].get(b)
+
+    def apart(self) -> bool:
+        """True if some port of a host has no way to the same port of another."""
+        return any(
+            self.way(start, end) is None
+            for one in self.leaves
+            for other in self.leaves
+            for start, end in zip(self.ends[one[0]], self.ends[other[0]], strict=True)
+        )
+
+    def narrow(self, widths: Sequence[Fraction]) -> bool:
+        """True if the links between switches are full before the ports, when each host sends to each other directly.
+
+        widths: bytes/s of every port, which are used as these compare.
+        """
+        load: dict[int, Fraction] = {}
+        for one in self.leaves:
+            for other in self.leaves:
+                flows = len(one) * len(other) if one != other else 0
+                for start, end, width in zip(self.ends[one[0]], self.ends[other[0]], widths, strict=True):
+                    for link in self.way(start, end) or () if flows else ():
+                        load[link] = load.get(link, Fraction(0)) + flows * width
+        others = len(self.ends) - 1
+        return any(carried > others * self._inner[link][2] for link, carried in load.items())
