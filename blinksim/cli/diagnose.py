@@ -204,6 +204,8 @@ def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
         facts.append(("behind", f"as if a lane of {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"))
     if found.resembles:
         facts.append(("resembles", found.resembles))
+    if found.published is not None:
+        facts += [("published", found.published.words), ("", found.published.cell.set.source)]
     if found.odd:
         sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
         facts.append(("odd sizes", f"{sizes}: behind, though larger sizes are not; measure again"))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
 from blinksim.answers.logs.log_members import check_members, members_of
+from blinksim.answers.logs.yardstick import Yardstick, yardstick
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
@@ -92,6 +93,8 @@ class Diagnosis(Result):
         The log has its last lines.
     in_place : bool
         The times are those in place, where there are both.
+    published : Yardstick, optional
+        What others published for the same job on such a machine, beside the log.
 
     Examples
     --------
@@ -116,6 +119,7 @@ class Diagnosis(Result):
     bounds: tuple[Bound, ...]
     complete: bool
     in_place: bool
+    published: Yardstick | None = None
 
     @property
     def bound(self) -> Bound:
@@ -260,6 +264,7 @@ class Diagnosis(Result):
             "resembles": self.resembles,
             "odd_size_bytes": [line.size for line in self.odd],
             "complete": self.complete,
+            "published": None if self.published is None else self.published.to_dict(),
         }
 
     def __repr__(self) -> str:
@@ -348,7 +353,10 @@ def diagnose(
         raise InputError(f"{first.path}: has no size above 0")
     ordered = expectation.bound(max(line.algbw for line in lines))
     complete = all(run.complete for run in given)
-    return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place)
+    factor = float(busbw_factor(collective.name, chosen.ranks))
+    rates_seen = [(line.size, line.algbw * factor) for line in lines]
+    published = yardstick(chosen, collective, rates_seen, multicast)
+    return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place, published)
 
 
 def _part(run: Run, topology: Topology) -> Topology:
