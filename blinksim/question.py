@@ -133,8 +133,10 @@ class Question:
             found = preferring(self.machine, self.rates)
             if found is not self.machine:
                 return found
-        # A table that leaves classes out is labelled like "seed (qpi: nominal)".
-        if self.rates not in (None, machines.NOMINAL, self.machine.rates, self.machine.rates.partition(" (")[0]):
+        # A table that leaves classes out is labelled like "seed (qpi: nominal)", and one in a file by the name in it.
+        loaded = self.machine.loaded_from[1] if self.machine.loaded_from is not None else None
+        known = (None, machines.NOMINAL, loaded, self.machine.rates, self.machine.rates.partition(" (")[0])
+        if self.rates not in known:
             raise InputError(
                 f"{self.machine.name} is loaded at {self.machine.rates} rates; give its name instead for {self.rates}"
             )

@@ -263,7 +263,7 @@ def advise(
         size=size,
         expectation=expectation,
         expected=expected,
-        bound=expectation.bound(size / expected.time_s)[0],
+        bound=expectation.bound(size / expected.time_s, size)[0],
         best=best,
         loadable=min(loadable, key=lambda option: option.time_s, default=None),
         other=for_msccl(best, expectation) if best.time_s * WORTH <= expected.time_s else None,

@@ -14,7 +14,7 @@ from blinksim.cli.options import MachineOptions, TextOptions, command_line, mach
 from blinksim.cli.output import attempt, names, print_json, table, typed
 from blinksim.cli.progress import Working
 from blinksim.errors import InputError
-from blinksim.units import format_size, format_time
+from blinksim.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.answers.logs.calibrate import Calibration
@@ -178,8 +178,43 @@ def _show_nccl(found: NcclFit) -> None:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
+def _show_nvls(found: Calibration, target: str | None, question: Question) -> None:
+    """What logs of NVLS alone say."""
+    assert found.nccl is not None
+    assert found.nccl.rates.nvls is not None
+    one = max(found.series, key=lambda one: one.topology.ranks)
+    ranks, line = one.topology.ranks, found.nccl.rates.nvls
+    largest = max(sample.size for sample in one.samples)
+    # Every byte passes a port 1 + 1/n times each way.
+    port = (1 + 1 / ranks) * largest / line.time(ranks, largest)
+    busbw = format_rate(port * 2 * (ranks - 1) / (ranks + 1))
+    click.echo(
+        f"{one.topology.name}: NCCL ran NVLS, and a port carries {format_rate(port)} while its switch adds "
+        f"(busbw {busbw} on {ranks} GPUs at {format_size(largest)}), from {len(found.residuals)} measurements"
+    )
+    _show_nccl(found.nccl)
+    for each in found.series:
+        size = format_size(min(sample.size for sample in each.samples))
+        click.echo(
+            f"  fitted to {each.collective} from {size} on, on {each.topology.ranks} ranks: "
+            f"{names(each.topology.members)}"
+        )
+    click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
+    if target:
+        click.echo(f"  written   {target}")
+        again = command_line(replace(question, rates=None))
+        click.echo(
+            f"next: blinksim project {again} {one.collective.name} 1GiB --algorithm nccl --rates {typed(target)}"
+        )
+    else:
+        click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")
+
+
 def _show(found: Calibration, target: str | None, question: Question) -> None:
     measured = len(found.residuals)
+    if not found.parameters:
+        _show_nvls(found, target, question)
+        return
     rates = [p for p in found.parameters if p.quantity == "bandwidth"]
     first = (
         f"a lane of {rates[0].kind} carries {rates[0].value / 1e9:.4g} GB/s "

@@ -172,9 +172,6 @@ def _show(found: Diagnosis, question: Question, log: str) -> None:
     machine = command_line(question)
     if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
         click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
-    elif found.first_behind is None and not found.impossible and found.largest.expected.choice.startswith("nvls"):
-        # calibrate fits rings, and these were none.
-        click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
     elif found.first_behind is None and not found.impossible:
         click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
     else:
@@ -196,6 +193,8 @@ def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
     if found.impossible:
         facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
     facts.append(("model", found.expectation.name))
+    origins = dict.fromkeys(line.expected.origin for line in found.lines if line.expected.origin)
+    facts += [("", f"NVLS by constants {origin}") for origin in origins]
     if found.expectation.silence:
         facts.append(("", f"not NCCL's own: {found.expectation.silence}"))
     if found.first_behind is not None and found.lane is not None:

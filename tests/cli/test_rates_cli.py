@@ -178,17 +178,18 @@ def test_a_fit_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str], 
     assert not target.exists()
 
 
-def test_a_log_of_nvls_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_log_of_nvls_is_not_fitted_with_rings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path, target = tmp_path / "log.txt", tmp_path / "rates.yaml"
     # 8 x H100 with NVLS: busbw 473 GB/s, so algbw 270 (published).
     path.write_text(text("allreduce", 8, [Point(size, 20 + size / 270.3e3, None) for size in SIZES]))
     arguments = ("calibrate", str(path), "--machine", "hgx-h100", "-o", str(target))
-    err = ask(capsys, *arguments, status=2)
-    assert "NCCL_NVLS_ENABLE=0" in err
-    assert not target.exists()
-    # Said to be of rings: no ring reaches 270 of 257 GB/s either.
+    # Said to be of rings: no ring reaches 270 of 257 GB/s.
     err = ask(capsys, *arguments, "--no-nvls", status=2)
     assert "which carries 25 GB/s" in err
+    assert not target.exists()
+    out = ask(capsys, *arguments)
+    assert "nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)" in out
+    assert "classes" not in target.read_text()
 
 
 def test_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ are what is fitted (`blinksim.answers.logs.robust`). A class that no measurement
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.answers.logs.expectation import Expectation, at_nccl_rates
-from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl
+from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, rounded
+from blinksim.answers.logs.nvls_fit import fit_nvls, nvls_ran, nvls_sizes
 from blinksim.answers.logs.ring_model import RingModel
 from blinksim.answers.logs.robust import Floats, RobustFit, fit
 from blinksim.answers.logs.series import Sample, Series
@@ -182,7 +181,7 @@ def calibrate(
     machine, source : str, path or Topology, optional; str
         The only machine that the table is for (default: any), and where its rates come from.
     multicast : bool
-        True if NCCL may have let switches reduce (NVLS). Times that look like it are refused: rings are fitted.
+        True if NCCL may have let switches reduce (NVLS). Series that look like it give the constants of NVLS.
     version : str
         Of NCCL, if it is known.
 
@@ -214,7 +213,11 @@ def calibrate(
     >>> bs.load("hgx-h200", rates="rates.yaml").rates
     'measured (pcie, ib: nominal)'
     """
-    given = (series,) if isinstance(series, Series) else tuple(series)
+    asked = (series,) if isinstance(series, Series) else tuple(series)
+    added = tuple(nvls_sizes(one) for one in asked if multicast and nvls_ran(one))
+    given = tuple(one for one in asked if not (multicast and nvls_ran(one)))
+    if added and not given:
+        return _of_switches(added, name, machine, source)
     seen = np.array([sample.time_s for one in given for sample in one.samples])
     if len(seen) < 3:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
@@ -228,21 +231,34 @@ def calibrate(
         if len(still) == len(free):
             whose = "" if not machine else as_topology(machine).name
             result = problem.result(free, found, name, whose, source)
-            _check_fit(result, multicast)
+            _check_fit(result)
             nccl = fit_nccl(given, version=version, source=source)
+            nccl = fit_nvls(added, nccl, source) if added else nccl
             table = result.table if nccl is None else replace(result.table, nccl_rates=nccl.rates)
             return replace(result, table=table, nccl=nccl)
         free = still
 
 
-def _check_fit(found: Calibration, multicast: bool) -> None:
+def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | None, source: str) -> Calibration:
+    """The constants of NVLS alone, from series that say nothing about rings."""
+    nccl = fit_nvls(series, source=source)
+    line = nccl.rates.nvls
+    assert line is not None
+    times = [(one, sample, line.time(one.topology.ranks, sample.size)) for one in series for sample in one.samples]
+    errors = [sample.time_s / time - 1 for _, sample, time in times]
+    wild = tuple((one, sample, e) for (one, sample, _), e in zip(times, errors, strict=True) if abs(e) > WORST_FIT)
+    if float(np.median(np.abs(errors))) > WORST_FIT:
+        raise InputError(
+            f"no constants of NVLS explain these times: half of them are {100 * WORST_FIT:.0f} % or more off the best "
+            "fit; is this the machine, and was it quiet?"
+        )
+    table = RateTable(name, {}, as_topology(machine).name if machine else "", source, None, nccl.rates)
+    kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
+    return Calibration(table, (), series, tuple(errors), wild, nccl.error.median, kept, {}, nccl)
+
+
+def _check_fit(found: Calibration) -> None:
     """Raises `InputError` with the reason if the series were not of the rings that are fitted."""
-    for one in found.series:
-        if multicast and _reduced_in_switches(one):
-            raise InputError(
-                f"{one.collective} on {one.topology.ranks} ranks of {one.topology.name} ran as NVLS, where switches "
-                "reduce, and rings are what is fitted; measure with NCCL_NVLS_ENABLE=0"
-            )
     if found.median_error > WORST_FIT:
         raise InputError(
             f"no rates explain these times: half of them are {100 * found.median_error:.0f} % or more off the best "
@@ -258,21 +274,6 @@ def _check_fit(found: Calibration, multicast: bool) -> None:
                 f"rings with these times need {format_rate(parameter.value)} of a lane of {parameter.kind}, which "
                 f"carries {format_rate(before)}; is this the machine, and did NCCL run rings?"
             )
-
-
-def _reduced_in_switches(one: Series) -> bool:
-    """True if NCCL would use NVLS for the largest size, and its time is nearer to that than to NCCL's own rings."""
-    if one.topology.nodes > 1 or not any(device.kind == "switch" for device in one.topology.devices):
-        return False
-    sample = max(one.samples, key=lambda sample: sample.size)
-    found = Expectation(one.topology, at_nccl_rates(one.topology), one.collective).prediction
-    if found is None:
-        return False
-    timed = found.times(one.collective.name, sample.size)
-    if not found.best(one.collective.name, sample.size).algorithm.startswith("nvls"):
-        return False
-    nearest = min(timed, key=lambda timing: abs(math.log(timing.time_s / sample.time_s)))
-    return nearest.algorithm.startswith("nvls")
 
 
 class _Problem:
@@ -340,7 +341,7 @@ class _Problem:
             else:
                 alpha = latency + overhead
                 parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high))
-                row |= {"latency": _rounded(latency * factor), "overhead": _rounded(overhead * factor)}
+                row |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
                 links = [link for one in self.series for link in one.topology.links if link.kind == kind]
                 before[parameters[-1]] = max(link.latency for link in links) + max(link.overhead for link in links)
         every = [(one, sample) for one in self.series for sample in one.samples]
@@ -392,8 +393,3 @@ def _alpha_of(model: RingModel, kind: str, alphas: Mapping[str, float], alpha: f
 def _rounded_rate(rate: float) -> Fraction:
     """To five digits: further ones are noise, and would stand in every exact answer."""
     return Fraction(f"{rate:.4e}")
-
-
-def _rounded(seconds: float) -> float:
-    """To picoseconds: more digits are noise."""
-    return round(seconds * 1e12) / 1e12

@@ -348,10 +348,10 @@ def diagnose(
     lines = []
     for size, rows in sorted(_by_size([row for run in given for row in run.rows], in_place).items()):
         wrong = max((row.wrong or 0.0 for row in rows), default=0.0)
-        lines.append(Line(size, median(row.time_s for row in rows), expectation.at(size), wrong))
+        lines.append(Line(size, median(row.time_s for row in rows), expectation.of_a_log(size), wrong))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
-    ordered = expectation.bound(max(line.algbw for line in lines))
+    ordered = expectation.bound(max(line.algbw for line in lines), lines[-1].size)
     complete = all(run.complete for run in given)
     factor = float(busbw_factor(collective.name, chosen.ranks))
     rates_seen = [(line.size, line.algbw * factor) for line in lines]

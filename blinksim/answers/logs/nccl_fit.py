@@ -81,9 +81,9 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
         return None
     error = FitError.of(list(found.predicted), [time.seconds for time in times])
     constants = tuple(
-        _constant(name, found.values[name], interval, start[name]) for name, interval in found.intervals.items()
+        constant_of(name, found.values[name], interval, start[name]) for name, interval in found.intervals.items()
     )
-    kept = tuple(_shown(name) for name in start if name not in found.intervals and not name.startswith(NVLS))
+    kept = tuple(shown(name) for name in start if name not in found.intervals and not name.startswith(NVLS))
     rates = replace(
         _with(before, {name: found.values[name] for name in found.intervals}),
         hardware=_hardware(series[0]),
@@ -140,13 +140,14 @@ def _is_rate(name: str) -> bool:
     return name.endswith((".byte", ".turn"))
 
 
-def _constant(name: str, value: float, interval: tuple[float, float], before: float) -> NcclConstant:
+def constant_of(name: str, value: float, interval: tuple[float, float], before: float) -> NcclConstant:
+    """A fitted constant in the units that machine files have."""
     if not _is_rate(name):
         return NcclConstant(name, value, *interval, before)
-    return NcclConstant(_shown(name), 1 / value, 1 / interval[1], 1 / interval[0], 1 / before)
+    return NcclConstant(shown(name), 1 / value, 1 / interval[1], 1 / interval[0], 1 / before)
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """As machine files name it."""
     return name.replace(".byte", ".rate")
 
@@ -158,15 +159,15 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
         line: NcclLine = getattr(rates, name)
         line = replace(
             line,
-            start_s=_rounded(fitted.get(f"{name}.start", line.start_s)),
-            hop_s=_rounded(fitted.get(f"{name}.hop", line.hop_s)),
+            start_s=rounded(fitted.get(f"{name}.start", line.start_s)),
+            hop_s=rounded(fitted.get(f"{name}.hop", line.hop_s)),
         )
         if f"{name}.byte" in fitted:
             # What ran had as many channels as NCCL takes: what one carries does not show.
-            line = replace(line, rate=_digits(1 / fitted[f"{name}.byte"]), channel=None)
+            line = replace(line, rate=digits(1 / fitted[f"{name}.byte"]), channel=None)
         lines[name] = line
-    turn = _digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
-    rooted = _rounded(fitted.get("simple.rooted_start", rates.rooted_start_s))
+    turn = digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
+    rooted = rounded(fitted.get("simple.rooted_start", rates.rooted_start_s))
     return replace(
         rates, ll=lines["ll"], ll128=lines["ll128"], simple=lines["simple"], turn=turn, rooted_start_s=rooted
     )
@@ -179,11 +180,11 @@ def _hardware(one: Series) -> str:
     return known.hardware if known is not None else str(model or f"GPUs of {one.topology.name}")
 
 
-def _rounded(seconds: float) -> float:
+def rounded(seconds: float) -> float:
     """To picoseconds: more digits are noise."""
     return round(seconds * 1e12) / 1e12
 
 
-def _digits(rate: float) -> float:
+def digits(rate: float) -> float:
     """To five digits."""
     return float(f"{rate:.4e}")
