@@ -75,7 +75,7 @@ def test_what_cannot_be_asked_of_a_size() -> None:
     with pytest.raises(InputError, match="size"):
         bs.synthesize("dgx1-v100", "allreduce", size="1 furlong")
     with pytest.raises(InfeasibleError, match="take model=alpha-beta"):
-        bs.synthesize(MACHINE, "allreduce", "nvls", size="1MiB")
+        bs.synthesize(MACHINE, "allreduce", "packed_in_network", size="1MiB")
 
 
 def test_one_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
