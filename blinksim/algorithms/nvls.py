@@ -25,10 +25,11 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     for switch, part in plan.reading_switches(plan.ranks).items():
         for owner in owners:
             moves = Moves(plan)
+            others = {switch: [gpu for gpu in plan.ranks if gpu != plan.ranks[owner]]}
             if collective.reduces:
-                moves.read(switch, plan.ranks, plan.ranks[owner])
+                moves.read(switch, plan.ranks[owner], others)
             if collective.ends == EVERY:
-                moves.store(switch, plan.ranks[owner], plan.ranks)
+                moves.store(switch, plan.ranks[owner], others)
             labels = (-1, -1) if collective.rooted else collective.labels(owner, owner)
             moves.finish(plan.add_chunk(part * Fraction(1, len(owners)), *labels))
     return plan.finish()

@@ -29,11 +29,11 @@ def build(topology: Topology, collective: Collective) -> Schedule:
                 chosen = [sorted(found)[plane % len(found)] if found else -1 for found in switches]
                 for switch, group, head in zip(chosen, plan.groups, heads, strict=True):
                     if switch >= 0:
-                        moves.read(switch, group, head)
+                        moves.read(switch, head, {switch: [gpu for gpu in group if gpu != head]})
                 above = {heads[child]: heads[parent] for child, parent in parents.items()}
                 moves.tree(above, heads[root], up=True, down=True)
                 for switch, group, head in zip(chosen, plan.groups, heads, strict=True):
                     if switch >= 0:
-                        moves.store(switch, head, group)
+                        moves.store(switch, head, {switch: [gpu for gpu in group if gpu != head]})
                 moves.finish(plan.add_chunk(Fraction(1, 2 * local * max(planes, 1))))
     return plan.finish()

@@ -291,7 +291,7 @@ REGISTRY = {
                 ("nvls", _ON_TREES, "switches add what GPUs read and multicast what they store", "NCCL 2.17"),
                 ("packed_in_network", _ON_TREES, "packed trees that may branch in switches", "Jain et al. 2003"),
                 ("nvls_tree", _ALLREDUCE, "NVLS inside the nodes, a double binary tree between them", "NCCL 2.18"),
-                ("sharp", _ALLREDUCE, "switches between the nodes add and multicast", "Graham et al. 2016"),
+                ("sharp", _ON_TREES, "switches between the nodes add and multicast", "Graham et al. 2016"),
             )
         ),
     )

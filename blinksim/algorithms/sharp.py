@@ -2,7 +2,9 @@
 
 Between nodes, the switches of the fabric add; inside, the GPU that talks to a switch reads the sum of its node's copies
 (as NVLS does) or, where switches only forward, gets one message from every other GPU. Every place in the nodes has a
-shard and a tree of its own, so that all rails work. On one node, a switch that all GPUs are linked to adds.
+part of the data and trees of its own, so that all rails work, and a tree under each of the switches that are equally
+near. On one node, a switch that all GPUs are linked to adds. Broadcast and allgather only multicast, from the GPU that
+has the data; reduce and reducescatter only add, towards the GPU that needs it.
 """
 
 from __future__ import annotations
@@ -11,66 +13,134 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
-from blinksim.collective import EVERY, Collective
+from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.rooted_trees import hung_from
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule: a chunk for every place in the nodes; raises `InfeasibleError` without switches that do it."""
+    """The schedule: chunks for every place in the nodes, or for every rank that has data of its own.
+
+    Raises `InfeasibleError` without switches that do it.
+    """
     plan = SwitchPlan(topology, collective, "sharp")
     groups = plan.groups if len(plan.groups) > 1 else [[rank] for rank in plan.ranks]
-    up, down = collective.reduces, collective.ends == EVERY
     local = min(map(len, groups))
-    for place in range(local):
-        heads = [group[place] for group in groups]
-        for parents, top in _trees(plan, heads):
-            moves = Moves(plan)
-            for group, head in zip(groups, heads, strict=True):
-                _inside(plan, moves, group, head, up=up, down=False)
-            moves.tree(parents, top, up=up, down=down)
-            for group, head in zip(groups, heads, strict=True):
-                _inside(plan, moves, group, head, up=False, down=down)
-            moves.finish(plan.add_chunk(Fraction(1, local)))
+    if collective.name == "allreduce":
+        for place in range(local):
+            _allreduce(plan, groups, [group[place] for group in groups], Fraction(1, local))
+        return plan.finish()
+    own = not collective.rooted
+    for rank in range(len(plan.ranks)) if own else [collective.root]:
+        group = next(number for number, group in enumerate(groups) if plan.ranks[rank] in group)
+        labels = collective.labels(rank, rank) if own else (-1, -1)
+        places = [groups[group].index(plan.ranks[rank]) % local] if own else range(local)
+        for place in places:
+            heads = [group[place] for group in groups]
+            if own:
+                heads[group] = plan.ranks[rank]
+            share = Fraction(1, len(plan.ranks) if own else local)
+            _one_way(plan, groups, heads, group, plan.ranks[rank], (share, labels))
     return plan.finish()
 
 
-def _inside(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int, *, up: bool, down: bool) -> None:
-    """The sum of a node's copies to its head, or what the head has to the node."""
-    switch = next(iter(plan.switches_of(group, ("multicast", "reduce_into_reader"))), None)
-    if len(group) == 1:
+def _allreduce(plan: SwitchPlan, groups: Sequence[Sequence[int]], heads: Sequence[int], share: Fraction) -> None:
+    """Sums of the nodes to their heads, up a tree to its top, down again, and into the nodes."""
+    trees = _trees(plan, heads, {"multicast", "reduce"})
+    for parents, top in trees:
+        moves = Moves(plan)
+        for group, head in zip(groups, heads, strict=True):
+            _gather(plan, moves, group, head)
+        moves.tree(parents, top, up=True, down=True)
+        for group, head in zip(groups, heads, strict=True):
+            _spread(plan, moves, group, head)
+        moves.finish(plan.add_chunk(share / len(trees)))
+
+
+def _one_way(
+    plan: SwitchPlan,
+    groups: Sequence[Sequence[int]],
+    heads: Sequence[int],
+    group: int,
+    end: int,
+    chunk: tuple[Fraction, tuple[int, int]],
+) -> None:
+    """From the GPU `end` to all others, or from all others to it, on trees that hang from the head of its node."""
+    share, labels = chunk
+    inward = plan.collective.reduces
+    trees = _trees(plan, heads, {"reduce"} if inward else {"multicast"})
+    for parents, _ in trees:
+        hung = hung_from(heads[group], [(above, below) for below, above in parents.items()])
+        above = {child: parent for parent, child in hung}
+        moves = Moves(plan)
+        others = [
+            (nodes, head) for number, (nodes, head) in enumerate(zip(groups, heads, strict=True)) if number != group
+        ]
+        if inward:
+            for nodes, head in others:
+                _gather(plan, moves, nodes, head)
+            moves.tree(above, heads[group], up=True, down=False)
+            _gather(plan, moves, groups[group], end)
+        else:
+            _spread(plan, moves, groups[group], end)
+            moves.tree(above, heads[group], up=False, down=True)
+            for nodes, head in others:
+                _spread(plan, moves, nodes, head)
+        moves.finish(plan.add_chunk(share / len(trees), *labels))
+
+
+def _gather(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> None:
+    """The sum of a node's copies to one of its GPUs."""
+    switch = next(iter(plan.switches_of(group, ("reduce_into_reader",))), None)
+    others = [gpu for gpu in group if gpu != head]
+    if others and switch is not None:
+        moves.read(switch, head, {switch: others})
         return
-    if switch is not None and up:
-        moves.read(switch, group, head)
-    if switch is not None and down:
-        moves.store(switch, head, group)
-    for gpu in group if switch is None else ():
-        if gpu != head and up:
-            moves.send(gpu, head, REDUCE)
-        if gpu != head and down:
-            moves.send(head, gpu, COPY)
+    for gpu, after in reversed(_hops(plan, head, others)):
+        moves.send(after, gpu, REDUCE)
 
 
-def _trees(plan: SwitchPlan, heads: Sequence[int]) -> list[tuple[dict[int, int], int]]:
-    """The tree of switches that add, under the one that is nearest to all heads: parents by device, and that switch."""
+def _spread(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> None:
+    """What a GPU has to all others of its node."""
+    switch = next((s for s in plan.switches_of(group, ("multicast",)) if plan.topology.devices[s].reads), None)
+    others = [gpu for gpu in group if gpu != head]
+    if others and switch is not None:
+        moves.store(switch, head, {switch: others})
+        return
+    for gpu, after in _hops(plan, head, others):
+        moves.send(gpu, after, COPY)
+
+
+def _hops(plan: SwitchPlan, head: int, others: Sequence[int]) -> list[tuple[int, int]]:
+    """From the head to each other GPU where all are heads of some data; else from one to the next."""
+    return list(zip((head, *others) if plan.collective.rooted else [head] * len(others), others, strict=False))
+
+
+def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[tuple[dict[int, int], int]]:
+    """The trees of switches that can do this, under each that is nearest to all heads: parents, and the top."""
     devices = plan.topology.devices
-    able = {n for n, d in enumerate(devices) if {"multicast", "reduce"} <= d.in_network}
-    best: tuple[int, int] | None = None
+    able = {n for n, d in enumerate(devices) if abilities <= d.in_network and not d.reads}
+    far: dict[int, int] = {}
     for switch in sorted(able):
         try:
-            far = sum(len(plan.router.route(head, switch)) for head in heads)
-            far += sum(len(plan.router.route(switch, head)) for head in heads)
+            far[switch] = sum(
+                len(plan.router.route(head, switch)) + len(plan.router.route(switch, head)) for head in heads
+            )
         except InfeasibleError:
             continue
-        if best is None or far < best[0]:
-            best = far, switch
-    if best is None:
+    if not far:
+        what = "multicast and reduce" if len(abilities) > 1 else next(iter(abilities))
         raise InfeasibleError(
-            f"sharp needs switches that multicast and reduce in flight between the GPUs; {plan.topology.name} has none "
+            f"sharp needs switches that {what} in flight between the GPUs; {plan.topology.name} has none "
             "(machine files say it, or an edit such as 'fabric can=forward,multicast,reduce')"
         )
-    top = best[1]
+    tops = [switch for switch, length in far.items() if length == min(far.values())]
+    return [(_tree(plan, heads, top, able), top) for top in tops]
+
+
+def _tree(plan: SwitchPlan, heads: Sequence[int], top: int, able: set[int]) -> dict[int, int]:
     parents: dict[int, int] = {}
     links = plan.topology.links
     for head in heads:
@@ -82,4 +152,4 @@ def _trees(plan: SwitchPlan, heads: Sequence[int]) -> list[tuple[dict[int, int],
                     break
                 parents[below] = end
                 below = end
-    return [(parents, top)]
+    return parents

@@ -110,6 +110,8 @@ class BoundResult(Rates, Result):
         Each with ``rate`` (bytes/s, exact), ``scope``, ``assumes`` and ``certificate``, the headline first.
     shares : tuple of int
         Weights of the ranks' parts, empty where they are equal.
+    even_granted : Bound, optional
+        Proof that the rate is no higher where switches multicast and reduce as they can.
 
     Examples
     --------
@@ -125,6 +127,7 @@ class BoundResult(Rates, Result):
     collective: Collective
     bounds: tuple[Bound, ...]
     shares: tuple[int, ...] = ()
+    even_granted: Bound | None = None
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{entry.scope} {exact_GBps(entry.rate)}" for entry in self.bounds)
@@ -161,7 +164,8 @@ class BoundResult(Rates, Result):
         """
         if not abilities:
             return self.headline
-        granted = [entry for entry in self.bounds if set(abilities) <= set(entry.grants) or entry.assumes == NOTHING]
+        every = (*self.bounds, *([self.even_granted] if self.even_granted else []))
+        granted = [entry for entry in every if set(abilities) <= set(entry.grants) or entry.assumes == NOTHING]
         return min(granted, key=lambda entry: (entry.rate, not entry.grants), default=self.headline)
 
     @property

@@ -54,8 +54,10 @@ def bound(
     require_served(topology, collective)
     _check_effort(topology, collective)
     found = _bounds(topology, collective, weights)
-    more = _in_network(topology, collective, weights) if in_network else ()
-    return BoundResult(topology, collective, (*found, *more), weights)
+    more = _in_network(topology, collective, weights) if in_network else None
+    if more is not None and more.rate > found[0].rate:
+        return BoundResult(topology, collective, (*found, more), weights)
+    return BoundResult(topology, collective, found, weights, more)
 
 
 def _check_effort(topology: Topology, collective: Collective) -> None:
@@ -82,20 +84,20 @@ def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...])
 
 
 @lru_cache(maxsize=_KEPT)
-def _in_network(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> tuple[Bound, ...]:
-    """The bound that grants what switches can do beyond forwarding, where it is higher than all others but cuts."""
+def _in_network(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> Bound | None:
+    """The bound that grants what switches can do beyond forwarding, if it says more than the cuts."""
     if collective.personalized or not any(device.in_network for device in topology.devices):
-        return ()
+        return None
     found = _bounds(topology, collective, shares)
     cuts = [entry.rate for entry in found if isinstance(entry.certificate, Cut)]
     if cuts and found[0].rate >= min(cuts):
-        return ()
+        return None
     from blinksim.bounds.in_network import best_bound
 
-    best = best_bound(topology, collective, shares)
-    if best is None or not found[0].rate < best[0].rate <= min(cuts, default=best[0].rate):
-        return ()
-    return (Bound.of(best[0], collective, best[1]),)
+    best = best_bound(topology, collective, shares, found[0].rate if found[0].exact else Fraction(0))
+    if best is None or not found[0].rate <= best[0].rate <= min(cuts, default=best[0].rate):
+        return None
+    return Bound.of(best[0], collective, best[1])
 
 
 def in_flight(found: BoundResult) -> Bound | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
-from blinksim.bounds.certificates.branching import Branching, both_ways, branching
+from blinksim.bounds.certificates.branching import Branching, both_ways, branching, interchangeable
 from blinksim.bounds.certificates.least_length import Metric
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.bounds.quick import guessed_lengths
@@ -26,14 +26,16 @@ from blinksim.graphs.capacities import agree, shared_capacities
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.orbits import network_orbits, single_orbits
+from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
+from blinksim.topology.name_turns import with_name_turns
 
 # Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
 _MOST_WAYS = 400
-_MOST_RANKS, _MOST_RANKS_OF_HOSTS = 72, 8
+_MOST_RANKS, _MOST_RANKS_OF_HOSTS = 72, 64
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
-_MOST_WORK, _MOST_WORK_IN_ALL = 2 * 10**5, 4 * 10**6
+_MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
 # The sorts of hops.
 WAY, OWN, OUT = range(3)
 _DENOMINATORS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
@@ -79,11 +81,18 @@ def abilities(topology: Topology) -> tuple[str, ...]:
     return tuple(sorted(frozenset[str]().union(*(device.in_network for device in topology.devices))))
 
 
-def best_bound(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> tuple[Lengths, bool] | None:
-    """The tightest lengths found for switches that do what they can, and if schedules attain them; None without any."""
+def best_bound(
+    topology: Topology, collective: Collective, shares: Sequence[int] = (), least: Fraction = Fraction(0)
+) -> tuple[Lengths, bool] | None:
+    """The tightest lengths found for switches that do what they can, and if schedules attain them; None without any.
+
+    least: a rate that schedules attain anyway; lengths of that rate are not improved on.
+    """
     guess = guessed_lengths(topology, collective, abilities(topology)) if not shares else None
+    if guess is not None and guess.rate <= least:
+        return guess, True
     try:
-        lengths, _, exact = best_ways(topology, collective, shares)
+        lengths, _, exact = best_ways(topology, collective, shares, guess)
     except (InputError, InfeasibleError):
         # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
         return (guess, False) if guess else None
@@ -92,13 +101,16 @@ def best_bound(topology: Topology, collective: Collective, shares: Sequence[int]
 
 
 def best_ways(
-    topology: Topology, collective: Collective, shares: Sequence[int] = ()
+    topology: Topology, collective: Collective, shares: Sequence[int] = (), guess: Lengths | None = None
 ) -> tuple[Lengths, list[tuple[float, Way]], bool]:
     """Lengths that no schedule beats, the ways that attain their rate, with the bytes/s of each, and if they do.
 
-    Raises `InputError` where too many switches differ, and `InfeasibleError` if the solver finds no optimum.
+    guess: lengths that may be the best, which saves the search once ways attain them. Raises `InputError` where too
+    many switches differ, and `InfeasibleError` if the solver finds no optimum.
     """
     search = _Search(topology, collective, tuple(shares))
+    if guess is not None:
+        search.begin(guess)
     for _ in range(_MOST_WAYS):
         if search.extend():
             return search.result(True)
@@ -110,12 +122,14 @@ class _Search:
         hosts = {topology.device(name).node for name in topology.members}
         if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
             raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
-        self.topology, self.collective, self.shares = topology, collective, shares
+        self.collective, self.shares = collective, shares
         self.grants = abilities(topology)
         net = network(topology)
         self.shared = shared_capacities(topology, net)
         plain = not collective.rooted and not shares
-        orbits = network_orbits(topology, net) if plain else single_orbits(net)
+        # Where one way stands for those that symmetries make of it, its loads are those of orbits.
+        self.topology = with_name_turns(topology) if plain else replace(topology, symmetries=())
+        orbits = network_orbits(self.topology, net) if plain else single_orbits(net)
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, capacity in enumerate(self.shared):
             groups.setdefault(tuple(sorted(int(orbits.arc[arc]) for arc, _ in capacity.uses)), []).append(number)
@@ -130,6 +144,20 @@ class _Search:
         self.lengths = [1 / cost for cost in self.cost]
         self.ways: list[Way] = []
         self.spent = 0
+        self.guess: Lengths | None = None
+
+    def begin(self, guess: Lengths) -> None:
+        """Takes lengths that may be the best: ends once ways attain them, and looks for the least ways by them first.
+
+        All other lengths are small then, not 0, so that the first ways make no detour.
+        """
+        self.guess = guess
+        known = dict(guess.lengths)
+        most = float(max(known.values()))
+        for number, group in enumerate(self.groups):
+            names = [self.names[arc] for arc, _ in self.shared[group[0]].uses]
+            own = max(float(known.get(name, 0)) for name in names) / most
+            self.lengths[number] = max(own, 1e-3)
 
     def extend(self) -> bool:
         """Adds the least ways by the present lengths; true if they were no shorter than 1, so that these are best."""
@@ -147,7 +175,11 @@ class _Search:
             self.program.row(terms, at_least=1.0, at_most=np.inf)
         self.program.solve([(v, -cost) for v, cost in zip(self.variables, self.cost, strict=True)])
         self.lengths = np.maximum(self.program.values, 0).tolist()
-        return False
+        return self.guess is not None and agree(self.guess.rate, self._value())
+
+    def _value(self) -> float:
+        """The rate that the ways so far attain, bytes/s."""
+        return -self.program.value * self.scale * float(self.net.unit)
 
     def _loads(self, way: Way) -> list[float]:
         """How much of each group of shared capacities a way takes."""
@@ -170,12 +202,11 @@ class _Search:
         return lengths
 
     def result(self, whole: bool) -> tuple[Lengths, list[tuple[float, Way]], bool]:
-        value = -self.program.value * self.scale
-        unit = float(self.net.unit)
-        duals = (-self.program.duals * self.scale * unit).tolist()
-        ways = [(amount, way) for amount, way in zip(duals, self.ways, strict=True) if amount > 1e-12 * value * unit]
-        lengths = self._certificate(value * unit)
-        return lengths, ways, whole and agree(lengths.rate, value * unit)
+        value = self._value()
+        duals = (-self.program.duals * self.scale * float(self.net.unit)).tolist()
+        ways = [(amount, way) for amount, way in zip(duals, self.ways, strict=True) if amount > 1e-12 * value]
+        lengths = self.guess if self.guess is not None and agree(self.guess.rate, value) else self._certificate(value)
+        return lengths, ways, whole and agree(lengths.rate, value)
 
     def _certificate(self, target: float) -> Lengths:
         """The lengths of the program as short fractions, the tightest that are found."""
@@ -219,26 +250,33 @@ def least_ways(
     # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
     whole = [int(length / most * _UNITS) + 1024 for length in effective]
     trees = _Trees(topology, whole, grants)
-    ranks = [trees.place[topology.index[name]] for name in topology.members]
-    name = collective.name
+    leader = interchangeable(topology, whole) if topology.symmetries else range(len(topology.devices))
+    name, points = collective.name, trees.ways[0].points
     if name == "allreduce":
-        found = list(both_ways(*trees.ways))
+        tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
+        found = list(both_ways(*trees.ways, tried))
         best = min(both for _, both in found)
         kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
-        count = len(trees.ways[0].points)
-        roots = [v for v in range(count) if tuple(way.alike[v] for way in trees.ways) in kinds]
-        points, one = trees.ways[0].points, Fraction(1)
-        ways = [_way([BranchingTrees(points[v], one, trees.tree(0, v), trees.tree(1, v))]) for v in roots]
+        roots = [v for v in tried if tuple(way.alike[v] for way in trees.ways) in kinds]
+        ways = [_way([BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v))]) for v in roots]
         return ways, sum(way.spent for way in trees.ways)
+    ranks = [trees.place[leader[topology.index[name]]] for name in topology.members]
     out = name in ("allgather", "broadcast")
     held = [int(rank == collective.root) for rank in range(len(ranks))] if collective.rooted else list(shares)
     weights = held or [1] * len(ranks)
-    parts = [(v, Fraction(weight, sum(weights))) for v, weight in zip(ranks, weights, strict=True) if weight]
-    points = trees.ways[0].points
+    parts = defaultdict[int, int](int)
+    for first, weight in zip(ranks, weights, strict=True):
+        parts[first] += weight
     way = _way(
         [
-            BranchingTrees(points[v], part, trees.tree(0, v) if out else (), () if out else trees.tree(1, v))
-            for v, part in parts
+            BranchingTrees(
+                points[v],
+                Fraction(weight, sum(weights)),
+                trees.tree(0, v) if out else (),
+                () if out else trees.tree(1, v),
+            )
+            for v, weight in parts.items()
+            if weight
         ]
     )
     return [way], sum(way.spent for way in trees.ways)
@@ -302,22 +340,13 @@ class _Trees:
 
     @staticmethod
     def _least_edges(way: Branching, root: int) -> Iterator[tuple[int, int, int]]:
-        """The edges of a least tree: their sort, and the devices at both ends."""
-        import networkx as nx
-
+        """The edges of a least tree from the root on: their sort, and the devices at both ends."""
         found = way.least(root)
         assert found is not None
         choice = found[1]
-        rows, big, at = way.matrix(choice, root)
-        vertices, points = way.vertices(choice, root), len(rows) - len(choice.owners)
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(range(len(rows)))
-        graph.add_weighted_edges_from(
-            (i, j, length)
-            for i, row in enumerate(rows)
-            for j, length in enumerate(row)
-            if j not in (i, at) and length < big
-        )
-        for i, j in nx.bfs_edges(nx.minimum_spanning_arborescence(graph), at):
+        rows, _, at = way.matrix(choice, root)
+        vertices, points = way.vertices(choice, root), len(rows) - len(choice.switches)
+        parents = cheapest_parents(np.array(rows), at)
+        for i, j in from_parents({j: i for j, i in enumerate(parents) if j != at}, at):
             sort = WAY if max(i, j) < points else OWN if i < points else OUT
             yield sort, vertices[i], vertices[j]

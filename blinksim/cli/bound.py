@@ -97,6 +97,7 @@ def in_network_lines(found: BoundResult) -> Iterator[str]:
 
     granted = found.in_network
     if granted is None:
+        yield from _no_more(found)
         return
     factor = busbw_factor(found.collective.name, found.topology.ranks)
     for words, entry in (("", granted), ("if they reduced in flight, ", in_flight(found))):
@@ -105,6 +106,22 @@ def in_network_lines(found: BoundResult) -> Iterator[str]:
             able = words or f"where {entry.assumes.partition(';')[0]}, "
             rate = f"{exact_GBps(entry.rate)} GB/s algbw"
             yield f"{able}at most {rate} (busbw {format_rate(entry.rate * factor)}), {reach}"
+
+
+def _no_more(found: BoundResult) -> Iterator[str]:
+    """What is known of switches that could do more than to forward, where no bound of theirs is higher."""
+    from blinksim.bounds.assumptions import NOTHING, granted_to_switches
+    from blinksim.bounds.in_network import abilities
+    from blinksim.topology.elements import BRANCHING
+
+    if found.even_granted is not None:
+        yield f"no more where {granted_to_switches(found.even_granted.grants)}"
+        return
+    able = set(abilities(found.topology))
+    cuts = [entry.rate for entry in found.bounds if entry.assumes == NOTHING]
+    if able and cuts and found.headline.assumes != NOTHING and not found.collective.personalized:
+        words = granted_to_switches([grant for grant in BRANCHING if grant in able])
+        yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
 
 
 def _flat(entry: Bound) -> dict[str, object]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 Arc = tuple[int, int]
 
 
@@ -94,3 +97,58 @@ def _walk(start: int, near: Mapping[int, Sequence[int]]) -> dict[int, int]:
                 came[other] = vertex
                 queue.append(other)
     return came
+
+
+def cheapest_parents(cost: NDArray[np.int64], root: int) -> list[int]:
+    """The parent of every vertex in a cheapest out-tree from `root`, which is its own (Chu and Liu 1965; Edmonds 1967).
+
+    cost: of the arc from each vertex (row) to each other one (column); the diagonal does not count. Arcs that cannot be
+    used cost more than any tree.
+
+    Examples
+    --------
+    >>> cheapest_parents(np.array([[0, 9, 5], [9, 0, 1], [9, 2, 0]]), 0)
+    [0, 2, 0]
+    """
+    count = len(cost)
+    work = cost.astype(np.int64)
+    np.fill_diagonal(work, np.iinfo(np.int64).max // 4)
+    parent = work.argmin(axis=0)
+    parent[root] = root
+    groups = _cycles(parent, root)
+    if not groups:
+        return [int(above) for above in parent]
+    inside = {vertex for group in groups for vertex in group}
+    groups += [[vertex] for vertex in range(count) if vertex not in inside]
+    # What is paid for a vertex already is saved when it is entered from elsewhere.
+    work -= work[parent, np.arange(count)]
+    # The best arc from every vertex into each group, then from each group.
+    into = np.stack([np.array(group)[work[:, group].argmin(axis=1)] for group in groups], axis=1)
+    least = np.take_along_axis(work, into, axis=1)
+    start = np.stack([np.array(group)[least[group].argmin(axis=0)] for group in groups])
+    merged = np.take_along_axis(least, start, axis=0)
+    top = next(number for number, group in enumerate(groups) if root in group)
+    for number, above in enumerate(cheapest_parents(merged, top)):
+        if number != top:
+            tail = int(start[above, number])
+            parent[into[tail, number]] = tail
+    return [int(above) for above in parent]
+
+
+def _cycles(parent: NDArray[np.int64], root: int) -> list[list[int]]:
+    """The cycles that the parents of all vertices but the root close."""
+    mark = [-1] * len(parent)
+    mark[root] = root
+    found = []
+    for start in range(len(parent)):
+        at = start
+        while mark[at] == -1:
+            mark[at] = start
+            at = int(parent[at])
+        if mark[at] == start and at != root:
+            cycle, step = [at], int(parent[at])
+            while step != at:
+                cycle.append(step)
+                step = int(parent[step])
+            found.append(cycle)
+    return found

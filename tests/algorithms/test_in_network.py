@@ -88,6 +88,34 @@ def test_four_nodes_with_sharp_are_as_fast_as_one() -> None:
     assert bs.synthesize(inside, "allreduce", "sharp").rate == Fraction(450 * 8, 14) * GB
 
 
+@pytest.mark.parametrize(("nodes", "rate"), [(2, Fraction(400)), (3, Fraction(300)), (4, Fraction(800, 3))])
+def test_packed_attains_what_nvls_allows_on_several_nodes(nodes: int, rate: Fraction) -> None:
+    """The NICs carry the vector 2(m-1)/m times each way; NVLS leaves the ports 400 GB/s."""
+    found = bs.synthesize(bs.load("hgx-h200", nodes=nodes), "allreduce", "packed_in_network")
+    assert (found.rate, found.gap, found.verdict.ok) == (rate * GB, Fraction(0), True)
+    assert independent_check.check(found.schedule) == []
+
+
+@pytest.mark.parametrize("collective", ["reduce", "broadcast", "allgather", "reducescatter"])
+def test_sharp_serves_what_goes_one_way(collective: str) -> None:
+    """On one switch at the rate of the cut; between nodes, over every rail, the vector once."""
+    schedule = built("sharp", star(5, ADDS), collective)
+    shards = Fraction(5, 4) if collective in ("allgather", "reducescatter") else 1
+    assert verify(schedule).facts.rate == 450 * shards * GB
+    nodes = bs.load("hgx-h200", nodes=2, edits=f"fabric {ADDS}").select()
+    rate = verify(built("sharp", nodes, collective)).facts.rate
+    # Gathered by NVLS, a GPU's own shards pass its port as well.
+    assert rate == (450 if shards != 1 else 400) * GB
+
+
+def test_more_than_forwarding_may_not_help() -> None:
+    found = bs.bound(bs.load("hgx-h200", nodes=8), "allreduce")
+    assert found.in_network is None
+    assert found.even_granted is not None
+    assert found.even_granted.rate == found.rate
+    assert found.even_granted.check(found.topology, found.collective) == []
+
+
 def test_bounds_of_clusters_are_marked_as_attained() -> None:
     for nodes, edits, rate in ((2, [], 400), (4, [f"fabric {ADDS}"], 400)):
         granted = bs.bound(bs.load("hgx-h200", nodes=nodes, edits=edits), "allreduce").in_network

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import topologies
 
+from blinksim.algorithms.building.switching.sharing_out import shared_out
 from blinksim.bounds import bound
 from blinksim.bounds.in_network import abilities, best_ways
 from blinksim.collective import Collective
@@ -44,13 +45,16 @@ def assert_exact(topology: Topology, collective: Collective) -> None:
     lengths, ways, attained = best_ways(topology, collective)
     assert attained
     assert float(lengths.rate) == pytest.approx(expected, rel=1e-6)
-    # The ways keep within the links, and move what the bound says.
+    # What symmetries make of the ways keeps within the links, and moves what the bound says.
     used = [0.0] * len(topology.links)
-    for amount, way in ways:
-        for link, times in way.links.items():
-            used[link] += amount * float(times)
+    total, trees = shared_out(topology, collective, [way for _, way in ways])
+    for amount, tree in trees:
+        for hop in (*tree.away, *tree.towards):
+            for link in hop.links:
+                used[link] += amount
     assert all(load <= float(x.bandwidth) * (1 + 1e-6) for load, x in zip(used, topology.links, strict=True))
-    assert sum(amount for amount, _ in ways) == pytest.approx(expected, rel=1e-6)
+    assert total == pytest.approx(expected, rel=1e-6)
+    assert sum(amount for amount, _ in trees) == pytest.approx(expected, rel=1e-6)
     # What is printed: the plain bounds are those of forwarders, and the last one is this.
     result = bound(topology, collective, in_network=True)
     plain = best_rate(topology, collective.name, collective.root, frozenset())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import networkx as nx
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.graphs.rooted_trees import centre, depths, from_parents, height, hung_from, longest_path
+from blinksim.graphs.rooted_trees import centre, cheapest_parents, depths, from_parents, height, hung_from, longest_path
 
 # The parent of each vertex from 1 on is an earlier one: every tree, with some numbering.
 PARENTS = st.lists(st.integers(0, 10**6), max_size=14).map(
@@ -53,3 +54,23 @@ def test_a_single_vertex() -> None:
     assert longest_path(()) == []
     assert height(4, ()) == 0
     assert hung_from(4, ()) == from_parents({}, 4) == ()
+
+
+@given(st.integers(1, 9), st.integers(0, 2**32), st.integers(1, 30))
+def test_trees_are_cheapest(count: int, seed: int, most: int) -> None:
+    cost = np.random.default_rng(seed).integers(0, most, (count, count))
+    root = seed % count
+    parents = cheapest_parents(cost, root)
+    arcs = [(above, vertex) for vertex, above in enumerate(parents) if vertex != root]
+    graph: nx.DiGraph[int] = nx.DiGraph(arcs)
+    graph.add_node(root)
+    assert parents[root] == root
+    assert nx.is_arborescence(graph) or count == 1
+    assert all(nx.has_path(graph, root, vertex) for vertex in range(count))
+    whole: nx.DiGraph[int] = nx.DiGraph()
+    whole.add_nodes_from(range(count))
+    whole.add_weighted_edges_from(
+        (i, j, int(cost[i, j])) for i in range(count) for j in range(count) if i != j and j != root
+    )
+    best = nx.minimum_spanning_arborescence(whole).size(weight="weight") if count > 1 else 0
+    assert sum(int(cost[a, b]) for a, b in arcs) == best

@@ -1,9 +1,10 @@
 """The least length of trees that may branch in switches: what a byte of a collective costs at least.
 
 A switch that multicasts, or reduces in flight, may be a vertex of a tree or be left out of it (Steiner arborescences:
-Hakimi 1971). One that reduces into readers works for a GPU at a time: the GPU owns its part of the tree, which enters
-at the owner's port, and the owner's own copy passes that port once more. Every choice of such switches and owners is
-tried, each a least arborescence of Chu and Liu (1965) and Edmonds (1967); GPUs that are alike are tried once.
+Hakimi 1971). So may one that reduces into readers: the GPU before it in the tree owns its work, enters at its port, and
+its own copy passes that port once more. Every choice of such switches is tried, each a least arborescence of Chu and
+Liu (1965) and Edmonds (1967); of those that are alike, only how many. A switch by which every GPU on it is reached at
+the least length is in every choice.
 
 An owner for a whole part suffices: of two operations on one switch, the later one can take in the copies of the
 earlier, which saves what the earlier one hands to its owner and reads there. Standard library only.
@@ -16,12 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice
+from itertools import combinations, islice
 
 from blinksim.bounds.certificates.least_length import Matrix, Metric, arborescence, whole_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
+from blinksim.topology.name_turns import name_turns
+from blinksim.topology.union_find import UnionFind
 
 # Choices, times the square of their vertices, that are tried for a certificate: some seconds.
 MOST_WORK = 4 * 10**6
@@ -42,10 +45,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a tree uses: points beside the ranks', and for some switches that work for GPUs the point of the owner."""
+    """What a tree uses: points beside the ranks', and the numbers of switches that work for GPUs by turns."""
 
     points: tuple[int, ...]
-    owners: tuple[tuple[int, int], ...]
+    switches: tuple[int, ...]
 
 
 @dataclass
@@ -66,12 +69,18 @@ class Branching:
     devices: list[int]
     most_work: int = MOST_WORK
     spent: int = 0
+    _found: dict[int, tuple[int, Choice] | None] = field(default_factory=dict)
 
     def least(self, root: int) -> tuple[int, Choice] | None:
         """The length of the least tree from `root` to all ranks, and its choice of switches; None if none reaches them.
 
         Raises `InputError` if there are more choices than can be tried.
         """
+        if root not in self._found:
+            self._found[root] = self._least(root)
+        return self._found[root]
+
+    def _least(self, root: int) -> tuple[int, Choice] | None:
         best: tuple[int, Choice] | None = None
         most = self.most_work // (self.ranks + len(self.others) + len(self.switches)) ** 2 + 1
         choices = list(islice(self._choices(root), most + 1))
@@ -87,33 +96,33 @@ class Branching:
 
     def matrix(self, choice: Choice, root: int) -> tuple[Matrix, int, int]:
         """Lengths between the vertices of a choice (points, then switches), what stands for none, the root's row."""
-        points = self._part(choice, root)
-        owners = list(choice.owners)
-        count = len(points) + len(owners)
-        known = [self.cost[a][b] for a in points for b in points]
-        known += [v for number, _ in owners for part in (self.switches[number].own, self.switches[number].far)
-                  for v in part.values()]  # fmt: skip
-        known += [v for number, _ in owners for v in self.switches[number].near.values()]
-        big = (max((v for v in known if v is not None), default=0) + 1) * (count + 1)
-        rows = [[big] * count for _ in range(count)]
-        for i, a in enumerate(points):
-            for j, b in enumerate(points):
-                rows[i][j] = big if self.cost[a][b] is None else self.cost[a][b]  # type: ignore[assignment]
+        points, switches = self._part(choice, root), [self.switches[number] for number in choice.switches]
+        count, big = len(points) + len(switches), (self._longest + 1) * (len(points) + len(switches) + 1)
+        rows = [[big if far is None else far for far in map(self.cost[a].__getitem__, points)] for a in points]
+        for row in rows:
+            row.extend([big] * len(switches))
         place = {point: i for i, point in enumerate(points)}
-        for i, (number, owner) in enumerate(owners, len(points)):
-            switch = self.switches[number]
-            rows[place[owner]][i] = switch.own.get(owner, big)
+        for number, switch in zip(choice.switches, switches, strict=True):
+            for point, length in switch.own.items():
+                if point in place:
+                    rows[place[point]][len(rows)] = length
+            row = [big] * count
             for point, length in switch.far.items():
-                if point != owner:
-                    rows[i][place[point]] = length
-            for j, (other, same) in enumerate(owners, len(points)):
-                if same == owner and other in switch.near:
-                    rows[i][j] = switch.near[other]
+                row[place[point]] = length
+            for column, other in enumerate(choice.switches, len(points)):
+                row[column] = switch.near.get(other, big) if other != number else big
+            rows.append(row)
         return rows, big, place[root]
+
+    @cached_property
+    def _longest(self) -> int:
+        longest = max((far for row in self.cost for far in row if far is not None), default=0)
+        parts = [part for s in self.switches for part in (s.own, s.far, s.near) if part]
+        return max(longest, max((max(part.values()) for part in parts), default=0))
 
     def vertices(self, choice: Choice, root: int) -> list[int]:
         """The device that each row of `matrix` stands for."""
-        return [*(self.points[p] for p in self._part(choice, root)), *(self.devices[s] for s, _ in choice.owners)]
+        return [*(self.points[p] for p in self._part(choice, root)), *(self.devices[s] for s in choice.switches)]
 
     def _part(self, choice: Choice, root: int) -> list[int]:
         return [*range(self.ranks), *choice.points, *([root] if root >= self.ranks else [])]
@@ -130,25 +139,36 @@ class Branching:
             some = [(*chosen, *group[:k]) for chosen in some for k in range(min(len(group), self.ranks) + 1)]
             if len(some) > self.most_work:
                 raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
-        for owners in self._owners(0, (), (root,)):
-            for points in some:
-                yield Choice(points, owners)
+        open_ = [n for n, switch in enumerate(self.switches) if switch.far and n not in self._always]
+        if len(some) << len(open_) > self.most_work:
+            raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+        for count in range(len(open_) + 1):
+            for switches in combinations(open_, count):
+                for points in some:
+                    yield Choice(points, (*self._always, *switches))
 
-    def _owners(
-        self, number: int, taken: tuple[tuple[int, int], ...], special: tuple[int, ...]
-    ) -> Iterator[tuple[tuple[int, int], ...]]:
-        """Owners for the switches from `number` on; of GPUs that are alike and not `special` yet, one is tried."""
-        if number == len(self.switches):
-            yield taken
-            return
-        yield from self._owners(number + 1, taken, special)
-        switch, seen = self.switches[number], set[int]()
-        for point in range(self.ranks) if switch.near else switch.own:
-            if point not in special:
-                if self.alike[point] in seen:
-                    continue
-                seen.add(self.alike[point])
-            yield from self._owners(number + 1, (*taken, (number, point)), (*special, point))
+    @cached_property
+    def _always(self) -> tuple[int, ...]:
+        """The switches that a least tree may as well use, whatever else it uses.
+
+        In a tree without such a switch, the first GPU on it can own the work and all others be reached from there,
+        which together costs no more than the least ways to them.
+        """
+        found = []
+        for number, switch in enumerate(self.switches):
+            group = switch.far.keys()
+            if len(group) < 2 or group != switch.own.keys():
+                continue
+            saved = {point: self._entry(point, number) - length for point, length in switch.far.items()}
+            if all(sum(saved.values()) >= saved[owner] + length for owner, length in switch.own.items()):
+                found.append(number)
+        return tuple(found)
+
+    def _entry(self, point: int, without: int) -> int:
+        """The least length of an edge to a point, but from one switch."""
+        direct = [row[point] for other, row in enumerate(self.cost) if other != point]
+        work = (s.far.get(point) for number, s in enumerate(self.switches) if number != without)
+        return min((far for far in (*direct, *work) if far is not None), default=self._longest + 1)
 
     @cached_property
     def alike(self) -> list[int]:
@@ -251,25 +271,50 @@ def least_branching(
     whole, common = whole_lengths(topology, lengths)
     metric = Metric(topology, whole)
     outward, inward = branching(topology, metric, grants, most_work)
-    row = [metric.ends.index(metric.place[topology.index[name]]) for name in topology.members]
     name = collective.name
-    weights = list(shares) or [1] * len(row)
+    weights = list(shares) or [1] * topology.ranks
+    leader = interchangeable(topology, whole)
+    place = {point: number for number, point in enumerate(outward.points)}
     if name == "allreduce":
-        return Fraction(min(both for _, both in both_ways(outward, inward)), common)
+        roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
+        return Fraction(min(both for _, both in both_ways(outward, inward, roots)), common)
+    first = [place[metric.place[leader[topology.index[name]]]] for name in topology.members]
     if name in ("broadcast", "reduce"):
-        weights = [int(rank == collective.root) for rank in range(len(row))]
+        weights = [int(rank == collective.root) for rank in range(topology.ranks)]
     elif name not in ("allgather", "reducescatter"):
         raise InputError(f"switches that multicast or reduce make no difference to {name} here")
     way = inward if collective.collects else outward
     at = defaultdict[int, int](int)
-    for place, weight in zip(row, weights, strict=True):
-        at[way.alike[place]] += weight
+    for point, weight in zip(first, weights, strict=True):
+        at[way.alike[point]] += weight
     return Fraction(sum(w * _least(way, v) for v, w in at.items() if w), sum(weights) * common)
 
 
-def both_ways(outward: Branching, inward: Branching) -> Iterator[tuple[int, int]]:
-    """For every root of an allreduce, up to those that are alike, the length of a tree in and one out."""
-    roots = (*range(outward.ranks), *sorted({*outward.others} & {*inward.others}))
+def interchangeable(topology: Topology, whole: Sequence[int]) -> list[int]:
+    """For every device the first one that a symmetry of the machine takes to it, with all lengths as they are."""
+    index, members = topology.index, {*topology.members}
+    length: dict[tuple[int, int, str], int] = {}
+    for link, own in zip(topology.links, whole, strict=True):
+        length[index[link.src], index[link.dst], link.kind] = own
+    kept = [(device.in_network, device.name in members) for device in topology.devices]
+    joined = UnionFind(range(len(kept)))
+    for goes in (*topology.symmetries, *name_turns(topology)):
+        if sorted(goes) == list(range(len(kept))) and all(
+            length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
+        ) and all(kept[device] == kept[image] for device, image in enumerate(goes)):  # fmt: skip
+            for device, image in enumerate(goes):
+                joined.join(device, image)
+    first: dict[int, int] = {}
+    return [first.setdefault(joined.find(device), device) for device in range(len(kept))]
+
+
+def both_ways(outward: Branching, inward: Branching, tried: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+    """For every root of an allreduce, up to those that are alike, the length of a tree in and one out.
+
+    tried: the points that are considered. Default: all.
+    """
+    able = {*range(outward.ranks), *({*outward.others} & {*inward.others})}
+    roots = [root for root in dict.fromkeys(tried or sorted(able)) if root in able]
     done = set[tuple[int, int]]()
     for root in roots:
         kind = outward.alike[root], inward.alike[root]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
+from blinksim.algorithms.building.switching.sharing_out import shared_out
 from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
-from blinksim.bounds.in_network import OWN, WAY, BranchingTrees, Hop, Way, abilities, best_ways
+from blinksim.bounds.in_network import OUT, OWN, WAY, BranchingTrees, Hop, abilities, best_ways
+from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rounding import roundings
@@ -27,64 +28,77 @@ def check_switches(topology: Topology) -> None:
 
 
 def best_schedule(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule of the best ways that the program finds.
+    """The schedule of the best trees that the program finds.
 
     Raises `InfeasibleError` if it finds no optimum.
     """
-    # Symmetries let one way stand for those that are like it, and here each is written down.
-    lengths, ways, _ = best_ways(replace(topology, symmetries=()), collective)
+    guess = guessed_lengths(topology, collective, abilities(topology))
+    lengths, ways, _ = best_ways(topology, collective, (), guess)
+    _, trees = shared_out(topology, collective, [way for _, way in ways])
     best: tuple[Fraction, Schedule] | None = None
-    amounts = [amount for amount, _ in ways]
+    amounts = [amount for amount, _ in trees]
     for rounding in roundings(lengths.rate):
-        parts = rounding(amounts)
-        if not any(parts):
+        parts = _evened(topology, collective, rounding(amounts), [tree for _, tree in trees])
+        if not parts:
             continue
-        total = sum(parts)
         schedule = _schedule(
-            topology, collective, [(part / total, way) for part, (_, way) in zip(parts, ways, strict=True)]
+            topology, collective, [(part, tree) for part, (_, tree) in zip(parts, trees, strict=True) if part]
         )
         found = rate(schedule) or Fraction(0)
         if best is None or found > best[0]:
             best = found, schedule
         if found >= lengths.rate:
             break
-    assert best is not None
+    if best is None:
+        raise InfeasibleError("the trees of this bound have no shares that add up")
     return best[1]
 
 
-def _schedule(topology: Topology, collective: Collective, ways: Sequence[tuple[Fraction, Way]]) -> Schedule:
+def _evened(
+    topology: Topology, collective: Collective, parts: Sequence[Fraction], trees: Sequence[BranchingTrees]
+) -> list[Fraction]:
+    """Amounts as shares of the size: of the data of every root, where each has its own; empty if one has none."""
+    own = collective.name in ("allgather", "reducescatter")
+    total = defaultdict[int, Fraction](Fraction)
+    for part, tree in zip(parts, trees, strict=True):
+        total[tree.root if own else -1] += part
+    count = topology.ranks if own else 1
+    if len(total) < count or not all(total.values()):
+        return []
+    return [part / total[tree.root if own else -1] / count for part, tree in zip(parts, trees, strict=True)]
+
+
+def _schedule(topology: Topology, collective: Collective, trees: Sequence[tuple[Fraction, BranchingTrees]]) -> Schedule:
     plan = SwitchPlan(topology, collective, "packed_in_network")
     rank = {device: number for number, device in enumerate(plan.ranks)}
-    for share, way in ways:
-        for tree in way.trees if share else ():
-            moves = Moves(plan)
-            _add(moves, tree)
-            root = rank.get(tree.root, -1)
-            labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
-            moves.finish(plan.add_chunk(share * tree.part, *labels))
+    for share, tree in trees:
+        moves = Moves(plan)
+        _add(moves, tree)
+        root = rank.get(tree.root, -1)
+        labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
+        moves.finish(plan.add_chunk(share, *labels))
     return plan.finish()
 
 
 def _add(moves: Moves, tree: BranchingTrees) -> None:
+    below = _below(tree.towards)
     for hop in reversed(tree.towards):
         if hop.sort == WAY:
             moves.send(hop.end, hop.start, REDUCE, hop.links)
         elif hop.sort == OWN:
-            moves.read(hop.end, (hop.start, *_group(tree.towards)[hop.end]), hop.start)
+            moves.read(hop.end, hop.start, below)
+    below = _below(tree.away)
     for hop in tree.away:
         if hop.sort == WAY:
             moves.send(hop.start, hop.end, COPY, hop.links)
         elif hop.sort == OWN:
-            moves.store(hop.end, hop.start, (hop.start, *_group(tree.away)[hop.end]))
+            moves.store(hop.end, hop.start, below)
 
 
-def _group(hops: Sequence[Hop]) -> dict[int, list[int]]:
-    """The GPUs that each switch works for, its owner left out."""
-    switches = {hop.end for hop in hops if hop.sort == OWN}
+def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
+    """What each switch that works for GPUs by turns is joined with, its owner left out: GPUs, and further switches."""
     found: dict[int, list[int]] = defaultdict(list)
     for hop in hops:
-        if hop.sort not in (WAY, OWN):
-            if hop.start not in switches or hop.end in switches:
-                raise InfeasibleError("packed trees do not branch in several switches that work for GPUs at once")
+        if hop.sort == OUT:
             found[hop.start].append(hop.end)
     return found

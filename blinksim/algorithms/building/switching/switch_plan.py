@@ -42,23 +42,43 @@ class Moves:
         for child in order if down else ():
             self.send(parents[child], child, COPY)
 
-    def read(self, switch: int, group: Iterable[int], owner: int) -> None:
-        """A switch adds the copies of a group of GPUs, which the owner is among, and hands the owner the sum."""
-        self._operation(switch, list(group), REDUCE, [owner])
+    def read(self, switch: int, owner: int, below: Mapping[int, Sequence[int]]) -> None:
+        """A switch adds the copies of a group of GPUs, and hands the owner the sum, its own copy included.
 
-    def store(self, switch: int, owner: int, group: Iterable[int]) -> None:
-        """A switch multicasts what the owner has to a group of GPUs, which the owner is among."""
-        self._operation(switch, [owner], COPY, list(group))
+        below: the other GPUs of the group by switch; further switches of this sort add what is below them first.
+        """
+        step = self._added(switch, below, (owner,))
+        self._emit(switch, owner, COPY, step + 1)
+        self._ready[switch] = self._ready[owner] = step + 2
 
-    def _operation(self, switch: int, sources: Sequence[int], op: int, ends: Sequence[int]) -> None:
-        # What keeps nothing takes in everything at once, and the next time when this has left.
-        step = max(self._ready[switch], *(self._ready[source] for source in sources))
+    def _added(self, switch: int, below: Mapping[int, Sequence[int]], owners: Sequence[int] = ()) -> int:
+        """The step in which everything arrives at the switch; what keeps nothing takes it in at once."""
+        sources = (*owners, *below.get(switch, ()))
+        further = [source for source in sources if below.get(source)]
+        ready = [self._added(source, below) + 1 for source in further]
+        step = max([self._ready[switch], *ready, *(self._ready[source] for source in sources if source not in further)])
         for source in sources:
-            self._sends.append((source, switch, op, step, self._plan.link(source, switch)))
-        for end in ends:
-            self._sends.append((switch, end, COPY, step + 1, self._plan.link(switch, end)))
-            self._ready[end] = max(self._ready[end], step + 2)
-        self._ready[switch] = step + 2
+            self._emit(source, switch, REDUCE, step)
+        for source in further:
+            self._ready[source] = step + 1
+        return step
+
+    def store(self, switch: int, owner: int, below: Mapping[int, Sequence[int]]) -> None:
+        """A switch multicasts what the owner has to a group of GPUs, the owner included; `below` as in `read`."""
+        step = max(self._ready[switch], self._ready[owner])
+        self._emit(owner, switch, COPY, step)
+        self._spread(switch, step + 1, below, (owner,))
+
+    def _spread(self, switch: int, step: int, below: Mapping[int, Sequence[int]], owners: Sequence[int] = ()) -> None:
+        for end in (*owners, *below.get(switch, ())):
+            self._emit(switch, end, COPY, step)
+            self._ready[end] = max(self._ready[end], step + 1)
+            if below.get(end):
+                self._spread(end, step + 1, below)
+        self._ready[switch] = step + 1
+
+    def _emit(self, src: int, dst: int, op: int, step: int) -> None:
+        self._sends.append((src, dst, op, step, self._plan.link(src, dst)))
 
     def finish(self, chunk: int) -> None:
         """Adds the sends to the plan, as those of this chunk."""

@@ -1,0 +1,49 @@
+"""Symmetries that names suggest: gpu0 to gpu1, nic0 to nic1, and so on round. Whoever uses them checks them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def name_turns(topology: Topology) -> list[tuple[int, ...]]:
+    """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
+
+    Names turn together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0`` to
+    ``nic7``. By one, by two, … up to half of these.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> len(name_turns(bs.load("hgx-h200")))
+    3
+    """
+    rows: dict[str, dict[int, int]] = defaultdict(dict)
+    for place, device in enumerate(topology.devices):
+        found = _NUMBERED.fullmatch(device.name)
+        if found:
+            rows[found[1]][int(found[2])] = place
+    held = {topology.index[name] for name in topology.members}
+    count = max((len(row) for row in rows.values() if held.issuperset(row.values())), default=0)
+    alike = [row for row in rows.values() if row.keys() == set(range(count))]
+    turns = []
+    for by in range(1, count // 2 + 1):
+        if count % by == 0:
+            goes = list(range(len(topology.devices)))
+            for row in alike:
+                for number, place in row.items():
+                    goes[place] = row[(number + by) % count]
+            turns.append(tuple(goes))
+    return turns
+
+
+def with_name_turns(topology: Topology) -> Topology:
+    """The machine with these among its symmetries; those that are none of it are ignored wherever they are used."""
+    return replace(topology, symmetries=(*topology.symmetries, *name_turns(topology)))
