@@ -14,7 +14,7 @@ import pytest
 
 from blinksim import machines
 from blinksim.simulation.blocks.run_time import run_time
-from validate.recipes import accuracy_page, few_points, time_figures, time_predictions
+from validate.recipes import accuracy_page, aims, few_points, time_figures, time_predictions
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"
 RENEW = "constants or simulation have changed; run validate/recipes/time_predictions.py, then report.py"
@@ -95,3 +95,20 @@ def test_errors_stay_what_they_were(content: Any) -> None:
     assert np.quantile(fresh, 0.9) < 0.11
     nccl = [abs(time_figures.error(row, "catalogue")) for row in content["nccl"] if time_figures.apart(row)]
     assert np.median(nccl) < 0.045
+
+
+def test_one_command_prints_what_was_aimed_at_and_reached(
+    content: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["aims.py"])
+    aims.main()
+    tables = [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
+    assert [len(lines) for lines in tables] == [12, 12, 5, 5, 6]
+    assert all(line.endswith(("met", "missed")) for lines in tables for line in lines[2:])
+    # By hand: the worst of the runs of 16 MiB and more that nothing was fitted to.
+    off = [
+        abs(row["few_s"] / row["measured_s"] - 1)
+        for row in content["ours"]
+        if row["source"].startswith(("odd", "held")) and row["size_bytes"] >= 2**24
+    ]
+    assert f" {100 * max(off):.1f} % (20)" in tables[2][-1]

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from validate.recipes import accuracy_page, measured_times, time_figures, words
+from validate.recipes import accuracy_page, aims, measured_times, time_figures, words
 from validate.recipes.arguments import arguments, script
 from validate.recipes.figures import (
     HERE,
@@ -325,6 +325,7 @@ def text(results: Path) -> str:
         parts += ["## How long programs and NCCL take, predicted", words.TIMES]
         for what, head in words.TIMES_BY.items():
             parts += [f"### {head}", table(*time_figures.aims(found[TIMES], what))]
+        parts += [f"### {words.EMULATED_AIM}", table(time_figures.HEAD, aims.emulated(found))]
         parts += [f"![errors of predicted times](pictures/{TIMES}.png)"]
     parts += ["## What the model does not capture", words.LIMITS, "## Where the figures come from", where(found)]
     return "\n\n".join(parts) + "\n"

@@ -21,11 +21,11 @@ WORDS = {"catalogue": "catalogue", "few": "few runs"}
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The most that errors may be, as shares: half of them, nine in ten, all."""
+    """The most that errors may be, as shares: half of them, nine in ten, all; None for any."""
 
     middle: float
-    nine: float
-    worst: float
+    nine: float | None
+    worst: float | None
 
 
 AIMS = {
@@ -34,7 +34,10 @@ AIMS = {
     "from 16 MiB": Aim(0.03, 0.10, 0.20),
     "NCCL": Aim(0.035, 0.10, 0.25),
     "winner": Aim(0.0, 0.03, 0.15),
+    "emulated": Aim(0.015, None, 0.10),
+    "published": Aim(0.10, 0.30, None),
 }
+HEAD = ["", "what", "runs", "half within", "nine in ten within", "worst", "aim"]
 # What taking the predicted winner may cost on average.
 MEAN_LOSS = 0.015
 
@@ -83,14 +86,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _line(label: Sequence[str], errors: Sequence[float], aim: Aim | None = None) -> list[str]:
+def line(label: Sequence[str], errors: Sequence[float], aim: Aim | None = None) -> list[str]:
+    """A row of a table: what the label says, how many errors, their figures, and whether they meet the aim."""
     found = figures(errors)
     cells = [percent(share) for share in found]
     if aim is not None:
         wanted = (aim.middle, aim.nine, aim.worst)
-        cells = [f"{cell} ({100 * most:g})" for cell, most in zip(cells, wanted, strict=True)]
+        cells = [cell if most is None else f"{cell} ({100 * most:g})" for cell, most in zip(cells, wanted, strict=True)]
         # As the table shows them: a tenth of a per cent.
-        met = all(round(share, 3) <= most for share, most in zip(found, wanted, strict=True))
+        met = all(most is None or round(share, 3) <= most for share, most in zip(found, wanted, strict=True))
         cells.append("met" if met else "missed")
     return [*label, str(len(errors)), *cells]
 
@@ -106,17 +110,17 @@ def aims(content: Mapping[str, Any], what: str) -> tuple[list[str], list[list[st
         mine = [row for row in ours if gpus in (None, row["gpus"])]
         for name, _ in BANDS:
             rows.append(
-                _line((who, f"our programs, {name}"), [error(r, what) for r in mine if band(r) == name], AIMS[name])
+                line((who, f"our programs, {name}"), [error(r, what) for r in mine if band(r) == name], AIMS[name])
             )
         theirs = [error(row, what) for row in nccl if gpus in (None, row["gpus"])]
-        rows.append(_line((who, "NCCL, its choice given"), theirs, AIMS["NCCL"]))
+        rows.append(line((who, "NCCL, its choice given"), theirs, AIMS["NCCL"]))
         lost = losses(mine, what)
-        line = _line((who, "lost by taking the predicted winner"), lost, AIMS["winner"])
+        last = line((who, "lost by taking the predicted winner"), lost, AIMS["winner"])
         average = mean(lost)
-        line[-1] = "met" if line[-1] == "met" and round(average, 3) <= MEAN_LOSS else "missed"
-        line[1] += f", mean {percent(average)} ({100 * MEAN_LOSS:g})"
-        rows.append(line)
-    return ["", "what", "runs", "half within", "nine in ten within", "worst", "aim"], rows
+        last[-1] = "met" if last[-1] == "met" and round(average, 3) <= MEAN_LOSS else "missed"
+        last[1] += f", mean {percent(average)} ({100 * MEAN_LOSS:g})"
+        rows.append(last)
+    return HEAD, rows
 
 
 def by(

@@ -53,6 +53,9 @@ TIMES_BY = {
     "few": "Constants of 40 runs of two and four GPUs, and of 24 of NCCL; these left out",
     "catalogue": "Constants of the catalogue; the runs that they were fitted to are among these",
 }
+EMULATED_AIM = "Emulated machines, from 16 MiB on; lanes were fitted to lines of GPUs, nothing to the cases"
+APART_AIM = "Runs at sizes between the powers of two, and of float16, by the constants of 40 runs"
+PUBLISHED_AIM = "Published tables of other machines, from 64 KiB, without the cells that constants were fitted to"
 LIMITS = """\
 - A piece costs a lane 3 us beside its bytes, in which a block finds it, loads it and hands it on; with many lanes busy
   at once it takes longer, which the model leaves out.
