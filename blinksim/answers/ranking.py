@@ -15,6 +15,7 @@ from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
+from blinksim.timing.measured.interval import Interval, over_links
 from blinksim.timing.model_registry import DEFAULT, ModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
@@ -22,6 +23,8 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, size_of
 
 BEST, ALL = "best", "all"
+# The model that counts neither launches nor steps.
+LINKS_ONLY = "alpha-beta"
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +46,9 @@ class Ranking(Result):
     left_out : mapping, optional
         The reason, by algorithm, for those that were not tried.
     beside : str
-        What stands beside a time that counts the links alone, where more is known of the machine.
+        What stands beside the time: that it counts the links alone, and what else is known of the machine.
+    interval : Interval, optional
+        Where measured times lie, as far as that is known.
 
     Examples
     --------
@@ -60,6 +65,7 @@ class Ranking(Result):
     edits: tuple[str, ...] = ()
     left_out: Mapping[str, str] | None = None
     beside: str = ""
+    interval: Interval | None = None
 
     @property
     def best(self) -> Projection:
@@ -85,7 +91,8 @@ class Ranking(Result):
         if self.asked in (BEST, ALL) and self.left_out is not None:
             answer["considered"] = sorted(projection.algorithm for projection in self.projections)
             answer["left_out"] = dict(self.left_out)
-        return answer | ({"beside": self.beside} if self.beside else {})
+        answer |= {"beside": self.beside} if self.beside else {}
+        return answer | ({} if self.interval is None else self.interval.keys("interval"))
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -95,8 +102,16 @@ class Ranking(Result):
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
         rivals = len(self.projections) if self.asked == BEST else None
         facts = labelled(self.best.facts(self.edits, rivals, self.left_out))
-        head = (self.sentence(), *([f"  {self.beside}"] if self.beside else []))
+        head = (self.sentence(), *(f"  {line}" for line in (self.beside, self._known_to()) if line))
         return "\n".join((*head, "", *self._ranked(), self.best.terms_table(), "", *facts))
+
+    def _known_to(self) -> str:
+        """The interval in words, empty where there is none."""
+        if self.interval is None:
+            return ""
+        if self.best.model == LINKS_ONLY:
+            return f"libraries take {self.interval.words()}"
+        return f"time {format_time(self.best.time_s)}, within {self.interval.words()}"
 
     def _ranked(self) -> Iterator[str]:
         if self.asked != ALL:
@@ -177,9 +192,12 @@ def rank(
         if report is not None:
             report(f"timing by {timing.name}")
         found = tuple(entrants.projections(count))
-        beside = _beside(entrants, found[0], timing.name) if model.name == DEFAULT else ""
+        best = found[0]
+        links_only = model.name == DEFAULT and timing.name == LINKS_ONLY
+        interval = over_links(topology, best) if links_only else _within(best)
+        beside = _beside(entrants, best) if model.name == DEFAULT else ""
         refused, left_out = entrants.refused, entrants.left_out
-        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside)
+        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval)
     asked = timing.best if algorithms == BEST else names
     found = tuple(timing.times(topology, wanted, [count], asked, report))
     chosen = None
@@ -188,13 +206,21 @@ def rank(
     return Ranking(found, algorithms, chosen, edits=question.edits)
 
 
-def _beside(entrants: Contest, best: Projection, timing: str) -> str:
+def _within(best: Projection) -> Interval | None:
+    """The interval by the error of the model's constants, None where it states none."""
+    p90 = best.details.get("error_p90")
+    return None if p90 is None else Interval.within(best.time_s, p90)
+
+
+def _beside(entrants: Contest, best: Projection) -> str:
     """What stands beside the quickest: launches where only links count, and switches that add where those count too."""
-    return _with_launches(entrants, best) if timing == "alpha-beta" else _with_nvls(entrants, best)
+    if best.model != LINKS_ONLY:
+        return _with_nvls(entrants, best)
+    return f"{best.rates} rates: links only, no launch{_with_launches(entrants, best)}"
 
 
 def _with_launches(entrants: Contest, best: Projection) -> str:
-    """What the links leave out, and how long the same schedule takes as a program; empty where nobody knows."""
+    """How long the same schedule takes as a program; empty where nobody knows."""
     from blinksim.timing.execution_model import Executed, uncovered
 
     part = entrants.topology
@@ -208,14 +234,9 @@ def _with_launches(entrants: Contest, best: Projection) -> str:
         )
     except BlinksimError:
         return ""
-    origin, library = part.execution.measured, found.details.get("library")
-    band = "" if origin.band is None or library else f", {100 * origin.band:.0f} % more or less"
+    how = "as a program" if found.details.get("library") is None else "run by NCCL"
     rates = "" if part.rates == "measured" else "; rates=measured counts on them"
-    how = "as a program" if library is None else "run by NCCL"
-    return (
-        f"{part.rates} rates: links only, no launch; {how} about {format_time(found.time_s)}{band}, by constants "
-        f"{found.details['constants']}{rates}"
-    )
+    return f"; {how} about {format_time(found.time_s)}, by constants {found.details['constants']}{rates}"
 
 
 def _with_nvls(entrants: Contest, best: Projection) -> str:

@@ -1,8 +1,8 @@
 """What published times say of a machine's collectives: constants fitted to part of the tables, and how good they are.
 
 `parts.csv` says which cells constants were fitted to, `constants.csv` holds what came out, `spreads.csv` how far the
-other cells are from predictions, and `relatives.csv` which machine stands in for one without tables. All but the parts
-and the relatives is made by ``validate/recipes/usable_rates.py``.
+other cells are from predictions, `remarks.csv` why some are far, and `relatives.csv` which machine stands in for one
+without tables. ``validate/recipes/usable_rates.py`` makes constants and spreads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,21 @@ from blinksim.textio import text_files
 
 EVERY = "all"
 """What `spreads.csv` calls all machines together."""
+EXPECTED, LINKS = "expected", "links"
+"""What measured times are compared to: times by constants, or by links alone at nominal rates."""
+STEPS = (
+    (0, "below 32 KiB"),
+    (32 * 2**10, "32 to 512 KiB"),
+    (512 * 2**10, "512 KiB to 8 MiB"),
+    (8 * 2**20, "8 to 64 MiB"),
+    (64 * 2**20, "64 MiB to 1 GiB"),
+    (2**30, "from 1 GiB"),
+)
+"""The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name."""
+MANY = 10
+"""Cells from which on quantiles are taken."""
+# Cells below which quantiles say nothing.
+_FEWEST = 4
 
 
 def folder() -> Path:
@@ -58,17 +73,69 @@ class Part:
 class Spread:
     """How measured times compare to predicted ones: low, middle and high are quantiles (10, 50, 90 %) of their ratio.
 
-    what: ``expected`` by constants, ``links`` for the links alone at nominal rates. scope, band: of the cells.
+    Of fewer than `MANY` cells low and high are the ends. what: `EXPECTED` or `LINKS`. scope, sizes: of the cells, one
+    of `SCOPES` and of `STEPS`.
     """
 
     machine: str
     what: str
     scope: str
-    band: str
+    sizes: str
     cells: int
     low: float
     middle: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Why cells of a set are far from predictions.
+
+    set: its name, or how those of several begin. collectives: empty for all. gpus, sizes: least and most, 0 for any.
+    fault: True if the cells do not count when predictions are judged. kind, why: in words.
+    """
+
+    set: str
+    collectives: tuple[str, ...]
+    gpus: tuple[int, int]
+    sizes: tuple[int, int]
+    fault: bool
+    kind: str
+    why: str
+
+    def holds(self, cell: Cell) -> bool:
+        """True for a cell that it is about."""
+        return (
+            cell.set.name.startswith(self.set)
+            and (not self.collectives or cell.collective in self.collectives)
+            and _within(cell.gpus, self.gpus)
+            and _within(cell.size, self.sizes)
+        )
+
+
+def _within(value: int, ends: tuple[int, int]) -> bool:
+    return ends[0] <= value and (not ends[1] or value <= ends[1])
+
+
+@cache
+def remarks() -> tuple[Remark, ...]:
+    """All remarks, those that go before others first. Raises `FileError` with the line of a row that cannot be used."""
+    found = []
+    for where, row in _rows("remarks.csv"):
+        try:
+            gpus = int(row["least_gpus"]), int(row["most_gpus"])
+            sizes = int(row["least"]), int(row["most"])
+            collectives = tuple(row["collectives"].split())
+            remark = Remark(row["set"], collectives, gpus, sizes, row["fault"] == "yes", row["kind"], row["why"])
+        except (KeyError, ValueError):
+            raise FileError(where[0], "is no remark on a set", where[1]) from None
+        found.append(remark)
+    return tuple(found)
+
+
+def remark_of(cell: Cell) -> Remark | None:
+    """The first remark that is about a cell."""
+    return next((remark for remark in remarks() if remark.holds(cell)), None)
 
 
 @cache
@@ -124,15 +191,32 @@ def relative(machine: str) -> tuple[str, str] | None:
 
 @cache
 def spreads() -> dict[tuple[str, str, str, str], Spread]:
-    """All spreads by machine (`EVERY` for all together), what, scope and band."""
+    """All spreads by machine (`EVERY` for all together), what, scope and sizes."""
     found = {}
     for where, row in _rows("spreads.csv"):
-        key = row["machine"], row["what"], row["scope"], row["band"]
+        key = row["machine"], row["what"], row["scope"], row["sizes"]
         try:
             found[key] = Spread(*key, int(row["cells"]), *(float(row[name]) for name in ("low", "middle", "high")))
         except (KeyError, ValueError):
             raise FileError(where[0], "is no row of a spread", where[1]) from None
     return found
+
+
+def sizes_of(size: int) -> str:
+    """Which of `STEPS` a size in bytes is in."""
+    return next(name for least, name in reversed(STEPS) if size >= least)
+
+
+def spread_of(machine: str, what: str, scope: str, size: int) -> Spread | None:
+    """The spread of a machine (`EVERY` for all) at a size, or at the nearest smaller one that has enough cells.
+
+    None if nobody measured any.
+    """
+    for least, sizes in reversed(STEPS):
+        found = spreads().get((machine, what, scope, sizes)) if least <= size else None
+        if found is not None and found.cells >= _FEWEST:
+            return found
+    return None
 
 
 def _rows(name: str) -> Iterator[tuple[tuple[Path, int], dict[str, str]]]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective, busbw_factor
-from blinksim.cost.nccl_rates import NVLS, NcclRates
-from blinksim.cost.terms import Term, total
+from blinksim.cost.nccl_rates import NVLS
+from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl import channel_graph
 from blinksim.nccl.channel_graph import Graph
@@ -23,6 +23,8 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.textio.text_table import count
+from blinksim.timing.measured.interval import catalogued
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, library_time, nccl_time
 from blinksim.timing.nccl_ceilings import Ceilings, family_of
 from blinksim.timing.projection_result import NcclProjection, Projection
 from blinksim.timing.timing_model import TimingModel
@@ -217,7 +219,7 @@ class NcclTuner(TimingModel):
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
         """The projection with its ceiling, and the time by measured constants where there are some."""
         bounded = replace(projection, bound=self._ceilings.of(projection, found, whole, self.nodes))
-        measured = measured_details(projection, found, whole.nccl_rates, self.channels)
+        measured = measured_details(projection, found, whole, self.channels)
         return replace(bounded, details={**projection.details, **measured}) if measured else bounded
 
 
@@ -246,32 +248,42 @@ def most_channels(prediction: Prediction) -> int:
 
 
 def measured_details(
-    projection: Projection, prediction: Prediction, rates: NcclRates | None, channels: int | None = None
+    projection: Projection,
+    prediction: Prediction,
+    whole: Topology,
+    channels: int | None = None,
+    *,
+    published: bool = True,
 ) -> dict[str, Any]:
-    """What an answer says beside NCCL's own figure: its time by constants that were measured.
+    """What an answer says beside NCCL's own figure: its time by constants that were measured; empty where none hold.
 
-    Empty where none hold: they are of one node, over the links of switches. channels: as in `NcclTuner`.
+    channels: as in `NcclTuner`. published: also by constants from published tables, and by those of a relative.
     """
-    job, details, collective = prediction.job, projection.details, projection.collective.name
+    details, collective, job = projection.details, projection.collective.name, prediction.job
+    latency, size = projection.terms[0].time_s, projection.size
+    takes = Timing(details["nccl_algorithm"], details["nccl_protocol"], projection.time_s, latency, projection.algbw)
     near = job.nnodes == 1 and details["type_intra"] == "NVL"
-    if rates is None or not near:
-        return {}
-    line = rates.line_of(details["nccl_algorithm"], details["nccl_protocol"], job.ranks, collective)
-    if line is None or (line == NVLS and channels is not None):
-        return {}
     used = most_channels(prediction) if channels is None else channels
-    terms = tuple(rates.terms(collective, job.ranks, projection.size, line, used))
-    time = total(terms)
-    busbw = projection.size / time * float(busbw_factor(collective, job.ranks))
-    error = rates.error if line != NVLS else None
+    asked = LibraryJob(collective, job.ranks, job.nnodes, NCCL, used, near)
+    name = catalogued(whole)
+    if channels is None and published:
+        known = library_time(name, whole.nccl_rates, asked, size, takes)
+    else:
+        # Channels change times by what one of them carries, which only constants of rings say.
+        unknown = channels is not None and takes.algorithm == NVLS
+        known = nccl_time(name, None if unknown else whole.nccl_rates, asked, size, takes)
+    if known is None:
+        return {}
+    interval = known.interval(asked, size)
     return {
-        "measured_time_s": time,
-        "measured_algbw_GBps": projection.size / time / 1e9,
-        "measured_busbw_GBps": busbw / 1e9,
-        "measured_terms": [{"name": term.name, "time_s": term.time_s, "limit": term.limit} for term in terms],
+        "measured_time_s": known.time_s,
+        **({} if interval is None else interval.keys("measured")),
+        "measured_algbw_GBps": size / known.time_s / 1e9,
+        "measured_busbw_GBps": size / known.time_s * float(busbw_factor(collective, job.ranks)) / 1e9,
+        "measured_terms": [asdict(term) for term in known.terms],
         "measured_channels": used,
-        "measured_on": rates.origin_of(line),
-        "measured_error": None if error is None else asdict(error),
+        "measured_on": known.origin,
+        "measured_error": None if known.error is None else asdict(known.error),
     }
 
 

@@ -273,11 +273,19 @@ class NcclProjection(Projection):
         terms = ", ".join(f"{term['name']} {format_time(term['time_s'])}" for term in details["measured_terms"])
         error = details["measured_error"]
         return [
-            ("measured", f"{format_time(details['measured_time_s'])}, {rates}"),
+            ("measured", f"{format_time(details['measured_time_s'])}{self._known_to()}, {rates}"),
             ("", terms),
             ("", f"by constants {details['measured_on']}"),
             *([("", FitError(**error).words())] if error else []),
         ]
+
+    def _known_to(self) -> str:
+        """The interval of the time by measured constants, in brackets."""
+        details = self.details
+        if "measured_low_s" not in details:
+            return ""
+        low, high = (format_time(details[key]) for key in ("measured_low_s", "measured_high_s"))
+        return f" ({low} to {high}, {details['measured_share']})"
 
     def row(self) -> dict[str, Any]:
         """As `Projection.row`, with the time by measured constants."""

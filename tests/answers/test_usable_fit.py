@@ -74,7 +74,7 @@ def test_cells_that_were_not_fitted_are_predicted() -> None:
 
 def test_the_relative_stands_in_and_is_named() -> None:
     cells = public_measurements("p6-b200.48xlarge").cells
-    told = {one.expected.machine for one in cells if one.expected is not None}
+    told = {one.expected.owner for one in cells if one.expected is not None}
     assert told == {"hgx-b200"}
     assert usable_rates.relative("hgx-b200") is None
     assert usable_rates.relative("hgx-b300") == ("hgx-b200", "the same links")

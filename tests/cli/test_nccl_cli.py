@@ -193,5 +193,5 @@ def test_a_comparison_has_both_times(capsys: pytest.CaptureFixture[str]) -> None
     assert run(list(asked_for)) == 0
     assert "measured  NCCL takes" in capsys.readouterr().out
     # Nothing is said where nothing was measured.
-    rows = asked(capsys, "compare", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--algorithms", "nccl,ring")["rows"]
+    rows = asked(capsys, "compare", "leonardo", "allreduce", "--sizes", "1MiB", "--algorithms", "nccl,ring")["rows"]
     assert "measured_time_s" not in rows[0]

@@ -1,18 +1,36 @@
-"""What published tables say of real times: constants fitted to their stated part (models/usable).
+"""What published tables say of real times: constants fitted to their stated part, and how far the rest is from them.
 
     PYTHONPATH=. python3 validate/recipes/usable_rates.py
 
-`models/usable/parts.csv` states the cells that constants are fitted to; ``constants.csv`` holds what comes out.
+`models/usable/parts.csv` states the cells that constants are fitted to; ``constants.csv`` holds what comes out,
+``spreads.csv`` what the other cells say of predictions, and `docs/how-wrong.md` sums it up for readers.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from blinksim.answers.measurements.public import PublicMeasurements, public_measurements
+from blinksim.answers.measurements.public_jobs import grouped, job_of, question_of
 from blinksim.answers.measurements.usable_fit import constant_rows, fit_machine
+from blinksim.answers.project import contest
+from blinksim.errors import BlinksimError
 from blinksim.sources import public_tables, usable_rates
+from blinksim.sources.library_rates import scope_of
+from blinksim.sources.public_tables import Cell
+from blinksim.sources.usable_rates import EVERY, EXPECTED, LINKS, MANY, sizes_of
+from validate.recipes.how_wrong import page
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-wrong.md"
+# Ranks up to which the links alone are asked.
+MOST_RANKS = 32
+Ratio = tuple[str, str, str, str, float]
+"""Machine, what, scope, sizes, and measured over predicted time."""
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -28,5 +46,55 @@ def constants() -> list[dict[str, Any]]:
     return [row for name in public_tables.machines() for one in fit_machine(name) for row in constant_rows(one)]
 
 
+def measurements() -> list[PublicMeasurements]:
+    """All cells beside their predictions, by machine."""
+    return [public_measurements(name) for name in public_tables.machines()]
+
+
+def spreads(found: Iterable[PublicMeasurements]) -> list[dict[str, Any]]:
+    """The rows of ``spreads.csv``."""
+    ratios: dict[tuple[str, str, str, str], list[float]] = {}
+    for machine, what, scope, sizes, ratio in _ratios(found):
+        for name in (machine, EVERY):
+            ratios.setdefault((name, what, scope, sizes), []).append(ratio)
+    order = {name: place for place, (_, name) in enumerate(usable_rates.STEPS)}
+    rows = []
+    for key, values in sorted(ratios.items(), key=lambda one: (*one[0][:3], order[one[0][3]])):
+        ends = (0.1, 0.5, 0.9) if len(values) >= MANY else (0.0, 0.5, 1.0)
+        low, middle, high = (float(f"{value:.4g}") for value in np.quantile(values, ends))
+        head = dict(zip(("machine", "what", "scope", "sizes"), key, strict=True))
+        rows.append({**head, "cells": len(values), "low": low, "middle": middle, "high": high})
+    return rows
+
+
+def _ratios(found: Iterable[PublicMeasurements]) -> Iterator[Ratio]:
+    for one in found:
+        for cell in one.cells:
+            if cell.expected is not None and not cell.fitted:
+                key = scope_of(cell.cell.nodes, cell.cell.gpus), sizes_of(cell.cell.size)
+                yield one.machine, EXPECTED, *key, cell.cell.time_s / cell.expected.time_s
+        for _, alike in grouped((cell.cell for cell in one.cells), job_of):
+            yield from _over_links(one.machine, alike)
+
+
+def _over_links(machine: str, cells: list[Cell]) -> Iterator[Ratio]:
+    """Measured times over those of the quickest algorithm on the links alone, at nominal rates."""
+    first = cells[0]
+    if first.gpus > MOST_RANKS:
+        return
+    try:
+        part = question_of(machine, first).part()
+        field = contest(part, first.collective, model="alpha-beta", sizes=[cell.size for cell in cells])
+    except BlinksimError:
+        return
+    for cell in cells:
+        time = field.projections(cell.size)[0].time_s
+        yield machine, LINKS, scope_of(cell.nodes, cell.gpus), sizes_of(cell.size), cell.time_s / time
+
+
 if __name__ == "__main__":
     write(usable_rates.folder() / "constants.csv", constants())
+    usable_rates.rates.cache_clear()
+    measured = measurements()
+    write(usable_rates.folder() / "spreads.csv", spreads(measured))
+    PAGE.write_text(page(measured), encoding="utf-8")

@@ -158,7 +158,7 @@ class Expectation:
         if found is None:
             return None
         picked = choice(found, self.machine, self.collective, size)
-        details = measured_details(picked, found, self.machine.nccl_rates)
+        details = measured_details(picked, found, self.machine, published=False)
         if not details:
             return None
         bandwidth = sum(term["time_s"] for term in details["measured_terms"] if term["limit"].endswith(_BANDWIDTH))
@@ -173,7 +173,8 @@ class Expectation:
         found = self.prediction
         for one in projections(found, self.machine, self.collective, size) if found else ():
             if found and one.algorithm == f"{algorithm}/Simple":
-                time_s: float | None = measured_details(one, found, self.machine.nccl_rates).get("measured_time_s")
+                details = measured_details(one, found, self.machine, published=False)
+                time_s: float | None = details.get("measured_time_s")
                 return time_s
         return None
 

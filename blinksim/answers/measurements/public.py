@@ -14,7 +14,7 @@ from blinksim.results import Result
 from blinksim.sources import public_tables
 from blinksim.sources.public_tables import BANDS, Cell, Set, band_of
 from blinksim.textio.text_table import count, table
-from blinksim.timing.library_time import LibraryTime
+from blinksim.timing.measured.library_time import LibraryTime
 from blinksim.timing.projection_result import Ceiling
 from blinksim.units import format_rate, format_size, format_time
 
@@ -155,33 +155,57 @@ class PublicMeasurements(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        errors = [abs(found.error_pct) for found in self.cells if found.error_pct is not None]
-        said = f"; what NCCL predicts for itself is {median(errors):.3g} % off at the median" if errors else ""
-        return f"{self.machine}: {count(len(self.cells), 'published cell')} from {count(len(self.sets), 'set')}{said}"
+        told = [f"{self.machine}: {count(len(self.cells), 'published cell')} from {count(len(self.sets), 'set')}"]
+        fresh = [abs(found.expected_error_pct) for found in self.judged if found.expected_error_pct is not None]
+        own = [abs(found.error_pct) for found in self.cells if found.error_pct is not None]
+        if fresh:
+            told.append(
+                f"constants miss {count(len(fresh), 'cell')} that they were not fitted to by {_pct(median(fresh))}"
+            )
+        if own:
+            told.append(f"NCCL's own prediction misses {len(own)} by {_pct(median(own))}")
+        return "; ".join(told) + (" at the median" if fresh or own else "")
+
+    @property
+    def judged(self) -> tuple[MeasuredCell, ...]:
+        """The cells that no constants were fitted to."""
+        return tuple(found for found in self.cells if not found.fitted)
 
     def text(self) -> str:
         """The sentence, how wrong predictions are by size, cells of every sixteenth size, and the sources."""
         lines = [self.sentence()]
-        if any(found.predicted_s is not None for found in self.cells):
+        if any(found.best_error_pct is not None for found in self.cells):
             lines += ["", self._accuracy()]
         for one in self.sets:
             mine = [found for found in self.cells if found.cell.set is one]
             ran = " ".join(word for word in (one.library, one.version) if word)
             told = f", {one.algorithm}" if one.algorithm else ""
             lines += ["", f"{one.name}: {ran}{told}; quality {one.quality}", f"  {one.source}", self._table(mine)]
-        lines += ["", f"  quality  {'; '.join(f'{letter}: {said}' for letter, said in self._qualities())}"]
+        lines += ["", f"  quality   {'; '.join(f'{letter}: {said}' for letter, said in self._qualities())}"]
         granted = {word for found in self.cells if found.bound is not None for word in found.bound.granted}
-        lines += [f"  bounds   where {word}" for word in sorted(granted)]
+        lines += [f"  bounds    where {word}" for word in sorted(granted)]
+        origins = dict.fromkeys(found.expected.origin for found in self.cells if found.expected is not None)
+        lines += [f"  {'' if place else 'expected':<8}  by constants {words}" for place, words in enumerate(origins)]
+        if any(found.fitted for found in self.cells):
+            lines.append("  *         a cell that constants were fitted to")
         return "\n".join(lines)
 
     def _accuracy(self) -> str:
         """How wrong the predictions are, by size."""
         rows = []
-        for _, band in BANDS:
-            errors = [found.error_pct for found in self.cells if found.band == band and found.error_pct is not None]
-            told = _spread(errors).values()
-            rows.append((band, str(len(errors)), *("-" if one is None else f"{one:.3g} %" for one in told)))
-        return table(("size", "cells", "median error", "median without sign", "nine of ten below"), rows)
+        ways = (
+            ("constants", [(found.band, found.expected_error_pct) for found in self.judged]),
+            ("their fit", [(found.band, found.expected_error_pct) for found in self.cells if found.fitted]),
+            ("NCCL itself", [(found.band, found.error_pct) for found in self.cells]),
+        )
+        for name, told in ways:
+            for _, band in BANDS:
+                errors = [error for where, error in told if where == band and error is not None]
+                if errors:
+                    shown = map(_pct, _spread(errors).values())
+                    rows.append((band, name, str(len(errors)), *shown))
+        heading = ("size", "predicted by", "cells", "median error", "median without sign", "nine of ten below")
+        return table(heading, rows, left=(0, 1))
 
     def _qualities(self) -> list[tuple[str, str]]:
         used = {one.quality for one in self.sets}
@@ -193,7 +217,7 @@ class PublicMeasurements(Result):
             cells, lambda found: (*_job(found.cell), found.cell.nvls == "off")
         ):
             for found in _thinned(alike):
-                error, share = found.error_pct, found.of_bound_pct
+                share = found.of_bound_pct
                 shown.append(
                     (
                         f"{collective}, NVLS off" if nvls else collective,
@@ -201,14 +225,19 @@ class PublicMeasurements(Result):
                         format_size(found.cell.size),
                         format_time(found.cell.time_s),
                         format_rate(found.cell.busbw),
-                        "-" if found.predicted_s is None else format_time(found.predicted_s),
-                        "-" if error is None else f"{error:+.3g} %",
+                        _time(found.expected_s),
+                        _error(found.expected_error_pct, found.fitted and found.expected is not None),
+                        _time(found.predicted_s),
+                        _error(found.error_pct),
                         found.choice or "-",
                         "-" if share is None else f"{share:.3g} %",
                     )
                 )
-        heading = ("collective", "GPUs", "size", "measured", "busbw", "predicted", "error", "choice", "of the bound")
-        return table(heading, shown, left=(0, 1, 7))
+        heading = (
+            "collective", "GPUs", "size", "measured", "busbw", "expected", "error", "NCCL says", "error", "choice",
+            "of the bound",
+        )  # fmt: skip
+        return table(heading, shown, left=(0, 1, 9))
 
     def __repr__(self) -> str:
         return f"<PublicMeasurements: {self.sentence()}>"
@@ -252,14 +281,34 @@ def _spread(errors: list[float]) -> dict[str, float | None]:
     return {
         "median_error_pct": median(errors) if errors else None,
         "median_size_of_error_pct": median(sizes) if sizes else None,
-        "nine_of_ten_below_pct": quantiles(sizes, n=10)[-1] if len(sizes) > 1 else max(sizes, default=None),
+        "nine_of_ten_below_pct": quantiles(sizes, n=10, method="inclusive")[-1]
+        if len(sizes) > 1
+        else max(sizes, default=None),
     }
 
 
+def _ninth(sizes: list[float]) -> float | None:
+    """What nine of ten stay below."""
+    return quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) > 1 else max(sizes, default=None)
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_time(seconds)
+
+
+def _error(percent: float | None, fitted: bool = False) -> str:
+    return "-" if percent is None else f"{percent:+.1f} %{'*' if fitted else ''}"
+
+
+def _pct(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:.1f} %"
+
+
 def _thinned(cells: list[MeasuredCell]) -> list[MeasuredCell]:
-    """The largest size and those that are each a sixteenth of the next, smallest first."""
+    """The largest size and those that are each a sixteenth of the next, smallest first; of those not fitted, if any."""
     kept: list[MeasuredCell] = []
-    for found in sorted(cells, key=lambda found: -found.cell.size):
+    judged = [found for found in cells if not found.fitted]
+    for found in sorted(judged or cells, key=lambda found: -found.cell.size):
         if not kept or found.cell.size * _SHOWN_STEP <= kept[-1].cell.size:
             kept.append(found)
     return kept[::-1]

@@ -7,19 +7,18 @@ published tables of the machine (`blinksim.sources.usable_rates`), and the same 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from blinksim.cost.nccl_rates import NVLS, NcclRates
 from blinksim.cost.origin import FitError
 from blinksim.cost.terms import Term, total
-from blinksim.errors import InputError
-from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.sources import usable_rates
 from blinksim.sources.library_rates import CHOICE, ONE_NODE, LibraryRates, choice_counts, scope_of, step_counts
-from blinksim.topology.graph import Topology
+from blinksim.sources.usable_rates import EXPECTED
+from blinksim.timing.measured.interval import Interval, relative_of
 
 NCCL = "NCCL"
 # Constants say nothing of jobs beyond this factor from those that were measured.
@@ -45,35 +44,36 @@ class LibraryJob:
 class LibraryTime:
     """A time by constants.
 
-    terms: they add up to it. origin: where the constants come from, in words. machine: whose they are. error: of the
-    times that they were fitted to, None where nobody said.
+    terms: they add up to it. origin: where the constants come from, in words. machine: for which one they are taken,
+    owner: whose they are. error: of the times that they were fitted to, None where nobody said.
     """
 
     terms: tuple[Term, ...]
     origin: str
     machine: str
+    owner: str
     error: FitError | None
+    by_tables: bool = False
 
     @property
     def time_s(self) -> float:
         """Seconds."""
         return total(self.terms)
 
+    def interval(self, job: LibraryJob, size: int) -> Interval | None:
+        """Where measured times lie, by the published ones that were not fitted.
 
-def catalogued(machine: Topology) -> str:
-    """The name of a machine of the catalogue, as it is there; empty for one that was edited, and for any other."""
-    if machine.edits or machine.loaded_from is None:
-        return ""
-    try:
-        return catalogue_file(machine.loaded_from[0]).stem
-    except InputError:
-        return ""
-
-
-def relative_of(name: str) -> str:
-    """The machine whose measurements stand in for those of a machine of the catalogue; empty if none is near."""
-    found = usable_rates.relative(name)
-    return "" if found is None else found[0]
+        Those of the machine, of the one whose constants they are, and of all; where runs of NCCL were measured on the
+        machine, their error goes before the other machines.
+        """
+        scope = scope_of(job.nodes, job.ranks)
+        for name in (self.machine, self.owner, usable_rates.EVERY):
+            spread = usable_rates.spread_of(name, EXPECTED, scope, size)
+            if spread is not None:
+                return Interval.of(spread, self.time_s, self.machine)
+            if self.error is not None and not self.by_tables and name == self.machine == self.owner:
+                return Interval.within(self.time_s, self.error.p90)
+        return None
 
 
 def library_time(
@@ -86,6 +86,8 @@ def library_time(
     """
     for candidate, own in ((name, nccl), *((near, _nccl_rates(near)) for near in (relative_of(name),) if near)):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
+        if found is not None and candidate != name:
+            return replace(found, machine=name, origin=f"{found.origin}; of {candidate}, its nearest relative")
         if found is not None:
             return found
     return None
@@ -106,7 +108,7 @@ def nccl_time(
     if line is None:
         return None
     terms = tuple(rates.terms(job.collective, job.ranks, size, line, job.channels))
-    return LibraryTime(terms, rates.origin_of(line), name, rates.error if line != NVLS else None)
+    return LibraryTime(terms, rates.origin_of(line), name, name, rates.error if line != NVLS else None)
 
 
 def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> LibraryTime | None:
@@ -116,7 +118,7 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
             continue
         for counts in _counts(rates, job, size, timing):
             if rates.covers(counts):
-                return LibraryTime(tuple(rates.terms(counts)), _words(rates), name, rates.error)
+                return LibraryTime(tuple(rates.terms(counts)), _words(rates), name, name, rates.error, True)
     return None
 
 

@@ -1,0 +1,1 @@
+"""Times by constants that were measured, and where measured times lie."""

@@ -1,0 +1,187 @@
+"""The page that says how wrong predictions of published times are; `usable_rates.py` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements
+from blinksim.answers.measurements.public_jobs import grouped
+from blinksim.sources import usable_rates
+from blinksim.sources.library_rates import scope_of
+from blinksim.sources.public_tables import BANDS
+
+# An error from which a cell is an outlier, in percent.
+OUTLIER = 30
+AIMS = {"below 512 KiB": "25 %", "512 KiB to 64 MiB": "15 %", "from 64 MiB": "7 %, 90 % within 20 %"}
+SMALL = 2**13
+Row = Sequence[str]
+Cells = Sequence[tuple[str, MeasuredCell]]
+
+HEAD = """# How wrong are predictions?
+
+{cells} published times of {machines} machines, each beside what blinksim says. Constants were fitted to {fitted} of
+them, which `models/usable/parts.csv` states. {judged} others are for judging; {silent} have no prediction, because too
+few times of their kind were published. Of the judged ones, {faulty} have a fault that their source shows
+(`models/usable/remarks.csv`), and {excerpts} are excerpts (quality C). Errors are |predicted / measured - 1|.
+
+`blinksim measured MACHINE` prints the cells of a machine; `--csv` has all of them with their errors. The page is made
+by `PYTHONPATH=. python3 validate/recipes/usable_rates.py`, which fits the constants first.
+"""
+
+TAIL = """## What is not predicted
+
+Of {names}
+there are one or two times of a kind, which any constants fit. Those of Gaudi reach 97 to 100 % of the bound. No table
+of times by size was found for TPU, Trainium and oneCCL; Aurora's, of few sizes and many nodes, stand
+[beside its own projection](measured.md).
+"""
+
+
+def page(found: Iterable[PublicMeasurements]) -> str:
+    """The page in Markdown."""
+    cells = [(one.machine, cell) for one in found for cell in one.cells]
+    timed = [one for one in cells if one[1].best_error_pct is not None]
+    judged = [one for one in timed if not one[1].fitted]
+    sound = [one for one in judged if one[1].cell.set.quality in "AB" and not _faulty(one[1])]
+    head = HEAD.format(
+        cells=f"{len(cells):,}",
+        machines=len({machine for machine, _ in cells}),
+        fitted=f"{sum(cell.fitted for _, cell in timed):,}",
+        judged=f"{len(judged):,}",
+        silent=len(cells) - len(timed),
+        faulty=sum(_faulty(cell) for _, cell in judged),
+        excerpts=sum(cell.cell.set.quality == "C" for _, cell in judged),
+    )
+    parts = (
+        head,
+        "## By size\n",
+        _by_size(timed, judged, sound),
+        "## Have the jobs been seen?\n",
+        _by_job(timed, sound),
+        "## By machine\n",
+        "Judged cells of quality A and B without known faults; the last column counts the fitted ones.\n",
+        _by(lambda machine, cell: machine, sound, timed),
+        "## By collective\n",
+        _by(lambda machine, cell: cell.cell.collective, sound, timed),
+        "## By library\n",
+        _by(lambda machine, cell: cell.cell.set.library.split()[0], sound, timed),
+        "## By nodes\n",
+        _by(lambda machine, cell: scope_of(cell.cell.nodes, cell.cell.gpus), sound, timed),
+        "## Outliers\n",
+        _outliers(judged),
+        "## How much of the data sheet is usable?\n",
+        _efficiency(cells),
+        TAIL.format(names=", ".join(sorted({machine for machine, cell in cells if cell.best_error_pct is None}))),
+    )
+    return "\n".join(parts)
+
+
+def _faulty(cell: MeasuredCell) -> bool:
+    remark = usable_rates.remark_of(cell.cell)
+    return remark is not None and remark.fault
+
+
+def _markdown(heading: Row, rows: Iterable[Row], left: int = 1) -> str:
+    rule = ["---"] * left + ["--:"] * (len(heading) - left)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *rows)) + "\n"
+
+
+def _errors(cells: Iterable[tuple[str, MeasuredCell]]) -> list[float]:
+    return [abs(cell.best_error_pct) for _, cell in cells if cell.best_error_pct is not None]
+
+
+def _figures(errors: Sequence[float]) -> tuple[str, str]:
+    """Median, and what nine in ten stay below."""
+    return (f"{np.median(errors):.1f} %", f"{np.quantile(errors, 0.9):.0f} %") if errors else ("", "")
+
+
+def _within(errors: Sequence[float], most: float = 20) -> str:
+    return f"{100 * float(np.mean(np.array(errors) <= most)):.0f} %" if errors else ""
+
+
+def _by_size(timed: Cells, judged: Cells, sound: Cells) -> str:
+    rows = []
+    fitted = [one for one in timed if one[1].fitted]
+    for _, band in BANDS:
+        ways = (("judged, A and B, no known fault", sound), ("judged, all", judged), ("fitted", fitted))
+        for name, chosen in ways:
+            errors = _errors(one for one in chosen if one[1].band == band)
+            aim = AIMS[band] if chosen is sound else ""
+            rows.append((band, name, str(len(errors)), *_figures(errors), _within(errors), aim))
+        own = [abs(cell.error_pct) for _, cell in sound if cell.band == band and cell.error_pct is not None]
+        rows.append((band, "NCCL's own prediction of the first", str(len(own)), *_figures(own), _within(own), ""))
+    return _markdown(("size", "cells", "number", "median", "nine in ten", "within 20 %", "aim"), rows, 2)
+
+
+def _by_job(timed: Cells, sound: Cells) -> str:
+    known = {_job(cell) for _, cell in timed if cell.fitted}
+    rows = []
+    for name, wanted in (("other sizes of fitted jobs", True), ("jobs that were never fitted", False)):
+        rows.append((name, *_bands([one for one in sound if (_job(one[1]) in known) == wanted])))
+    return _markdown(_HEADING, rows)
+
+
+def _job(cell: MeasuredCell) -> Any:
+    one = cell.cell
+    return one.set.name, one.collective, one.nodes, one.gpus
+
+
+_HEADING = ("", *(text for _, band in BANDS for text in (band, "median", "nine in ten")))
+
+
+def _bands(cells: Cells) -> list[str]:
+    row = []
+    for _, band in BANDS:
+        errors = _errors(one for one in cells if one[1].band == band)
+        row += [str(len(errors)), *_figures(errors)]
+    return row
+
+
+def _by(key: Callable[[str, MeasuredCell], str], sound: Cells, timed: Cells) -> str:
+    rows = []
+    for name in sorted({key(*one) for one in timed}):
+        fitted = sum(one[1].fitted for one in timed if key(*one) == name)
+        rows.append((name, *_bands([one for one in sound if key(*one) == name]), str(fitted)))
+    return _markdown((*_HEADING, "fitted"), rows)
+
+
+def _outliers(judged: Cells) -> str:
+    told: dict[tuple[str, str, str], list[float]] = {}
+    for _, cell in judged:
+        error = cell.best_error_pct
+        if error is None or abs(error) <= OUTLIER:
+            continue
+        remark = usable_rates.remark_of(cell.cell)
+        kind, why = (remark.kind, remark.why) if remark is not None else ("unknown", "")
+        told.setdefault((cell.cell.set.name, kind, why), []).append(error)
+    rows = [
+        (*key, str(len(errors)), " to ".join(dict.fromkeys(f"{end(errors):+.0f} %" for end in (min, max))))
+        for key, errors in sorted(told.items(), key=lambda one: (-len(one[1]), one[0]))
+    ]
+    far = sum(map(len, told.values()))
+    said = f"{far} of {len(judged):,} judged cells ({100 * far / len(judged):.0f} %) are more than {OUTLIER} % off:\n\n"
+    return said + _markdown(("set", "cause", "why", "cells", "errors"), rows, 3)
+
+
+def _efficiency(cells: Cells) -> str:
+    """What large sizes reach of the bound at nominal rates, and what small ones take, by machine and nodes."""
+    rows = []
+    for (machine, scope), alike in grouped(cells, lambda one: (one[0], scope_of(one[1].cell.nodes, one[1].cell.gpus))):
+        large = [
+            cell.of_bound_pct
+            for _, cell in alike
+            if cell.of_bound_pct is not None and cell.cell.size >= BANDS[-1][0] and cell.cell.collective != "alltoall"
+        ]
+        small = [cell.cell.time_s * 1e6 for _, cell in alike if cell.cell.size <= SMALL]
+        if large:
+            low, middle, high = np.quantile(large, (0.1, 0.5, 0.9))
+            latency = f"{np.median(small):.0f} us ({min(small):.0f} to {max(small):.0f})" if small else ""
+            rows.append((machine, scope, f"{middle:.0f} % ({low:.0f} to {high:.0f})", str(len(large)), latency))
+    said = (
+        "What collectives from 64 MiB reach of the bound at nominal rates (median, 8 in 10 cells in brackets), and\n"
+        "what those of at most 8 KiB take.\n\n"
+    )
+    return said + _markdown(("machine", "jobs", "of the bound", "cells", "small sizes"), rows, 2)
