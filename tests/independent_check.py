@@ -89,7 +89,14 @@ def wrong_results(schedule: Schedule, operation: str, backwards: bool) -> list[s
         for i in now:
             place = (schedule.topology.devices[schedule.src[i]].name, int(schedule.chunk[i]))
             moving.append((i, state.get(place, None if reducing else rubbish())))
+        given = set[tuple[int, int, int]]()
         for i, value in reversed(moving) if backwards else moving:
+            if schedule.op[i] == REDUCE and "reduce_into_reader" in schedule.topology.devices[schedule.dst[i]].can:
+                # A copy that is given once for every reader is one summand.
+                copy = (int(schedule.src[i]), int(schedule.dst[i]), int(schedule.chunk[i]))
+                if copy in given:
+                    continue
+                given.add(copy)
             place = (schedule.topology.devices[schedule.dst[i]].name, int(schedule.chunk[i]))
             if schedule.op[i] == REDUCE:
                 old = state.get(place, None if reducing else rubbish())
@@ -174,7 +181,8 @@ def wrong_reads(schedule: Schedule) -> list[str]:
                     sources, ends = ({int(ends[i]) for i in some} for ends, some in
                                      ((schedule.src, inside), (schedule.dst, leaving)))  # fmt: skip
                     added = [schedule.op[i] == REDUCE for i in inside]
-                    read = all(added) and len(ends) == 1 and ends <= sources
+                    each = [sum(int(schedule.src[i]) == source for i in inside) for source in sources]
+                    read = all(added) and ends <= sources and len(leaving) == len(ends) and {*each} == {len(ends)}
                     stored = not any(added) and len(sources) == 1 and sources <= ends
                     if not read and not stored:
                         wrong.append(f"{switch} neither reads nor stores chunk {chunk}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AlgorithmName = Literal[
     "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "two_shot",
     "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "chains", "rings", "blink",
-    "blink_hierarchical", "blinkplus", "nvls", "packed_in_network", "nvls_tree", "sharp",
+    "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot", "packed_in_network", "nvls_tree", "sharp",
 ]  # fmt: skip
 """The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
 
@@ -289,6 +289,7 @@ REGISTRY = {
             Algorithm(name, collectives, summary, solver=True, routes=True, in_network=True, source=source)
             for name, collectives, summary, source in (
                 ("nvls", _ON_TREES, "switches add what GPUs read and multicast what they store", "NCCL 2.17"),
+                ("nvls_one_shot", _ALLREDUCE, "every GPU reads the sum from the switches", "NCCL 2.27"),
                 ("packed_in_network", _ON_TREES, "packed trees that may branch in switches", "Jain et al. 2003"),
                 ("nvls_tree", _ALLREDUCE, "NVLS inside the nodes, a double binary tree between them", "NCCL 2.18"),
                 ("sharp", _ON_TREES, "switches between the nodes add and multicast", "Graham et al. 2016"),

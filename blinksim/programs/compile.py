@@ -24,6 +24,7 @@ from blinksim.programs.dtypes import ElementType
 from blinksim.programs.layout import INBOX, SCRATCH, Layout, Place, lay_out
 from blinksim.programs.program import BY_KEY, WAVES, Longs, Program, unit_of
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.switch_work import repeated_reads
 
 # The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
 MOST_SOURCES = 8
@@ -112,8 +113,9 @@ class _Compiler:
             strict=True,
         )
         sends = list(columns)
+        again = {*repeated_reads(schedule)}
         for chunk in range(schedule.chunks):
-            which = by_chunk[ends[chunk] : ends[chunk + 1]].tolist()
+            which = [i for i in by_chunk[ends[chunk] : ends[chunk + 1]].tolist() if i not in again]
             _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()
         return self._flatten()
 

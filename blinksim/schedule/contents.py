@@ -91,8 +91,13 @@ def _follow(
         read = [state.get(src[k], 0) for k in range(i, j)]
         _forget(state, forgets.intersection(src[i:j]) if forgets else ())
         written: dict[int, int] = {}
+        taken = set[tuple[int, int]]()
         for k, value in zip(range(i, j), read, strict=True):
             to = dst[k]
+            if to in forgets and op[k] == REDUCE:
+                if (src[k], to) in taken:
+                    continue  # the same copy for a further reader
+                taken.add((src[k], to))
             if not value:
                 return (
                     f"{describe(schedule, rows[k])} sends what is not there: "

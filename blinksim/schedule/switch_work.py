@@ -4,12 +4,12 @@ A switch that multicasts or reduces is an end of sends, like a relay that reduce
 sum of what arrived, and gives it out. One that reduces into readers carries out operations, and keeps nothing: in a
 *read*, GPUs send their copies to be reduced, in one step, and the sum goes to one of them as a copy; in a *store*, a
 GPU sends a copy, and it goes to GPUs among which the sender is. So the reader's and the writer's own copies are sends,
-and count. Both may pass further switches of this sort.
+and count. Both may pass further switches of this sort. Several GPUs may read at once: every copy is sent once for each.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -50,7 +50,7 @@ def abilities_used(schedule: Schedule) -> frozenset[str]:
         if bool((schedule.op[into] == REDUCE).any()):
             found.add("reduce_into_reader" if reads else "reduce")
         sent = schedule.chunk[out].astype(np.int64) * (schedule.steps + 1) + schedule.step[out]
-        if len(np.unique(sent)) < len(sent) or (reads and bool((schedule.op[into] == COPY).any())):
+        if bool((schedule.op[into] == COPY).any()) if reads else len(np.unique(sent)) < len(sent):
             found.add("multicast")
     return frozenset(found)
 
@@ -127,9 +127,9 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
     if reduces == {True}:
         if "reduce_into_reader" not in device.can:
             yield arrivals[0], f"reduces at {device.name}, which only copies"
-        elif len(departures) > 1:
+        elif len(departures) > 1 and not _read_by_all(schedule, operation):
             yield departures[1], f"sends on a sum that {device.name} formed for one reader; it must pass a GPU first"
-        elif last and end not in senders:
+        elif last and not senders.issuperset(schedule.dst[list(departures)].tolist()):
             yield departures[0], f"brings a sum to a GPU whose own copy {device.name} did not read with the others"
         elif (int(schedule.op[departures[0]]) == COPY) != last:
             yield departures[0], f"must copy what {device.name} formed to its reader, or reduce it at the next switch"
@@ -141,6 +141,30 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
         yield departures[0], f"reduces what {device.name} stores; it can only copy it"
     elif senders <= set(members) and senders.isdisjoint(int(schedule.dst[send]) for send in departures):
         yield arrivals[0], f"is stored by {device.name} at other GPUs only; the writer's own copy must be among them"
+
+
+def _read_by_all(schedule: Schedule, operation: Operation) -> bool:
+    """True if an operation may be one read for each of several GPUs: every sender gives its copy once for each."""
+    times = Counter(schedule.src[list(operation.arrivals)].tolist())
+    readers = schedule.dst[list(operation.departures)].tolist()
+    return set(times.values()) == {len(readers)} and times.keys() >= set(readers) and len({*readers}) == len(readers)
+
+
+def repeated_reads(schedule: Schedule) -> list[int]:
+    """The sends that give a switch which reduces into readers a copy once more, for a further reader.
+
+    They count as loads, and bring no other data than the first of them.
+    """
+    reading = [device for device in switches(schedule) if schedule.topology.devices[device].reads]
+    into = np.flatnonzero(np.isin(schedule.dst, reading) & (schedule.op == REDUCE))
+    seen = set[tuple[int, ...]]()
+    found = []
+    for send in into.tolist():
+        key = tuple(int(column[send]) for column in (schedule.chunk, schedule.src, schedule.dst, schedule.step))
+        if key in seen:
+            found.append(send)
+        seen.add(key)
+    return found
 
 
 def own_copies(schedule: Schedule) -> list[int]:

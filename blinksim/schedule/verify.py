@@ -243,7 +243,9 @@ def _route(schedule: Schedule, send: int) -> str:
 
 def wrong_copies(schedule: Schedule) -> Iterator[str]:
     """Where a device without a rank that cannot multicast sends the same data more than once, in sentences."""
-    single = np.array([not {"hold", "multicast"} & device.can for device in schedule.topology.devices])
+    single = np.array(
+        [not {"hold", "multicast"} & device.can and not device.reads for device in schedule.topology.devices]
+    )
     at: dict[tuple[int, int], int] = {}
     arrived: list[tuple[int, int]] = []
     now = -1

@@ -57,6 +57,20 @@ def test_nvls_loads_the_ports_as_by_hand(n: int) -> None:
     assert ports(built("nvls", star(n), "allgather")) == {(part, Fraction(1))}
 
 
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_one_shot_loads_the_ports_as_by_hand(n: int) -> None:
+    """Every GPU reads at all n of them: each sends its copy n times, and receives the sum once."""
+    schedule = built("nvls_one_shot", star(n))
+    assert ports(schedule) == {(Fraction(n), Fraction(1))}
+    assert bs.execute(schedule, "1000004B").wrong == 0
+
+
+def test_one_shot_is_quicker_than_two_shot_where_latency_counts() -> None:
+    one, two = built("nvls_one_shot", star(4)), built("nvls", star(4))
+    assert bs.simulate(one, "1KiB").time_s < bs.simulate(two, "1KiB").time_s
+    assert bs.simulate(one, "1GiB").time_s > bs.simulate(two, "1GiB").time_s
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 def test_switches_that_add_in_flight_load_the_ports_once(n: int) -> None:
     assert ports(built("sharp", star(n, ADDS))) == {(Fraction(1), Fraction(1))}
@@ -189,11 +203,12 @@ def test_kernels_refuse_it() -> None:
 
 
 def test_machines_without_such_switches_are_refused() -> None:
-    for name in ("nvls", "nvls_tree", "sharp", "packed_in_network"):
+    for name in ("nvls", "nvls_one_shot", "nvls_tree", "sharp", "packed_in_network"):
         with pytest.raises(InfeasibleError, match="has none"):
             REGISTRY[name].build(bs.load("dgx-a100").select(), Collective("allreduce"))
-    with pytest.raises(InfeasibleError, match="nvls_tree and sharp join the nodes"):
-        REGISTRY["nvls"].build(bs.load("hgx-h200", nodes=2).select(), Collective("allreduce"))
+    for name in ("nvls", "nvls_one_shot"):
+        with pytest.raises(InfeasibleError, match="nvls_tree and sharp join the nodes"):
+            REGISTRY[name].build(bs.load("hgx-h200", nodes=2).select(), Collective("allreduce"))
     plain = bs.load("hgx-h200", edits="without in-network").select()
     with pytest.raises(InfeasibleError, match="nvls needs"):
         REGISTRY["nvls"].build(plain, Collective("allreduce"))
@@ -221,6 +236,19 @@ def test_own_copies_cannot_be_left_out() -> None:
     assert "whose own copy switch did not read" in faults(schedule, ~read)
     stored = out & (schedule.step == 3) & (schedule.chunk == 1)
     assert "the writer's own copy must be among them" in faults(schedule, ~stored)
+
+
+def test_every_reader_costs_every_copy_once() -> None:
+    """One-shot: a read left out, for one of four readers, or a copy of it."""
+    schedule = built("nvls_one_shot", star(4))
+    switch = schedule.topology.index["switch"]
+    into = np.flatnonzero(schedule.dst == switch)
+    keep = np.ones(len(schedule.dst), dtype=np.bool_)
+    keep[into[-1]] = False
+    assert "formed for one reader" in faults(schedule, keep)
+    keep[:] = True
+    keep[np.flatnonzero((schedule.dst == switch) & (schedule.src == 0))] = False
+    assert faults(schedule, keep)
 
 
 def test_a_sum_that_passes_no_gpu_is_refused_where_switches_reduce_into_readers() -> None:

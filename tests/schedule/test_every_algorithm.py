@@ -26,6 +26,7 @@ READS, ADDS = "can=forward,multicast,reduce_into_reader", "can=forward,multicast
 # For those that need switches which multicast or reduce: machines with such switches.
 IN_NETWORK: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
     "nvls": (("switch:6", 1, (f"switch {READS}",)), ("switch:2", 1, (f"switch {READS}",)), ("hgx-h200", 1, ())),
+    "nvls_one_shot": (("switch:4", 1, (f"switch {READS}",)), ("switch:2", 1, (f"switch {READS}",))),
     "packed_in_network": (("switch:4", 1, (f"switch {READS}",)), ("switch:3", 1, (f"switch {ADDS}",))),
     "nvls_tree": (("hgx-h200", 2, ("without gpu[3-7]",)), ("hgx-h200", 3, ("without gpu[2-7]",))),
     "sharp": (("switch:5", 1, (f"switch {ADDS}",)), ("dgx-a100", 2, ("without gpu[3-7]", f"fabric {ADDS}"))),

@@ -51,6 +51,17 @@ class Moves:
         self._emit(switch, owner, COPY, step + 1)
         self._ready[switch] = self._ready[owner] = step + 2
 
+    def read_all(self, switch: int, group: Sequence[int]) -> None:
+        """Every GPU of a group reads the sum at the same time; each copy is sent once for every reader."""
+        step = max(self._ready[switch], *(self._ready[gpu] for gpu in group))
+        for _ in group:
+            for gpu in group:
+                self._emit(gpu, switch, REDUCE, step)
+        for gpu in group:
+            self._emit(switch, gpu, COPY, step + 1)
+            self._ready[gpu] = step + 2
+        self._ready[switch] = step + 2
+
     def _added(self, switch: int, below: Mapping[int, Sequence[int]], owners: Sequence[int] = ()) -> int:
         """The step in which everything arrives at the switch; what keeps nothing takes it in at once."""
         sources = (*owners, *below.get(switch, ()))
@@ -125,12 +136,14 @@ class SwitchPlan(ForestPlan):
                     found[number] = min(self._links[pair][0] for pair in pairs)
         return found
 
-    def reading_switches(self, group: Sequence[int]) -> dict[int, Fraction]:
-        """The switches that a group can read and store at, each with its part of the work.
+    def reading_switches(
+        self, group: Sequence[int], abilities: Iterable[str] = ("multicast", "reduce_into_reader")
+    ) -> dict[int, Fraction]:
+        """The switches that a group can read (and store) at, each with its part of the work.
 
         Raises `InfeasibleError` if there are none.
         """
-        found = self.switches_of(group, ("multicast", "reduce_into_reader"))
+        found = self.switches_of(group, abilities)
         if not found:
             raise InfeasibleError(
                 f"{self.algorithm} needs a switch that multicasts and reduces into readers, linked to all GPUs of a "

@@ -1,0 +1,26 @@
+"""One-shot NVLS allreduce: every GPU reads the whole reduced vector from the switch.
+
+One operation of the switches in place of a read and a store, so the least latency; but every GPU sends its copy once
+for every reader: with n GPUs a port carries n times the vector outwards. NCCL's symmetric-memory kernels do it for
+small sizes (NCCL 2.27).
+"""
+
+from __future__ import annotations
+
+from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule: a chunk for every switch; raises `InfeasibleError` without a switch that reduces into readers."""
+    plan = SwitchPlan(topology, collective, "nvls_one_shot")
+    if len(plan.groups) > 1 and not plan.switches_of(plan.ranks, ("reduce_into_reader",)):
+        raise InfeasibleError("nvls_one_shot is for GPUs on one switch; nvls_tree and sharp join the nodes as well")
+    for switch, part in plan.reading_switches(plan.ranks, ("reduce_into_reader",)).items():
+        moves = Moves(plan)
+        moves.read_all(switch, plan.ranks)
+        moves.finish(plan.add_chunk(part))
+    return plan.finish()
