@@ -109,12 +109,16 @@ def forwarding(topology: Topology) -> Topology:
 
 
 def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topology:
-    """`topology` where the device that `target` names, a range of them or the ``fabric``, can do just `abilities`."""
+    """`topology` where the device that `target` names, a range of them or the ``fabric``, can do just `abilities`.
+
+    ``fabric`` stands for all switches between the nodes.
+    """
     can = frozenset(abilities)
     for ability in can:
         if ability not in ABILITIES:
             raise unknown("ability", ability, ABILITIES)
-    whole_fabric = target == FABRIC and FABRIC not in topology.index
+    # As of a machine file's fabric: all that joins the nodes, also where one of several switches has this name.
+    whole_fabric = target == FABRIC
     if whole_fabric and topology.fabric is not None:
         changed = replace(topology, fabric=replace(topology.fabric, can=can))
     else:

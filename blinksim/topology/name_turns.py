@@ -33,14 +33,17 @@ def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     held = {topology.index[name] for name in topology.members}
     count = max((len(row) for row in rows.values() if held.issuperset(row.values())), default=0)
     alike = [row for row in rows.values() if row.keys() == set(range(count))]
+    # Switches between the nodes turn along where they are rails, and stay where they are leaves.
+    inside = [row for row in alike if all(topology.devices[place].node >= 0 for place in row.values())]
     turns = []
-    for by in range(1, count // 2 + 1):
-        if count % by == 0:
-            goes = list(range(len(topology.devices)))
-            for row in alike:
-                for number, place in row.items():
-                    goes[place] = row[(number + by) % count]
-            turns.append(tuple(goes))
+    for some in (alike, inside) if len(inside) < len(alike) else (alike,):
+        for by in range(1, count // 2 + 1):
+            if count % by == 0:
+                goes = list(range(len(topology.devices)))
+                for row in some:
+                    for number, place in row.items():
+                        goes[place] = row[(number + by) % count]
+                turns.append(tuple(goes))
     return turns
 
 

@@ -36,7 +36,7 @@ def shared_out(
     trees = [tree for way in ways for tree in way.trees]
     # A symmetry may take the root to another device.
     trees = trees if collective.rooted else _images(topology, trees)
-    trees = list({(tree.root, tree.away, tree.towards): tree for tree in trees}.values())
+    trees = list({_key(tree): tree for tree in trees}.values())
     net = network(topology)
     shared = shared_capacities(topology, net)
     scale, unit = float(net.capacity.max()), float(net.unit)
@@ -81,17 +81,35 @@ def _arcs(topology: Topology, tree: BranchingTrees) -> Counter[str]:
 
 
 def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[BranchingTrees]:
-    """The trees, and what the symmetries make of them: powers of the first, powers of the second of all these, …"""
+    """The trees, and what the symmetries make of them: all of it if that is not too much.
+
+    Else powers of the first symmetry, powers of the second of all these, and so on.
+    """
     index = topology.index
     number = {(index[x.src], index[x.dst], x.kind): place for place, x in enumerate(topology.links)}
-    found = list(trees)
-    for goes in automorphisms(with_name_turns(topology)):
-        image = [number[goes[a], goes[b], kind] for a, b, kind in number]
-        latest, every = found, list(found)
-        while (latest := [_moved(tree, goes, image) for tree in latest]) != found and len(every) < _MOST_TREES:
-            every += latest
-        found = every
-    return found
+    symmetries = [
+        (goes, [number[goes[a], goes[b], kind] for a, b, kind in number])
+        for goes in automorphisms(with_name_turns(topology))
+    ]
+    found = {_key(tree): tree for tree in trees}
+    latest = list(trees)
+    while latest and len(found) <= _MOST_TREES:
+        images = {_key(tree): tree for goes, image in symmetries for tree in (_moved(x, goes, image) for x in latest)}
+        latest = [tree for key, tree in images.items() if key not in found]
+        found |= images
+    if not latest:
+        return list(found.values())
+    every = list(trees)
+    for goes, image in symmetries:
+        turned, known = every, list(every)
+        while (turned := [_moved(tree, goes, image) for tree in turned]) != every and len(known) < _MOST_TREES:
+            known += turned
+        every = known
+    return every
+
+
+def _key(tree: BranchingTrees) -> tuple[object, ...]:
+    return tree.root, tree.away, tree.towards
 
 
 def _moved(tree: BranchingTrees, goes: Sequence[int], image: Sequence[int]) -> BranchingTrees:
