@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import groupby
 from math import prod
@@ -84,19 +84,11 @@ def wrong_results(schedule: Schedule, operation: str, backwards: bool) -> list[s
 
     sends = range(schedule.sends)
     for _, group in groupby(sends, key=lambda i: int(schedule.step[i])):
-        now = list(group)
         moving = []
-        for i in now:
+        for i in summands(schedule, group):
             place = (schedule.topology.devices[schedule.src[i]].name, int(schedule.chunk[i]))
             moving.append((i, state.get(place, None if reducing else rubbish())))
-        given = set[tuple[int, int, int]]()
         for i, value in reversed(moving) if backwards else moving:
-            if schedule.op[i] == REDUCE and "reduce_into_reader" in schedule.topology.devices[schedule.dst[i]].can:
-                # A copy that is given once for every reader is one summand.
-                copy = (int(schedule.src[i]), int(schedule.dst[i]), int(schedule.chunk[i]))
-                if copy in given:
-                    continue
-                given.add(copy)
             place = (schedule.topology.devices[schedule.dst[i]].name, int(schedule.chunk[i]))
             if schedule.op[i] == REDUCE:
                 old = state.get(place, None if reducing else rubbish())
@@ -112,6 +104,16 @@ def wrong_results(schedule: Schedule, operation: str, backwards: bool) -> list[s
             if r < 0 or state.get((members[r], chunk)) != expected[chunk]:
                 wrong.append(f"{operation}: rank {r} ends with the wrong chunk {chunk}")
     return wrong
+
+
+def summands(schedule: Schedule, sends: Iterable[int]) -> list[int]:
+    """The sends of a step; a copy that a switch reads once for every one of several readers is one summand."""
+    first: dict[tuple[int, ...], int] = {}
+    for i in sends:
+        read = schedule.op[i] == REDUCE and "reduce_into_reader" in schedule.topology.devices[schedule.dst[i]].can
+        columns = (schedule.src, schedule.dst, schedule.chunk)
+        first.setdefault(tuple(int(column[i]) for column in columns) if read else (i,), i)
+    return list(first.values())
 
 
 def wrong_shares(schedule: Schedule) -> list[str]:

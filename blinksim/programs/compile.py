@@ -103,6 +103,7 @@ class _Compiler:
         schedule = self.schedule
         number = np.array([self.number.get(device, -1) for device in range(len(schedule.topology.devices))])
         by_chunk = np.argsort(schedule.chunk, kind="stable")
+        by_chunk = by_chunk[~repeated_reads(schedule)[by_chunk]]
         ends = np.searchsorted(schedule.chunk[by_chunk], np.arange(schedule.chunks + 1))
         columns = zip(
             number[schedule.src].tolist(),
@@ -113,9 +114,8 @@ class _Compiler:
             strict=True,
         )
         sends = list(columns)
-        again = {*repeated_reads(schedule)}
         for chunk in range(schedule.chunks):
-            which = [i for i in by_chunk[ends[chunk] : ends[chunk + 1]].tolist() if i not in again]
+            which = by_chunk[ends[chunk] : ends[chunk + 1]].tolist()
             _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()
         return self._flatten()
 

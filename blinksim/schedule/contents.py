@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.switch_work import repeated_reads
 from blinksim.textio.text_table import count
 
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.
@@ -45,6 +46,8 @@ def wrong_contents(schedule: Schedule) -> Iterator[str]:
 
 def _reduced(schedule: Schedule) -> Iterator[str]:
     order = np.argsort(schedule.chunk, kind="stable")
+    # The same copy for a further reader adds nothing.
+    order = order[~repeated_reads(schedule)[order]]
     bounds = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
     start = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
     devices = schedule.topology.devices
@@ -91,13 +94,8 @@ def _follow(
         read = [state.get(src[k], 0) for k in range(i, j)]
         _forget(state, forgets.intersection(src[i:j]) if forgets else ())
         written: dict[int, int] = {}
-        taken = set[tuple[int, int]]()
         for k, value in zip(range(i, j), read, strict=True):
             to = dst[k]
-            if to in forgets and op[k] == REDUCE:
-                if (src[k], to) in taken:
-                    continue  # the same copy for a further reader
-                taken.add((src[k], to))
             if not value:
                 return (
                     f"{describe(schedule, rows[k])} sends what is not there: "

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -127,7 +128,7 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
     if reduces == {True}:
         if "reduce_into_reader" not in device.can:
             yield arrivals[0], f"reduces at {device.name}, which only copies"
-        elif len(departures) > 1 and not _read_by_all(schedule, operation):
+        elif _formed_for_more(schedule, operation):
             yield departures[1], f"sends on a sum that {device.name} formed for one reader; it must pass a GPU first"
         elif last and not senders.issuperset(schedule.dst[list(departures)].tolist()):
             yield departures[0], f"brings a sum to a GPU whose own copy {device.name} did not read with the others"
@@ -143,27 +144,28 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
         yield arrivals[0], f"is stored by {device.name} at other GPUs only; the writer's own copy must be among them"
 
 
-def _read_by_all(schedule: Schedule, operation: Operation) -> bool:
-    """True if an operation may be one read for each of several GPUs: every sender gives its copy once for each."""
+def _formed_for_more(schedule: Schedule, operation: Operation) -> bool:
+    """True if a sum leaves more than once, and not for readers that each cost all senders their copies."""
+    if len(operation.departures) == 1:
+        return False
     times = Counter(schedule.src[list(operation.arrivals)].tolist())
     readers = schedule.dst[list(operation.departures)].tolist()
-    return set(times.values()) == {len(readers)} and times.keys() >= set(readers) and len({*readers}) == len(readers)
+    return {*times.values()} != {len(readers)} or not times.keys() >= {*readers} or len({*readers}) < len(readers)
 
 
-def repeated_reads(schedule: Schedule) -> list[int]:
-    """The sends that give a switch which reduces into readers a copy once more, for a further reader.
+def repeated_reads(schedule: Schedule) -> npt.NDArray[np.bool_]:
+    """For each send if it gives a switch that reduces into readers a copy once more, for a further reader.
 
-    They count as loads, and bring no other data than the first of them.
+    Such sends count as loads, and bring no other data than the first of them.
     """
     reading = [device for device in switches(schedule) if schedule.topology.devices[device].reads]
     into = np.flatnonzero(np.isin(schedule.dst, reading) & (schedule.op == REDUCE))
-    seen = set[tuple[int, ...]]()
-    found = []
-    for send in into.tolist():
-        key = tuple(int(column[send]) for column in (schedule.chunk, schedule.src, schedule.dst, schedule.step))
-        if key in seen:
-            found.append(send)
-        seen.add(key)
+    columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step)
+    found = np.zeros(len(schedule.src), dtype=np.bool_)
+    found[into] = True
+    if len(into):
+        _, first = np.unique(np.stack([column[into] for column in columns]), axis=1, return_index=True)
+        found[into[first]] = False
     return found
 
 

@@ -110,6 +110,27 @@ def test_packed_attains_what_nvls_allows_on_several_nodes(nodes: int, rate: Frac
     assert independent_check.check(found.schedule) == []
 
 
+@pytest.mark.parametrize(
+    ("fabric", "allreduce", "plain"),
+    [
+        # A port, or the uplink of a leaf, carries the vector once each way; of n nodes that forward, 2(n-1)/n times.
+        ("fattree:4x1@50GB/s,50GB/s,2:1", 50, Fraction(100, 3)),
+        ("fattree:16x1@50GB/s,50GB/s,8:1", 25, Fraction(50, 3)),
+        # Two rails, and GPUs that also swap halves through a switch that forwards.
+        ("fattree:4x2@50GB/s,50GB/s,2:1", 75, Fraction(400, 7)),
+    ],
+)
+def test_two_levels_of_switches_that_add(fabric: str, allreduce: int, plain: Fraction) -> None:
+    machine = bs.load(fabric, edits=f"fabric {ADDS}")
+    found = bs.synthesize(machine, "allreduce", "packed_in_network")
+    assert (found.rate, found.gap, found.verdict.ok) == (Fraction(allreduce * GB), Fraction(0), True)
+    assert bs.bound(machine, "allreduce").rate == plain * GB
+    assert bs.bound(bs.load(fabric, edits="fabric can=forward,multicast"), "allreduce").in_network is None
+    for collective in ("allgather", "broadcast"):
+        # Links as wide both ways attain the cut where switches forward: multicast adds nothing.
+        assert bs.bound(machine, collective).in_network is None
+
+
 @pytest.mark.parametrize("collective", ["reduce", "broadcast", "allgather", "reducescatter"])
 def test_sharp_serves_what_goes_one_way(collective: str) -> None:
     """On one switch at the rate of the cut; between nodes, over every rail, the vector once."""
