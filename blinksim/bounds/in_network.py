@@ -32,7 +32,7 @@ from blinksim.topology.name_turns import with_name_turns
 
 # Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
 _MOST_WAYS = 400
-_MOST_RANKS, _MOST_RANKS_OF_HOSTS = 72, 64
+_MOST_RANKS, _MOST_RANKS_OF_HOSTS = 256, 128
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6

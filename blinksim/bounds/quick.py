@@ -24,7 +24,6 @@ from blinksim.topology.union_find import UnionFind
 _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
 _GUESS = 256
-_GUESS_WITH_GRANTS = 72
 # What choosing among such switches may cost (`Branching.most_work`): a tenth of a second.
 _GUESS_WORK = 5 * 10**4
 # The same for lengths of the links between nodes, which need a third of a second at most.
@@ -90,7 +89,7 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     members = set(topology.members)
     host = {device.name: device.node for device in topology.devices}
     chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
-    if topology.ranks <= (_GUESS_WITH_GRANTS if grants else _GUESS):
+    if topology.ranks <= _GUESS:
         chosen.append([link for link in topology.links if link.src in members or link.dst in members])
     best: Lengths | None = None
     for links in chosen:

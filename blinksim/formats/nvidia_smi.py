@@ -19,7 +19,7 @@ from blinksim.formats.smi_table import SmiTable, gpu_number
 from blinksim.textio import link_rates
 from blinksim.textio.text_files import MIB
 from blinksim.textio.text_files import read_text as text_of
-from blinksim.topology.elements import machine_name
+from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 
 looks_like = smi_table.looks_like
@@ -89,7 +89,7 @@ class _Builder:
     def _nvlinks(self) -> None:
         gpus, count = self.table.gpus, switch_lanes(self.table)
         if count:
-            self.devices.append(Device("nvswitch", "switch"))
+            self.devices.append(nvswitch(min(capability(self.table, gpu) for gpu in gpus)))
         for a in gpus:
             lane = self.rates.nvlink_lane(capability(self.table, a))
             assert lane is not None

@@ -15,11 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
-from blinksim.bounds.assumptions import NOTHING, assumed_by, granting
+from blinksim.bounds.assumptions import NOTHING, assumed_by, granted_to_switches, granting
 from blinksim.bounds.quick import quick_bound
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.timing.projection_result import Ceiling, left_out_words
+from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -69,8 +70,14 @@ def ceiling_of(
     certificate = quick_bound(part, collective, grants)
     assumes = granting(assumed_by(certificate, collective), *granted)
     scope = type(certificate).__name__.lower()
+    able = frozenset[str]().union(*(device.in_network for device in part.devices))
+    more = None
+    if able and not grants and not collective.personalized:
+        every = tuple(ability for ability in BRANCHING if ability in able)
+        rate = quick_bound(part, collective, every).rate
+        more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
     return Ceiling(
-        certificate.rate, certificate.words(part), "" if assumes == NOTHING else assumes, scope, tuple(granted)
+        certificate.rate, certificate.words(part), "" if assumes == NOTHING else assumes, scope, tuple(granted), more
     )
 
 

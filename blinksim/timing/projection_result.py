@@ -21,6 +21,7 @@ class Ceiling:
 
     assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of certificate.
     granted: what the bound lets the machine do beyond its description, because the answer beside it takes it so.
+    in_network: what no algorithm exceeds that has switches do what they can, if that is more; and what they then may.
     """
 
     rate: Fraction
@@ -28,6 +29,7 @@ class Ceiling:
     assumes: str = ""
     scope: str = ""
     granted: tuple[str, ...] = ()
+    in_network: tuple[Fraction, str] | None = None
 
     @property
     def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
@@ -122,6 +124,7 @@ class Projection(Rates, Result):
             "ceiling_exact": exact_GBps(found.rate),
             "ceiling_words": found.words,
             "ceiling_assumes": found.assumes,
+            **({"ceiling_in_network_exact": exact_GBps(found.in_network[0])} if found.in_network else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -218,7 +221,11 @@ class Projection(Rates, Result):
             ("at most", f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"),
             ("", self.bound.words),
         ]
-        return [*lines, *([("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else [])]
+        lines += [("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else []
+        if self.bound.in_network:
+            rate, words = self.bound.in_network
+            lines.append(("", f"where {words}, at most {format_rate(rate)}"))
+        return lines
 
     def __repr__(self) -> str:
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"

@@ -25,6 +25,8 @@ BRANCHING = {
     "reduce_into_reader": "reduce into readers",
 }
 GPU_KINDS = ("gpu", "tile")
+# Compute capability, times ten, from which the NVSwitches of GPUs multicast and reduce.
+SM_WITH_NVLS = 90
 # Attributes of such a switch: the groups that it keeps, bytes/s of sums, element types; each has its source beside it.
 IN_NETWORK_FACTS = ("multicast_groups", "reduction_rate", "reduction_types")
 # '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
@@ -141,6 +143,21 @@ class Device:
     def reads(self) -> bool:
         """True for a switch that reduces into readers, and multicasts to groups of GPUs that include the writer."""
         return "reduce_into_reader" in self.can
+
+
+def nvswitch(sm: int, node: int = 0) -> Device:
+    """All NVSwitches of a node as one device, by the compute capability (times ten) of the GPUs on them.
+
+    Those of Hopper and later multicast and reduce into readers (NVIDIA, third-generation NVSwitch, 2022).
+
+    >>> nvswitch(90).reads, nvswitch(80).reads
+    (True, False)
+    """
+    if sm < SM_WITH_NVLS:
+        return Device("nvswitch", "switch", node)
+    source = "NVIDIA, third-generation NVSwitch (2022): of GPUs from compute capability 9.0 on"
+    can = frozenset(("forward", "multicast", "reduce_into_reader"))
+    return Device("nvswitch", "switch", node, can=can, attributes={"in_network_source": source})
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,20 @@ def test_bounds_of_clusters_are_marked_as_attained() -> None:
         assert granted.rate == rate * GB
 
 
+@pytest.mark.slow
+def test_bounds_of_many_ranks_are_proved_and_attained() -> None:
+    for machine, edits, nodes, rate in (
+        ("switch:128@450GB/s", f"switch {READS}", 1, Fraction(450 * 128, 129)),
+        ("switch:256@450GB/s", f"switch {ADDS}", 1, Fraction(450)),
+        ("hgx-h200", f"fabric {ADDS}", 16, Fraction(400)),
+    ):
+        found = bs.bound(bs.load(machine, nodes=nodes, edits=edits), "allreduce")
+        granted = found.in_network
+        assert granted is not None
+        assert (granted.rate, granted.exact) == (rate * GB, True)
+        assert granted.check(found.topology, found.collective) == []
+
+
 @pytest.mark.parametrize(("nodes", "times"), [(2, 1), (4, 2)])
 def test_nvls_trees_send_the_vector_once_or_twice(nodes: int, times: int) -> None:
     """Two nodes: once over 400 GB/s each way. More: inner nodes twice, in one of two trees and half of the other."""

@@ -66,6 +66,7 @@ def test_eight_h200_behind_switches_as_recorded() -> None:
         **{("nvswitch", f"gpu{i}"): 18 for i in range(8)},
     }
     assert found.links_between("gpu3", "nvswitch")[0].bandwidth == 450 * GB
+    assert found.device("nvswitch").reads
     assert found.device("gpu3").attributes["model"] == "NVIDIA H200"
     assert found.device("gpu3").attributes["sm"] == 90
     assert float(read(CAPTURE, "nccl").links_between("gpu3", "nvswitch")[0].bandwidth) == pytest.approx(370.8e9)

@@ -209,6 +209,9 @@ def test_facts_of_the_other_machines() -> None:
     assert a100.fabric.ports == tuple(f"net{i}" for i in range(8))
     h100 = machine("hgx-h100-8nic")
     assert h100.links_between("nvswitch", "gpu7")[0].lanes == 18
+    # NVSwitches of Hopper add what a GPU reads, those of Ampere only forward.
+    assert h100.device("nvswitch").in_network == {"multicast", "reduce_into_reader"}
+    assert not a100.device("nvswitch").in_network
     assert rate(h100, "cpu0", "cpu1", "cpu") == 22
     assert rate(h100, "nic3", "net3", "nic") == 50
     dgx2 = machine("dgx-2")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 # Ranks up to which schedules are built to see if one attains a bound.
-_MOST_RANKS = 72
+_MOST_RANKS = 256
 
 
 def verify(

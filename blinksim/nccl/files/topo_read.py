@@ -18,7 +18,7 @@ from types import MappingProxyType
 from blinksim.errors import FileError
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
-from blinksim.topology.elements import machine_name
+from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -357,7 +357,8 @@ class _Builder:
         elif kind == _SWITCH:
             if "nvswitch" not in self.taken:
                 self.taken["nvswitch"] = entry.line
-                self.devices.append(Device("nvswitch", "switch", node=0 if len(self.hosts) == 1 else -1))
+                least = min(gpu.sm for gpu in self.gpus.values())
+                self.devices.append(nvswitch(least, 0 if len(self.hosts) == 1 else -1))
             self.add_link(gpu.name, "nvswitch", "nvlink", lane, lanes, "nvlink_to_switch")
             self.add_link("nvswitch", gpu.name, "nvlink", lane, lanes, "nvlink_from_switch")
         else:
