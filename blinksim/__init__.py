@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from blinksim.answers.sweeps.sweep import sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis
     from blinksim.answers.synthesize import synthesize as synthesize
+    from blinksim.answers.tuning.choice_times import ChoiceTime as ChoiceTime
+    from blinksim.answers.tuning.tune import Tuning as Tuning
+    from blinksim.answers.tuning.tune import tune as tune
     from blinksim.bounds.bound_result import Bound as Bound
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
@@ -94,6 +97,7 @@ else:
         "Breakdown": "blinksim.timing.timing_model",
         "Calibration": "blinksim.answers.logs.calibrate",
         "Change": "blinksim.bounds.sensitivity",
+        "ChoiceTime": "blinksim.answers.tuning.choice_times",
         "Collective": "blinksim.collective",
         "Comparison": "blinksim.answers.compare",
         "Contest": "blinksim.answers.project",
@@ -127,6 +131,7 @@ else:
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",
+        "Tuning": "blinksim.answers.tuning.tune",
         "Verdict": "blinksim.schedule.verify",
         "across_models": "blinksim.answers.models",
         "advise": "blinksim.answers.advise",
@@ -156,6 +161,7 @@ else:
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
         "this_machine": "blinksim.machines",
+        "tune": "blinksim.answers.tuning.tune",
         "verify": "blinksim.answers.checks.verify_schedule",
         "verify_file": "blinksim.answers.checks.verify_file",
         "write": "blinksim.exports",
@@ -186,6 +192,7 @@ __all__ = [
     "Breakdown",
     "Calibration",
     "Change",
+    "ChoiceTime",
     "Collective",
     "Comparison",
     "Contest",
@@ -219,6 +226,7 @@ __all__ = [
     "Timeline",
     "Topology",
     "Tradeoff",
+    "Tuning",
     "Verdict",
     "across_models",
     "advise",
@@ -249,6 +257,7 @@ __all__ = [
     "sweep",
     "synthesize",
     "this_machine",
+    "tune",
     "verify",
     "verify_file",
     "write",

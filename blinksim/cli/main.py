@@ -35,6 +35,7 @@ COMMANDS = {
     "advise": ("blinksim.cli.advise", "What should I load? Bound, NCCL's pick, the best schedule, the file."),
     "diagnose": ("blinksim.cli.diagnose", "Is my bandwidth normal? Compare a log of nccl-tests with model and bound."),
     "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
+    "tune": ("blinksim.cli.tune", "Make stock NCCL quicker: time its choices, write a file for its tuner."),
     "measured": ("blinksim.cli.measured", "What was measured and published, beside what the model says?"),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
     "sweep": ("blinksim.cli.sweep", "What if? Every combination of edits, nodes, sizes and algorithms."),

@@ -14,6 +14,7 @@ from blinksim.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "answer.schema.json").read_text())
+TIMES = ROOT / "validate" / "results" / "nccl-tuning-4gpu.csv"
 LOG = str(ROOT / "tests" / "data" / "nccl_tests" / "h200x8-allreduce.txt")
 
 LINES = {
@@ -35,6 +36,7 @@ LINES = {
     "sweep": "sweep dgx1-v100 allreduce --sizes 1MiB --vary rates=nominal,seed",
     "diagnose": f"diagnose {LOG} --machine hgx-h200",
     "calibrate": f"calibrate {LOG} --machine hgx-h200",
+    "tune": f"tune hgx-h200 {TIMES} --members 0-3 --no-nvls",
     "advise": "advise dgx1-v100 --members 0-3",
     "schedules": "schedules",
     "measured": "measured aurora",

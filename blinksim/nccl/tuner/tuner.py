@@ -19,7 +19,7 @@ from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 """In the order in which NCCL looks at them: of equal times the first wins."""
-_ALLOWED = {
+ALGORITHMS_OF = {
     "broadcast": ("ring",),
     "reduce": ("ring",),
     "allgather": ("ring", "nvls", "pat"),
@@ -133,7 +133,7 @@ class _Tuner:
         for collective in COLLECTIVES:
             for algorithm in ALGORITHMS:
                 for number, protocol in enumerate(PROTOCOLS):
-                    if algorithm in _ALLOWED[collective] and self.enabled(algorithm, number):
+                    if algorithm in ALGORITHMS_OF[collective] and self.enabled(algorithm, number):
                         bandwidth = self.bandwidth(collective, algorithm, number)
                         if bandwidth > 0:
                             yield Row(

@@ -1,0 +1,304 @@
+"""Which of NCCL's choices a tuner file should change, and what that gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blinksim.answers.tuning.choice_times import ChoiceTime, ChoiceTimes, model_of
+from blinksim.answers.tuning.times_file import read_times
+from blinksim.answers.tuning.tuning_search import MOST_MEASUREMENTS, Job, Measure, search
+from blinksim.errors import InputError
+from blinksim.machines import MachineLike
+from blinksim.nccl.tuner.constants import DEFAULT_VERSION
+from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner_files import dialects
+from blinksim.nccl.tuner_files.dialects import DialectName
+from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, Choice, TuningRule, rules_of
+from blinksim.question import Question
+from blinksim.results import Result
+from blinksim.textio.exported import Exported
+from blinksim.topology.selection import Names
+from blinksim.units import format_size
+
+# What another choice than NCCL's must gain by the model: a part, and more for every octave to the nearest measured
+# sizes of the two.
+_GAIN, _GAIN_PER_OCTAVE = 0.02, 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class TunedCell:
+    """A collective at a size. before, choice: what NCCL takes by itself and what it is to take; their times in s."""
+
+    collective: str
+    size: int
+    before: Choice
+    before_s: float
+    choice: Choice
+    time_s: float
+
+    @property
+    def gain(self) -> float:
+        """The part of the time that the change saves."""
+        return 1 - self.time_s / self.before_s
+
+
+@dataclass(frozen=True, repr=False)
+class Tuning(Result):
+    """A tuner file's rules and what they are expected to gain.
+
+    Attributes
+    ----------
+    machine : str
+        Its name.
+    version : str
+        The release of NCCL whose choices are changed.
+    nodes, ranks : int
+        The communicators that the rules are for.
+    rules : tuple
+        The rules, each with ``collective``, ``least`` and ``most`` bytes, ``algorithm``, ``protocol``, ``channels``.
+    cells : tuple
+        Every collective and size, with NCCL's own choice and the better one.
+    measured : tuple
+        The times that it rests on.
+    least_channels : int, optional
+        NCCL_MIN_NCHANNELS of the measurements, which the file needs too.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> quick = bs.ChoiceTime("allgather", 2**22, "ring", "ll128", -1, 27e-6)
+    >>> slow = bs.ChoiceTime("allgather", 2**22, "ring", "simple", -1, 36e-6)
+    >>> bs.tune("hgx-h200", [quick, slow], members="0-3", nvls=False).rules[0].protocol
+    'll128'
+    """
+
+    machine: str
+    version: str
+    nodes: int
+    ranks: int
+    rules: tuple[TuningRule, ...]
+    cells: tuple[TunedCell, ...]
+    measured: tuple[ChoiceTime, ...]
+    least_channels: int | None = None
+
+    def export(self, dialect: DialectName = "nccl") -> Exported:
+        """The rules as a file for NCCL (with blinksim's plugin or NCCL's example plugin), RCCL or NCCLX."""
+        return dialects.export(self.rules, dialect, head=self._head(), least_channels=self.least_channels)
+
+    def _head(self) -> tuple[str, ...]:
+        return (
+            f"NCCL {self.version} on {self.machine}: {self.ranks} ranks on {self.nodes} "
+            f"node{'s' if self.nodes > 1 else ''}, from {len(self.measured)} measured times",
+            *(f"{rule.collective} {_span(rule)}: {change}" for rule, change in self.changes()),
+        )
+
+    def changes(self) -> list[tuple[TuningRule, str]]:
+        """Each rule with what it changes and what that gains, in words."""
+        found = []
+        for rule in self.rules:
+            cells = [
+                cell
+                for cell in self.cells
+                if cell.collective == rule.collective and rule.least <= cell.size <= rule.most
+            ]
+            gains = [100 * cell.gain for cell in cells]
+            before = " or ".join(dict.fromkeys(_words(cell.before) for cell in cells))
+            gain = f"{min(gains):.0f} to {max(gains):.0f} %" if len(gains) > 1 else f"{gains[0]:.0f} %"
+            found.append((rule, f"instead of {before}, {gain} less time"))
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per collective and size; times in seconds."""
+        return [
+            {
+                "collective": cell.collective,
+                "size_bytes": cell.size,
+                **{f"nccl_{name}": value for name, value in _named(cell.before).items()},
+                "nccl_time_s": cell.before_s,
+                **_named(cell.choice),
+                "time_s": cell.time_s,
+                "gain": cell.gain,
+            }
+            for cell in self.cells
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return {
+            "machine": self.machine,
+            "nccl": self.version,
+            "nodes": self.nodes,
+            "ranks": self.ranks,
+            "measurements": len(self.measured),
+            "least_channels": self.least_channels,
+            "rules": [
+                {"collective": rule.collective, "least_bytes": rule.least, "most_bytes": rule.most,
+                 **_named(rule.choice)}
+                for rule in self.rules
+            ],
+            "rows": self.rows(),
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        best = max(self.cells, key=lambda cell: cell.gain, default=None)
+        most = ""
+        if best is not None and best.gain > 0:
+            most = f", at most {100 * best.gain:.0f} % ({best.collective} of {format_size(best.size)})"
+        return (
+            f"<Tuning {len(self.rules)} rules for {self.ranks} ranks of {self.machine}: "
+            f"{100 * self.mean_gain:.1f} % less time in the mean{most}>"
+        )
+
+    @property
+    def mean_gain(self) -> float:
+        """The part of the time that is saved, in the mean over all cells."""
+        return sum(cell.gain for cell in self.cells) / len(self.cells) if self.cells else 0.0
+
+
+def _named(choice: Choice) -> dict[str, Any]:
+    algorithm, protocol, channels = choice
+    return {"algorithm": algorithm, "protocol": protocol, "channels": None if channels == DEFAULT else channels}
+
+
+def _words(choice: Choice) -> str:
+    algorithm, protocol, channels = choice
+    return f"{algorithm} {protocol}" if channels == DEFAULT else f"{algorithm} {protocol} on {channels} channels"
+
+
+def _span(rule: TuningRule) -> str:
+    low = format_size(rule.least)
+    return f"from {low}" if rule.most > 2**62 else f"{low} to {format_size(rule.most)}"
+
+
+def tune(
+    machine: MachineLike,
+    times: str | Path | Iterable[ChoiceTime],
+    *,
+    members: Names | None = None,
+    nodes: int = 1,
+    nvls: bool = True,
+    version: str = DEFAULT_VERSION,
+    least_channels: int | None = None,
+) -> Tuning:
+    """Finds where another of NCCL's choices is quicker than NCCL's own, for a tuner plugin to force.
+
+    NCCL's choices are times by a model (its own, or constants that were measured on the machine) which the measured
+    times make right. A choice replaces NCCL's where it gains more than the model may be wrong by.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        Whatever `load` takes.
+    times : str, path or list
+        Measured times of choices: a file that ``blinksim tune`` wrote, or `ChoiceTime` objects.
+    members : optional
+        The GPUs that take part; default, all.
+    nodes : int
+        How many nodes.
+    nvls : bool
+        False where NCCL ran with NCCL_NVLS_ENABLE=0.
+    version : str
+        The release of NCCL.
+    least_channels : int, optional
+        NCCL_MIN_NCHANNELS that was in force, if the file does not say so.
+
+    Returns
+    -------
+    Tuning
+        The rules, each cell's choice with its time, and `export` for the file.
+
+    Raises
+    ------
+    InputError
+        For times that NCCL cannot have on this machine, and a machine or file that cannot be read.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> quick = bs.ChoiceTime("allgather", 2**22, "ring", "ll128", -1, 27e-6)
+    >>> slow = bs.ChoiceTime("allgather", 2**22, "ring", "simple", -1, 36e-6)
+    >>> found = bs.tune("hgx-h200", [quick, slow], members="0-3", nvls=False)
+    >>> print(found.export().files[""].splitlines()[-1])
+    allgather,2965821,94906265,ring,ll128,-1,1,4,-1,-1
+    """
+    if isinstance(times, str | Path):
+        given, said = read_times(times)
+        least_channels = least_channels if said is None else said
+    else:
+        given = list(times)
+    if not given:
+        raise InputError("no measured times: a tuner file rests on some")
+    name, prediction, model = _of(machine, members, nodes, nvls, version)
+    model.add(given)
+    collectives = dict.fromkeys(one.collective for one in given)
+    return _tuning(name, prediction, model, tuple(collectives), tuple(given), least_channels)
+
+
+def tune_here(
+    machine: MachineLike,
+    measure: Measure,
+    *,
+    members: Names | None = None,
+    nvls: bool = True,
+    version: str = DEFAULT_VERSION,
+    least_channels: int | None = None,
+    most: int = MOST_MEASUREMENTS,
+) -> Tuning:
+    """As `tune`, with at most `most` times that `measure` takes now, where the model expects them to say most."""
+    name, prediction, model = _of(machine, members, 1, nvls, version)
+    job = Job()
+    taken = search(model, job, measure, most)
+    return _tuning(name, prediction, model, job.collectives, tuple(taken), least_channels)
+
+
+def _of(
+    machine: MachineLike, members: Names | None, nodes: int, nvls: bool, version: str
+) -> tuple[str, Prediction, ChoiceTimes]:
+    question = Question.of(machine, members=members, nodes=nodes)
+    whole = question.whole()
+    chosen = question.member_names(whole)
+    prediction = predict(whole, chosen, version=version, multicast=nvls)
+    return whole.name, prediction, ChoiceTimes(model_of(prediction, whole.nccl_rates))
+
+
+def _tuning(
+    name: str,
+    prediction: Prediction,
+    times: ChoiceTimes,
+    collectives: tuple[str, ...],
+    measured: tuple[ChoiceTime, ...],
+    least_channels: int | None,
+) -> Tuning:
+    nodes, ranks = prediction.job.nnodes, prediction.job.ranks
+    cells: list[TunedCell] = []
+    rules: list[TuningRule] = []
+    for collective in (known for known in Job().collectives if known in collectives):
+        among = list(dict.fromkeys(one.choice for one in measured if one.collective == collective))
+        mine = [_cell(times, prediction, collective, among, size) for size in Job().sizes]
+        cells += mine
+        merged = [(cell.size, _changed(cell), _good(cell)) for cell in mine]
+        rules += rules_of(collective, merged, nodes, ranks)
+    return Tuning(name, prediction.version, nodes, ranks, tuple(rules), tuple(cells), measured, least_channels)
+
+
+def _cell(times: ChoiceTimes, prediction: Prediction, collective: str, among: list[Choice], size: int) -> TunedCell:
+    own = prediction.best(collective, size)
+    before = (own.algorithm, own.protocol.lower(), DEFAULT)
+    known = {choice: time for choice in [before, *among] if (time := times.time(collective, choice, size)) is not None}
+    best = min(known, key=known.__getitem__)
+    octaves = sum(min(times.distance(collective, choice, size), len(Job().sizes)) for choice in (before, best))
+    needed = _GAIN + _GAIN_PER_OCTAVE * octaves
+    taken = best if known[best] < known[before] * (1 - needed) else before
+    return TunedCell(collective, size, before, known[before], taken, known[taken])
+
+
+def _changed(cell: TunedCell) -> Choice | None:
+    return None if cell.choice == cell.before else cell.choice
+
+
+def _good(cell: TunedCell) -> frozenset[Choice | None]:
+    """What a merged rule may say at a cell: its choice; where that is NCCL's own, also nothing, which is None."""
+    return frozenset((None, cell.choice) if cell.choice == cell.before else (cell.choice,))
