@@ -1,0 +1,27 @@
+"""The table of validate/recipes/in_network.py: rates by hand, bounds, schedules, runs and simulations agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from validate.recipes.in_network import Case, cases, row
+
+QUICK = [case for case in cases(quick=True) if case.members and not case.edits]
+
+
+def check(case: Case) -> None:
+    found = row(case, "256MiB")
+    assert found.faults == []
+    # Latencies, and pipelines that fill, cost no more than that at such sizes.
+    assert found.simulated > 0.7 * found.found.rate
+
+
+@pytest.mark.parametrize("case", QUICK, ids=str)
+def test_five_gpus(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in cases() if case not in QUICK], ids=str)
+def test_every_case(case: Case) -> None:
+    check(case)
