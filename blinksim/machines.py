@@ -47,6 +47,7 @@ def load(
     nodes: int = 1,
     rates: RatesName | str | os.PathLike[str] = "nominal",
     edits: str | Sequence[str] = (),
+    like: MachineName | str | os.PathLike[str] | None = None,
 ) -> Topology:
     """A machine, or a cluster of alike nodes.
 
@@ -62,6 +63,9 @@ def load(
     edits : str or sequence of str
         What-ifs such as ``degrade gpu0-gpu3 lanes=1``. One that names devices of the machine file changes every node,
         one that names a device of the cluster (``n0.gpu0``) only that.
+    like : str or path, optional
+        The machine that an NCCL topology file is of, for files that leave out GPUs, NVLinks or network ports: these are
+        taken from it.
 
     Returns
     -------
@@ -88,7 +92,7 @@ def load(
     name = os.fspath(name_or_path).strip()
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
-    node = replace(_node(name, table), loaded_from=(name, table))
+    node = replace(_node(name, table), loaded_from=(name, table)) if like is None else _completed(name, table, like)
     return assemble(node, nodes, changes)
 
 
@@ -282,6 +286,18 @@ def _node(name: str, rates: str) -> Topology:
             raise _unknown_form(name) from None
         raise
     return _from_yaml(path, rates)
+
+
+def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
+    """The machine in a topology file that leaves things out."""
+    from blinksim.nccl.files import topo_read
+
+    if Path(name).suffix.lower() not in _XML:
+        raise InputError(
+            f"{name} is no topology file (.xml); like={os.fspath(like)} completes what such a file leaves out"
+        )
+    other = load(like)
+    return _imported(lambda at: topo_read.read(name, at, other), rates)
 
 
 def _unknown_form(name: str) -> InputError:

@@ -15,6 +15,7 @@ OPTIONS = {
     "edits": "--edit",
     "format": "--format",
     "lane_blocks": "--lane-blocks",
+    "like": "--like",
     "links": "--links",
     "machine": "--machine",
     "members": "--members",

@@ -269,7 +269,11 @@ def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
 @click.option("-o", "--output", metavar="FILE", help="Where to write the machine file.  [default: standard output]")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--rates", default="nominal", show_default=True, help="Rates to write down: nominal or nccl.")
-def import_machine(file: str, output: str | None, force: bool, rates: str) -> None:
+@click.option(
+    "--like", metavar="MACHINE", help="The machine that FILE is of: GPUs, NVLinks and ports that FILE leaves out."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+def import_machine(file: str, output: str | None, force: bool, rates: str, like: str | None, quiet: bool) -> None:
     """Turn an NCCL topo.xml (or any machine) into a machine file that can be edited."""
     from blinksim import machines
     from blinksim.formats import machine_yaml
@@ -277,8 +281,10 @@ def import_machine(file: str, output: str | None, force: bool, rates: str) -> No
 
     if output is not None:
         check_target(output, force)
-    topology = machines.load(file, rates=rates)
+    topology = machines.load(file, rates=rates, like=like)
     text = machine_yaml.write(topology)
+    for remark in machines.remarks(topology):
+        note(f"{file}: {remark}", quiet=quiet)
     if output is None:
         click.echo(text, nl=False)
         return

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blinksim.errors import InputError
-from blinksim.nccl.files.topo_elements import GPU_KINDS
-from blinksim.nccl.files.topo_read import BUS_ID
+from blinksim.nccl.files.topo_elements import BUS_ID, GPU_KINDS
 from blinksim.topology.graph import Device, Topology
 
 

@@ -10,6 +10,8 @@ from blinksim.errors import InputError
 
 GPU_KINDS = ("gpu", "tile")
 """The kinds of devices that are GPUs in NCCL's files."""
+BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
+"""Domain, bus, device and function, in small letters; the domain may be left out."""
 _SAFE = re.compile(r"[^\"'<>&\x00-\x1f]{0,254}")
 
 

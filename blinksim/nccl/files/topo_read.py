@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from blinksim.errors import FileError
+from blinksim.nccl.files import topo_complete
+from blinksim.nccl.files.topo_elements import BUS_ID
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.topology.elements import machine_name, nvswitch
@@ -24,7 +26,6 @@ from blinksim.topology.graph import Device, Link, Topology
 
 _MAX_ELEMENTS = 20_000
 _MAX_CPUS = 256
-BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
 # What a virtual machine shows for an NVSwitch that stays with the hypervisor.
 _HIDDEN_SWITCH = re.compile(r"f{4,8}:f{2,4}:f{2,4}\.[0f]")
 # What follows the unit ("PCIe", "PCIe/s") is not looked at: NCCL compares as far as its own words reach.
@@ -41,23 +42,23 @@ _PARENTS = {
 }
 _GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
 _KNOWN = ("system", "xgmi", *_PARENTS)
-# Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200.
-_HAVE_NVLINK = (70, 80, 90, 100)
+# Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200, B300.
+_HAVE_NVLINK = (70, 80, 90, 100, 103)
 _GFX = re.compile(r"(?:gfx)?([0-9]{1,2}[0-9a-f]{2})")
 
 BusId = tuple[int, int, int, int]
 
 
-def read(path: str | Path, rates: str = "nominal") -> Topology:
+def read(path: str | Path, rates: str = "nominal", like: Topology | None = None) -> Topology:
     """The machine in the file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
-    return read_text(safe_xml.file_text(path), path, rates)
+    return read_text(safe_xml.file_text(path), path, rates, like)
 
 
-def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
+def read_text(text: str, path: str | Path, rates: str = "nominal", like: Topology | None = None) -> Topology:
     """The machine that an NCCL topology file describes.
 
     rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from ``models/link_rates.yaml``.
-    `path` names the machine and stands in messages.
+    `path` names the machine and stands in messages. like: has what the file leaves out (see `topo_complete`).
 
     Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus ids and the
     like as attributes. Link classes: nvlink, xgmi, pcie, cpu, c2c, nic (adapter to its network port); the ports' links
@@ -69,7 +70,11 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     Raises `FileError` with the line for anything malformed, and `InputError` for other rates.
     """
     root = safe_xml.parse(text, path, root="system", max_elements=_MAX_ELEMENTS)
-    return _Builder(path, link_rates.load(rates)).build(root)
+    builder = _Builder(path, link_rates.load(rates))
+    if like is not None:
+        root, added = topo_complete.complete(root, like, path)
+        builder.remark(added)
+    return builder.build(root) if like is None else topo_complete.as_in(like, builder.build(root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +136,9 @@ class _Builder:
         for cpu in cpus:
             self.add_cpu(cpu)
         if not self.gpus:
-            raise FileError(
-                self.path,
-                "names no GPU: a <gpu> inside a <pci> inside a <cpu>. Templates of clouds leave GPUs and NVLinks to "
-                "NCCL, which finds them when it runs: take what NCCL_TOPO_DUMP_FILE writes on the machine, a name of "
-                "the catalogue, or the text of nvidia-smi topo -m",
-                root.line,
-            )
+            lacks = "".join(f"; {one}" for one in topo_complete.gaps(root).words)
+            message = f"names no GPU: a <gpu> inside a <pci> inside a <cpu>{lacks}. {topo_complete.CURE}"
+            raise FileError(self.path, message, root.line)
         for gpu in self.gpus.values():
             for tag, add in (("nvlink", self.add_nvlink), ("xgmi", self.add_xgmi), ("c2c", self.add_c2c)):
                 for entry in gpu.element.named(tag):
@@ -160,7 +161,7 @@ class _Builder:
         present = {link.kind for link in links}
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
         if not present & {"nvlink", "xgmi"} and len(members) > 1 and min(gpu.sm for gpu in members) in _HAVE_NVLINK:
-            self.remark("no NVLinks are listed: if the GPUs have some, this is a template and no dump of the machine")
+            self.remark(f"no NVLinks are listed: if the GPUs have some, this is a template. {topo_complete.CURE}")
         lost += "".join(f"; {remark}" for remark in self.remarks[:8])
         machine = Topology(
             name=machine_name(Path(self.path).stem),
