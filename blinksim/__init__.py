@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
-    from blinksim.topology.rules import Finding as Finding
+    from blinksim.topology.rules.rule import Finding as Finding
 else:
     _HOME = {
         "Advice": "blinksim.answers.advise",
@@ -107,7 +107,7 @@ else:
         "Exported": "blinksim.textio.exported",
         "FileError": "blinksim.errors",
         "FileVerdict": "blinksim.answers.checks.file_verdict",
-        "Finding": "blinksim.topology.rules",
+        "Finding": "blinksim.topology.rules.rule",
         "InfeasibleError": "blinksim.errors",
         "InputError": "blinksim.errors",
         "Link": "blinksim.topology.graph",

@@ -16,7 +16,7 @@ from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import machine_names
 from blinksim.formats.shipped.machine_names import MachineName, catalogue_file, shared_rates
-from blinksim.textio import text_files
+from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
 from blinksim.units import whole
@@ -194,7 +194,20 @@ def check(machine: MachineLike) -> list[Finding]:
     """
     from blinksim.topology import rules
 
-    return rules.check(as_topology(machine))
+    topology = as_topology(machine)
+    return rules.check(topology, lambda keys: _place(topology, keys))
+
+
+def _place(topology: Topology, keys: tuple[str, ...]) -> str:
+    """The file and line of what keys lead to: in the rates file that the machine was loaded at, else in its own."""
+    if topology.edits:
+        return ""
+    for name in reversed(topology.loaded_from or ()):
+        if name.lower().endswith(_YAML):
+            line = yaml_nodes.load(name, text_files.read_text(name), "file").line_of(keys)
+            if line is not None:
+                return f"{name}:{line}"
+    return ""
 
 
 def catalogue() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
@@ -247,11 +247,12 @@ def check(machine: str | None, list_rules: bool, as_json: bool) -> None:
     findings = machines.check(topology)
     errors = sum(finding.severity == "error" for finding in findings)
     if as_json:
-        rows = [{"rule": f.rule, "severity": f.severity, "message": f.message, "cure": f.cure} for f in findings]
+        rows = [asdict(finding) for finding in findings]
         print_json({"command": "topo check", "machine": topology.name, "ok": not errors, "rows": rows})
     else:
         for finding in findings:
-            click.echo(f"{finding.severity}: {finding.message} [{finding.rule}]\n  {finding.cure}")
+            where = f"{finding.place}: " if finding.place else ""
+            click.echo(f"{where}{finding.severity}: {finding.message} [{finding.rule}]\n  {finding.cure}")
         click.echo(
             f"{topology.name}: {count(errors, 'error')}, {count(len(findings) - errors, 'warning')} "
             f"by {len(rules.RULES)} rules"

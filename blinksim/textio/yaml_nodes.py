@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -48,6 +48,17 @@ class Entry:
     @property
     def line(self) -> int:
         return int(self.node.start_mark.line) + 1
+
+    def line_of(self, keys: Sequence[str]) -> int | None:
+        """The line of the last key that is there of those that lead into nested mappings; None without the first."""
+        node, line = self.node, None
+        for wanted in keys:
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+            found = next(((key, value) for key, value in pairs if key.value == wanted), None)
+            if found is None:
+                break
+            line, node = int(found[0].start_mark.line) + 1, found[1]
+        return line
 
     def _found(self) -> str:
         if isinstance(self.node, yaml.MappingNode):

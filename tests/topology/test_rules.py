@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,11 @@ from hypothesis import given
 from machines_for_tests import dgx1, with_pcie
 from strategies import topologies
 
+from blinksim import machines
+from blinksim.cli.main import run
+from blinksim.cost.origin import FitError
+from blinksim.formats.shipped.machine_names import catalogue_file
+from blinksim.machines import load
 from blinksim.topology import shapes
 from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
@@ -60,6 +66,17 @@ def twins(lanes: int) -> Topology:
     return replace(grown, fabric=replace(fabric(*(f"nic{i}" for i in range(8))), lanes=lanes))
 
 
+def measured(what: str = "execution", **values: Any) -> Topology:
+    """Eight H200 with other constants of programs or of NCCL."""
+    machine = load("hgx-h200")
+    constants: Any = getattr(machine, what)
+    for name, value in values.items():
+        group, _, field = name.rpartition("__")
+        inner = replace(getattr(constants, group), **{field: value}) if group else value
+        constants = replace(constants, **{group or field: inner})
+    return replace(machine, **{what: constants})
+
+
 BROKEN = [
     ("members-exist", Topology("t", (Device("s", "switch"), Device("c", "cpu")), tuple(pair("s", "c", "pcie"))),
      "no device can hold data"),
@@ -109,6 +126,20 @@ BROKEN = [
      attributes={"multicast_groups": 64}))), "switch has multicast_groups without multicast_groups_source"),
     ("in-network", replace(STAR, devices=(*STAR.devices[:-1], Device("switch", "switch", can=frozenset({"reduce"}),
      attributes={"reduction_rate": "fast", "reduction_rate_source": "x"}))), "switch: reduction_rate: "),
+    ("plausible-latency", RING.replace("link", latency="0.5s"), "link links with latency 500 ms"),
+    ("plausible-latency", RING.replace("link", overhead="2ms"), "link links with overhead 2 ms"),
+    ("plausible-constants", measured(launch_s=5.0), "execution.launch is 5 s; hardware has 0 s to 100 us"),
+    ("plausible-constants", measured(packets__step_s=8e-4), "execution.protocols.ll128.step is 800 us"),
+    ("plausible-constants", measured(flags__byte_s=2e-6), "execution.protocols.simple.byte is 2000 ns"),
+    ("plausible-constants", measured(flags__cache_bytes=25e3), "execution.protocols.simple.cache is "),
+    ("plausible-constants", measured(ports__fan=2.7), "execution.ports.fan is 2.7; hardware has 0 to 0.5"),
+    ("plausible-constants", measured(ports__out=520e9), "ports.out is 520 GB/s; the links to the switch carry 450"),
+    ("plausible-constants", measured(ports__into=46e9), "ports.into is 46 GB/s; the links to the switch carry 450"),
+    ("plausible-constants", measured("nccl_rates", simple__rate=3.6e12), "execution.nccl.simple.rate is 3600 GB/s"),
+    ("plausible-constants", measured("nccl_rates", ll__hop_s=6e-3), "execution.nccl.ll.hop is 6 ms"),
+    ("plausible-constants", measured(error=FitError(0.2, 0.1, 9)), "execution.error: the median is above p90"),
+    ("plausible-constants", replace(RING, nccl_rates=load("hgx-h200").nccl_rates),
+     "execution.nccl is of GPUs around a switch"),
     ("symmetric-generators", replace(RING, symmetries=((1, 0, 2, 3, 4, 5), RING.symmetries[0])),
      "1 of 2 symmetries do not map"),
 ]  # fmt: skip
@@ -147,11 +178,37 @@ def test_every_rule_is_documented_and_has_a_machine_that_breaks_it() -> None:
         hosts().replicate(2),
         twins(lanes=1),
         shapes.fat_tree(6, 2),
+        load("hgx-h200", nodes=2, rates="measured"),
     ],
     ids=repr,
 )
 def test_sound_machines_pass(machine: Topology) -> None:
     assert machine.check() == []
+
+
+def test_a_finding_says_the_line_of_the_file_that_is_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = catalogue_file("hgx-h200").read_text()
+    for old, new in (("7.88us", "7.88s"), ("latency: 0.3us", "latency: 0.3s"), ("median: 2.4 %", "median: 24 %")):
+        text = text.replace(old, new, 1)
+    lines = text.splitlines()
+    Path("box.yaml").write_text(text)
+    starts = ("  launch:", "    latency: 0.3s", "  error:")
+    at = {start: number for start in starts for number, line in enumerate(lines, 1) if line.startswith(start)}
+    places = {finding.place for finding in machines.check("box.yaml")}
+    assert places == {f"box.yaml:{number}" for number in at.values()}
+    assert run(["topo", "check", "box.yaml"]) == 0
+    assert f"box.yaml:{at['  launch:']}: warning: execution.launch is 7.88 s" in capsys.readouterr().out
+    # The constants of a rates file go before those of the machine, and an edit is on no line.
+    Path("rates.yaml").write_text("name: mine\n" + "\n".join(lines[lines.index("execution:") :]))
+    there = {finding.place for finding in machines.check(load("hgx-h200", rates="rates.yaml"))}
+    assert there == {
+        f"rates.yaml:{at[start] - lines.index('execution:') + 1}" for start in starts if start != starts[1]
+    }
+    edited = load("box.yaml", edits="degrade gpu0-nvswitch latency=0.2s")
+    assert {finding.place for finding in machines.check(edited)} == {""}
 
 
 def test_only_trunks_between_fabric_switches_may_be_faster_than_hardware_is() -> None:

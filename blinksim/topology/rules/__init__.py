@@ -7,11 +7,12 @@ checks.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 # Each registers its rules, in this order.
-from blinksim.topology.rules import member_rules, link_rules, claim_rules  # isort: skip  # noqa: F401
-from blinksim.topology.rules.rule import RULES, Finding, Rule
+from blinksim.topology.rules import member_rules, link_rules, claim_rules, constant_rules  # isort: skip  # noqa: F401
+from blinksim.topology.rules.rule import RULES, Breach, Finding, Rule
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Finding", "Rule", "check"]
 
 
-def check(topology: Topology) -> list[Finding]:
-    """What the rules find, errors first, else in the order of `RULES`; at most one finding per rule and message."""
-    found = [
-        Finding(rule.name, rule.severity, message, rule.cure)
-        for rule in RULES.values()
-        for message in dict.fromkeys(rule.function(topology))
-    ]
+def check(topology: Topology, place: Callable[[tuple[str, ...]], str] = lambda keys: "") -> list[Finding]:
+    """What the rules find, errors first, else in the order of `RULES`; at most one finding per rule and message.
+
+    place: the file and line of what such keys of the machine's file lead to.
+    """
+    found = []
+    for rule in RULES.values():
+        breaches = [one if isinstance(one, Breach) else Breach(one) for one in rule.function(topology)]
+        for message, keys in {one.message: one.keys for one in breaches}.items():
+            found.append(Finding(rule.name, rule.severity, message, rule.cure, place(keys) if keys else ""))
     return sorted(found, key=lambda finding: finding.severity != "error")

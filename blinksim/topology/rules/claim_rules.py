@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blinksim.topology.rules.rule import rule
+from blinksim.topology.rules.rule import Breach, rule
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -18,7 +18,7 @@ def _in_network(topology: Topology) -> Iterator[str]:
 
 
 @rule("symmetric-generators", "warning", "correct or drop these symmetries; they are ignored")
-def _symmetric(topology: Topology) -> Iterator[str]:
+def _symmetric(topology: Topology) -> Iterator[Breach]:
     """The symmetries given map the machine onto itself."""
     if not topology.symmetries:
         return
@@ -26,4 +26,5 @@ def _symmetric(topology: Topology) -> Iterator[str]:
 
     wrong = len(topology.symmetries) - len(symmetry.automorphisms(topology))
     if wrong:
-        yield f"{wrong} of {len(topology.symmetries)} symmetries do not map the machine onto itself"
+        message = f"{wrong} of {len(topology.symmetries)} symmetries do not map the machine onto itself"
+        yield Breach(message, ("symmetries",))

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from blinksim.topology.elements import Link
-from blinksim.topology.rules.rule import listed, rule, used
-from blinksim.units import format_rate
+from blinksim.topology.rules.rule import Breach, listed, rule, used
+from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -17,29 +17,32 @@ if TYPE_CHECKING:
 FORWARDERS = ("switch", "pcie", "fabric")
 SLOWEST, FASTEST = 10**8, 4 * 10**12
 """Bytes/s of a link's direction that hardware plausibly has: 0.1 GB/s to 4 TB/s."""
+LONGEST = 1e-3
+"""Seconds of latency that a link plausibly has at most, over a slow network too."""
 
 
 @rule("collective-links-exist", "error", "correct the spelling, or add links of this class")
-def _collective_links(topology: Topology) -> Iterator[str]:
+def _collective_links(topology: Topology) -> Iterator[Breach]:
     """Every class in collective_links occurs."""
     for kind in topology.collective_links:
         if kind not in topology.link_classes:
-            yield f"collective_links names {kind}, and no link has this class"
+            yield Breach(f"collective_links names {kind}, and no link has this class", ("collective_links",))
 
 
 @rule("inter-node-links-exist", "error", "correct the spelling, or add such links or a fabric that makes them")
-def _inter_node_links(topology: Topology) -> Iterator[str]:
+def _inter_node_links(topology: Topology) -> Iterator[Breach]:
     """Every class in inter_node_links occurs, or is the fabric's."""
     for kind in topology.inter_node_links:
         if kind not in topology.link_classes and not (topology.fabric and topology.fabric.kind == kind):
-            yield f"inter_node_links names {kind}, and neither link nor fabric has this class"
+            message = f"inter_node_links names {kind}, and neither link nor fabric has this class"
+            yield Breach(message, ("inter_node_links",))
 
 
 @rule("reserved-name", "error", "choose another name for the link class; all means every class")
-def _reserved_name(topology: Topology) -> Iterator[str]:
+def _reserved_name(topology: Topology) -> Iterator[Breach]:
     """No link class has a name that the command line uses for something else."""
     if "all" in topology.link_classes:
-        yield "a link class is called all"
+        yield Breach("a link class is called all", ("link_classes", "all"))
 
 
 @rule("bus-pair", "error", "give a bus two links or more of equal bandwidth, or drop the bus")
@@ -114,13 +117,22 @@ def _dead_end(topology: Topology) -> Iterator[str]:
 
 
 @rule("plausible-bandwidth", "warning", "mind GB/s against Gb/s, and that bandwidth is per lane and direction")
-def _plausible(topology: Topology) -> Iterator[str]:
+def _plausible(topology: Topology) -> Iterator[Breach]:
     """Links have between 0.1 GB/s and 4 TB/s (between fabric switches more)."""
     node = {device.name: device.node for device in topology.devices}
     for link in topology.links:
         trunk = node[link.src] < 0 and node[link.dst] < 0
         if link.bandwidth < SLOWEST or (link.bandwidth > FASTEST and not trunk):
-            yield f"{link.kind} links of {format_rate(link.bandwidth)}"
+            yield Breach(f"{link.kind} links of {format_rate(link.bandwidth)}", ("link_classes", link.kind))
+
+
+@rule("plausible-latency", "warning", "mind us against ms, and that both are of one link and one message")
+def _plausible_latency(topology: Topology) -> Iterator[Breach]:
+    """Links have a latency and an overhead of at most 1 ms."""
+    for link in topology.links:
+        for name, time in (("latency", link.latency), ("overhead", link.overhead)):
+            if time > LONGEST:
+                yield Breach(f"{link.kind} links with {name} {format_time(time)}", ("link_classes", link.kind, name))
 
 
 @rule("uneven-class", "warning", "write parallel links as lanes, and give links of another sort a class of their own")
@@ -148,7 +160,8 @@ def _missing_link(topology: Topology) -> Iterator[str]:
         most, times = Counter(total.values()).most_common(1)[0] if total else (Fraction(0), 0)
         few = [name for name in part.members if total[name] != most]
         if 0 < len(few) <= 2 and times >= 4 and all(total[name] < most for name in few):
-            yield f"{' and '.join(few)} have less {kind} bandwidth than the other {times}"
+            have = "has" if len(few) == 1 else "have"
+            yield f"{' and '.join(few)} {have} less {kind} bandwidth than the other {times}"
 
 
 @rule("parallel-classes", "warning", "use one class at a time, or check that these are separate wires")
@@ -172,9 +185,9 @@ def _private_pcie(topology: Topology) -> Iterator[str]:
 
 
 @rule("latency-given", "warning", "give latency or overhead; without them small sizes take no time")
-def _latency(topology: Topology) -> Iterator[str]:
+def _latency(topology: Topology) -> Iterator[Breach]:
     """Every link class has a latency or an overhead."""
     timed = {link.kind for link in topology.links if link.latency or link.overhead}
     missing = [kind for kind in topology.link_classes if kind not in timed]
     if missing:
-        yield f"no latency and no overhead on {listed(missing)} links"
+        yield Breach(f"no latency and no overhead on {listed(missing)} links", ("link_classes", missing[0]))

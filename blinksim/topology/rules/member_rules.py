@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.errors import BlinksimError
 from blinksim.topology.elements import GPU_KINDS
-from blinksim.topology.rules.rule import listed, rule, used
+from blinksim.topology.rules.rule import Breach, listed, rule, used
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -120,11 +120,11 @@ def _nic_once(topology: Topology) -> Iterator[str]:
 
 
 @rule("fabric-ports-exist", "error", "name devices of the node as ports of its fabric")
-def _fabric_ports(topology: Topology) -> Iterator[str]:
+def _fabric_ports(topology: Topology) -> Iterator[Breach]:
     """Every port of the fabric is a device of the node."""
     missing = [port for port in (topology.fabric.ports if topology.fabric else ()) if port not in topology.index]
     if missing:
-        yield f"the fabric's ports {listed(missing)} are no devices"
+        yield Breach(f"the fabric's ports {listed(missing)} are no devices", ("fabric", "ports"))
 
 
 @rule("node-numbers", "error", "number the nodes from 0 without gaps, fabric switches -1")

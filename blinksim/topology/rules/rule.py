@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -24,6 +24,8 @@ class Finding:
         What is wrong and where.
     cure : str
         What to do about it.
+    place : str
+        The file and line of the machine that it is about, such as ``mybox.yaml:41``; empty where no line is at fault.
 
     Examples
     --------
@@ -37,26 +39,34 @@ class Finding:
     severity: str
     message: str
     cure: str
+    place: str = ""
+
+
+class Breach(NamedTuple):
+    """What a rule found. keys: those of a machine file, from the outermost, that lead to what is at fault."""
+
+    message: str
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A check by name. doc: what must hold, in a line; function: one message per breach; cure: what to do."""
+    """A check by name. doc: what must hold, in a line; function: what breaks it, one by one; cure: what to do."""
 
     name: str
     severity: str
     doc: str
     cure: str
-    function: Callable[[Topology], Iterable[str]]
+    function: Callable[[Topology], Iterable[str | Breach]]
 
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, severity: str, cure: str) -> Callable[[Callable[[Topology], Iterable[str]]], None]:
+def rule(name: str, severity: str, cure: str) -> Callable[[Callable[[Topology], Iterable[str | Breach]]], None]:
     """Registers what a function finds under a name; its docstring says what must hold."""
 
-    def register(function: Callable[[Topology], Iterable[str]]) -> None:
+    def register(function: Callable[[Topology], Iterable[str | Breach]]) -> None:
         RULES[name] = Rule(name, severity, (function.__doc__ or "").strip(), cure, function)
 
     return register
