@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from blinksim.simulation.simulator import simulate as simulate
     from blinksim.simulation.timeline import Timeline as Timeline
     from blinksim.textio.exported import Exported as Exported
+    from blinksim.timing.model_registry import model as model
     from blinksim.timing.model_registry import register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.timing.timing_model import Breakdown as Breakdown
@@ -149,6 +150,7 @@ else:
         "load": "blinksim.machines",
         "losses": "blinksim.answers.bound",
         "measured": "blinksim.answers.measurements.measured",
+        "model": "blinksim.timing.model_registry",
         "pareto": "blinksim.answers.pareto",
         "place": "blinksim.answers.place",
         "project": "blinksim.answers.project",
@@ -244,6 +246,7 @@ __all__ = [
     "load",
     "losses",
     "measured",
+    "model",
     "pareto",
     "place",
     "plot",

@@ -29,6 +29,8 @@ Sizes = Iterable[int | float | str] | int | float | str
 
 # Algorithms that stand beside each other on a line of 80 characters.
 _COLUMNS = 5
+# What rows say of programs, where some are timed.
+_OF_RUNS = ("protocol", "calls")
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,19 @@ class Comparison(Result):
         return tuple(found[0] for found in self.projections)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per size and algorithm, with units in the keys; with NCCL's own choice also what it takes."""
+        """One row per size and algorithm, with units in the keys; with NCCL's own choice also what it takes.
+
+        Rows of programs say their protocol, and whether calls follow each other or are apart.
+        """
         picked = any(projection.pick for projection in self.projections[-1])
+        run = [key for key in _OF_RUNS if any(key in one.details for found in self.projections for one in found)]
         return [
             {
                 "size_bytes": projection.size,
                 **Projection.row(projection),
                 "model": projection.model,
                 "best": place == 0,
+                **{key: projection.details.get(key) for key in run},
                 **({"nccl_takes": projection.pick} if picked else {}),
                 **({"measured_time_s": projection.measured_s} if self._measured else {}),
             }
@@ -158,6 +165,8 @@ class Comparison(Result):
         lines.append(table(head, rows, left={0, len(head) - 1} if picked else {0}) + "\n")
         lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
         lines += part_lines(self.topology, f"; model {models}", edits, self.rates)
+        conditions = dict.fromkeys(pair for found in self.projections for one in found for pair in one.conditions)
+        lines += [f"  {label} {words}" for label, words in conditions]
         if self._measured:
             origins = dict.fromkeys(
                 p.details["measured_on"] for found in self.projections for p in found if p.measured_s

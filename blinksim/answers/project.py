@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.collective import Collective, CollectiveName
+from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import preferring
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
 from blinksim.timing.entrants import Entrant, Field
 from blinksim.timing.projection_result import Ceiling, Projection
-from blinksim.timing.timing_model import LARGE, ScheduleModel
+from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.units import size_of
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def project(
     size: int | float | str,
     *,
     algorithm: AlgorithmName | ChoiceName | str = "best",
-    model: models.ModelName | str = models.DEFAULT,
+    model: models.ModelName | str | TimingModel = models.DEFAULT,
     gamma: float = 0.0,
 ) -> Projection:
     """The time of a collective.
@@ -185,10 +186,11 @@ def project(
     algorithm : str
         A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found quickly, or
         ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
-    model : str
+    model : str or TimingModel
         A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``execution``, ``simulate``, ``nccl-tuner``,
         ``projection`` or another preset in models/, at the rates that it pins. ``auto`` is ``execution`` where the
         machine's constants are known (such as ``hgx-h200`` at measured rates), else ``alpha-beta``.
+        With settings of its own: `blinksim.model`.
     gamma : float
         Seconds per byte that a rank reduces, for models that time schedules.
 
@@ -216,6 +218,8 @@ def project(
     count = size_of(size)
     if model == models.DEFAULT:
         model = models.chooser(algorithm) or model
-    timing = models.model(model, **({"gamma": gamma} if gamma else {}))
+    timing = models.model(model, **({"gamma": gamma} if gamma else {})) if isinstance(model, str) else model
+    if gamma and timing is model:
+        raise InputError("gamma is a setting of a model; give it to the one that you made")
     topology = preferring(topology, timing.rates) if timing.rates else topology
     return timing.times(topology, wanted, [count], timing.best if algorithm == "best" else [algorithm])[0]

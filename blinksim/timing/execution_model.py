@@ -163,9 +163,9 @@ def _terms(run: Run) -> tuple[Term, ...]:
     time = run.time
     return (
         Term("launch", time.launch_s, "between the launches of a kernel"),
-        Term("looking at ops", time.looking_s, "ops that a block looks at, also before their turn"),
-        Term("steps", time.steps_s, "blocks, flags and fences, while the busiest port is idle"),
+        Term("steps", time.looking_s, "blocks step through their ops, also those whose turn comes later"),
         Term("bandwidth", time.ports_s, time.port),
+        Term("waiting", time.steps_s, "that port waits for data on their way through blocks, flags and fences"),
     )
 
 
@@ -173,9 +173,9 @@ def _bottleneck(run: Run) -> str:
     time = run.time
     parts = {
         "launch": time.launch_s,
-        "looking at ops": time.looking_s,
-        "steps between blocks": time.steps_s,
+        "steps": time.looking_s,
         f"port {time.port}": time.ports_s,
+        "waiting for flags": time.steps_s,
     }
     return max(parts, key=lambda name: parts[name])
 
@@ -212,8 +212,17 @@ class ExecutionProjection(Projection):
 
     @property
     def basis(self) -> list[tuple[str, str]]:
+        return [("executor", self.executor), *self.conditions]
+
+    @property
+    def conditions(self) -> list[tuple[str, str]]:
         known = "; ".join(self.details[key] for key in ("constants", "error") if key in self.details)
-        return [("executor", self.executor), ("calls", _CALLS[self.details["calls"]]), ("constants", known)]
+        return [("calls", _CALLS[self.details["calls"]]), ("constants", known)]
+
+    @property
+    def bottleneck_words(self) -> str:
+        """The longest of the terms, and its share."""
+        return f"{self.bottleneck}, {100 * max(t.time_s for t in self.terms) / self.time_s:.0f} % of the time"
 
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None

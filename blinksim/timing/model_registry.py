@@ -178,10 +178,34 @@ def settings(name: str) -> frozenset[str]:
     return frozenset(signature(_class(known_as(check(name)))).parameters) - {"preset"}
 
 
-def model(name: str, **given: Any) -> TimingModel:
-    """The model called `name`; a preset is also written ``projection:name``.
+def model(name: ModelName | str, **given: Any) -> TimingModel:
+    """A timing model with settings of its own, for `blinksim.project`, `blinksim.rank` and `blinksim.compare`.
 
-    given: some of its `settings`. Raises `InputError` for unknown names and for settings that the model does not have.
+    Parameters
+    ----------
+    name : str
+        Such as ``"execution"``; a preset is also written ``projection:name``.
+    **given
+        Its settings: ``protocol`` and ``calls`` of ``execution``; ``gamma`` of models that time schedules;
+        ``channels``, ``multicast`` and ``version`` of ``nccl-tuner``.
+
+    Returns
+    -------
+    TimingModel
+        The model.
+
+    Raises
+    ------
+    InputError
+        For unknown names and values, and for settings that the model does not have.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("hgx-h200", rates="measured")
+    >>> apart = bs.model("execution", calls="apart")
+    >>> bs.project(machine, "broadcast", "1MiB", algorithm="chain", model=apart).details["calls"]
+    'apart'
     """
     odd = sorted(given.keys() - settings(name))
     name = known_as(name)

@@ -154,6 +154,17 @@ class Projection(Rates, Result):
         """What the model counts and what it rests on, as labels and texts."""
         return [("model", f"{self.model}{': links and latencies, no launch' if self.model == 'alpha-beta' else ''}")]
 
+    @property
+    def conditions(self) -> list[tuple[str, str]]:
+        """What holds for all sizes of what is counted, as labels and texts; nothing where the model says it all."""
+        return []
+
+    @property
+    def bottleneck_words(self) -> str:
+        """What sets the time, and how much of it that is busy."""
+        busy = self.details.get("bottleneck_busy")
+        return self.bottleneck if busy is None else f"{self.bottleneck}, busy {100 * busy:.0f} % of the time"
+
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""
         return {
@@ -190,10 +201,7 @@ class Projection(Rates, Result):
         edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
         left_out: the reasons of those that were not.
         """
-        busy = self.details.get("bottleneck_busy")
-        share = f", busy {100 * busy:.0f} % of the time" if busy is not None else ""
-        lines = [("bottleneck", f"{self.bottleneck}{share}")]
-        lines += self._at_most()
+        lines = [("bottleneck", self.bottleneck_words), *self._at_most()]
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
         lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))

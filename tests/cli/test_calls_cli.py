@@ -40,8 +40,15 @@ def test_a_comparison_takes_them_too(capsys: pytest.CaptureFixture[str]) -> None
         assert run([*words, "--protocol", protocol, "--json"]) == 0
         [row] = json.loads(capsys.readouterr().out)["rows"]
         assert row["model"] == "execution"
+        assert (row["protocol"], row["calls"]) == (protocol, "successive")
         times.append(row["time_s"])
     assert times[0] > 1.3 * times[1]
+    assert run([*words, "--calls", "apart"]) == 0
+    found = capsys.readouterr().out
+    assert "  calls each by itself, begun by all GPUs at once\n  constants measured on 2 to 8 NVIDIA H200" in found
+    assert run([*words[:4], "nominal", *words[5:], "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert not {"protocol", "calls"} & row.keys()
 
 
 @pytest.mark.parametrize(

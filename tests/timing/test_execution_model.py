@@ -23,10 +23,14 @@ def test_terms_add_up_and_no_port_is_outrun(size: int) -> None:
     for found in bs.rank(MACHINE, "allreduce", size, algorithms="ring,two_shot,direct,double_binary").projections:
         assert found.model == "execution"
         parts = {term.name: term.time_s for term in found.terms}
-        assert list(parts) == ["launch", "looking at ops", "steps", "bandwidth"]
+        assert list(parts) == ["launch", "steps", "bandwidth", "waiting"]
         assert min(parts.values()) >= 0
         assert sum(parts.values()) == pytest.approx(found.time_s)
         assert parts["launch"] == H200.launch_s
+        longest = max(parts, key=lambda name: parts[name])
+        share = f"{100 * parts[longest] / found.time_s:.0f} % of the time"
+        assert found.bottleneck_words.endswith(share)
+        assert longest.split()[0] in (found.bottleneck if longest != "bandwidth" else "bandwidth")
         assert found.bound is not None
         assert found.algbw < float(found.bound.rate)
 
@@ -57,6 +61,13 @@ def test_calls_one_by_one_are_asked_for_and_said() -> None:
     found = successive.breakdown(chain, 2**20, 0.0), apart.breakdown(chain, 2**20, 0.0)
     assert [cost.details["calls"] for cost in found] == ["successive", "apart"]
     assert sum(t.time_s for t in found[1].terms) > sum(t.time_s for t in found[0].terms)
+    # In Python as on the command line.
+    asked = bs.model("execution", calls="apart")
+    one = bs.project(MACHINE, "broadcast", 2**20, algorithm="chain", model=asked)
+    assert one.time_s == pytest.approx(sum(t.time_s for t in found[1].terms))
+    assert one.to_dict()["calls"] == bs.rank(MACHINE, "broadcast", 2**20, asked, "chain").best.details["calls"]
+    with pytest.raises(InputError, match="gamma is a setting"):
+        bs.project(MACHINE, "broadcast", 2**20, gamma=1e-12, model=asked)
     with pytest.raises(InputError, match="apart"):
         Executed(calls="alone")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="ll128"):
