@@ -9,6 +9,7 @@ load, and packed trees reach every rate that chains reach.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -143,8 +144,10 @@ def best_of(
     choice.enter_solved()
     found = choice.field
     if not found.entrants:
-        reasons = "; ".join((*found.refused.values(), *left_out_words(found.left_out)))
-        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {reasons}")
+        [(common, times)] = Counter(found.refused.values()).most_common(1) or [("", 0)]
+        # What holds for most of them is about the model or the machine, not about algorithms.
+        reasons = (common,) if times > 1 else (*found.refused.values(), *left_out_words(found.left_out))
+        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
     return found
 
 

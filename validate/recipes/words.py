@@ -67,7 +67,7 @@ LIMITS = """\
   copies, sums and flags of the two meet, which the model leaves out.
 - Kernels differ from commit to commit: until 1bcc988, flags held up the data behind them, and a lane lost 0.6 us more a
   piece than since.
-- Below 16 MiB nothing is promised: a piece's flags and the launch weigh as much as its bytes.
+- Below 16 MiB nothing is promised of emulated machines: a piece's flags and the launch weigh as much as its bytes.
 - Iterations of a collective overlap where data go one way, for NCCL and for us, as in NCCL's own tests: the time is how
   often it can be done, as the mean of the GPUs, not the way from the first to the last. Emulated machines are measured
   apart. The first of the 20 timed iterations is often the slowest here, which the median does not feel and the spread
