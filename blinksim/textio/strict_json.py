@@ -17,7 +17,8 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from blinksim.errors import FileError, unknown
-from blinksim.textio.text_files import MIB, decode
+from blinksim.textio import json_places
+from blinksim.textio.text_files import MIB, decode, read_bytes
 
 _GZIP = b"\x1f\x8b"
 # Each separator can cost about 100 bytes as a Python object.
@@ -70,17 +71,17 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
         raise FileError(path, f"has more than {MOST_ENTRIES:,} entries; that is no {what}")
     half = _HALF.search(text) if "\\u" in text else None
     if half:
-        raise FileError(path, f"holds {half.group()}, which is half a character")
+        place = json_places.line_and_column(text, half.start())
+        raise FileError(path, f"holds {half.group()}, which is half a character", *place)
+    numbers: dict[str, Any] = {"parse_constant": _constant, "parse_float": _float, "parse_int": _int}
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
-        )
+        value = json.loads(text, object_pairs_hook=_object, **numbers)
     except json.JSONDecodeError as error:
         other = os.fspath(path).lower().endswith((".yaml", ".yml"))
         hint = "; YAML files are machines and rates, of which blinksim synth makes schedules" if other else ""
         raise FileError(path, f"is not JSON: {error.msg}{hint}", error.lineno, error.colno) from None
     except _Refused as fault:
-        raise FileError(path, str(fault)) from None
+        raise FileError(path, str(fault), *(json_places.place_of_refusal(text, _Refused, **numbers) or ())) from None
     except RecursionError:
         raise FileError(path, f"is nested too deeply; that is no {what}") from None
     if _depth_exceeds(value, MAX_DEPTH):
@@ -136,9 +137,13 @@ class Entry:
     place: str
     value: Any
 
-    def wrong(self, message: str) -> FileError:
-        """The error that says what is wrong at this place."""
-        return FileError(self.path, f"{self.place}: {message}" if self.place else message)
+    def wrong(self, message: str, key: str = "") -> FileError:
+        """The error that says what is wrong at this place, with line and column where the file can be read again.
+
+        key: of the object here, whose line it is.
+        """
+        where = _look_up(self.path, f"{self.place}.{key}" if key else self.place) or ()
+        return FileError(self.path, f"{self.place}: {message}" if self.place else message, *where)
 
     def fields(self, required: Iterable[str], optional: Mapping[str, Any] | None = None) -> dict[str, Entry]:
         """The entries of an object with these keys and no others; keys of `optional` have defaults."""
@@ -146,7 +151,7 @@ class Entry:
         needed, known = tuple(required), {**dict.fromkeys(required), **(optional or {})}
         for key in given:
             if key not in known:
-                raise self.wrong(str(unknown("key", key[:80], known)))
+                raise self.wrong(str(unknown("key", key[:80], known)), key)
         for key in needed:
             if key not in given:
                 raise self.wrong(f"the key {key!r} is missing")
@@ -193,6 +198,15 @@ class Entry:
         if not _FRACTION.fullmatch(text):
             raise self.wrong(f'must be a positive fraction like "25000000000" or "82/3", not {_shown(text)}')
         return Fraction(text)
+
+
+def _look_up(path: str | os.PathLike[str], place: str) -> tuple[int, int] | None:
+    """Line and column of a place in the file that a document came from; None where it came from none."""
+    most = json_places.LONGEST
+    try:
+        return json_places.place_of(decode(path, unpack(path, read_bytes(path, most), most)), place)
+    except FileError:
+        return None
 
 
 def _shown(value: Any) -> str:
