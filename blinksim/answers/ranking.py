@@ -234,9 +234,12 @@ def _with_launches(entrants: Contest, best: Projection) -> str:
         )
     except BlinksimError:
         return ""
-    how = "as a program" if found.details.get("library") is None else "run by NCCL"
-    rates = "" if part.rates == "measured" else "; rates=measured counts on them"
-    return f"; {how} about {format_time(found.time_s)}, by constants {found.details['constants']}{rates}"
+    library = found.details.get("library")
+    how, origin = "as a program" if library is None else "run by NCCL", part.execution.measured
+    known = f"by constants {found.details['constants']}"
+    if library is None and origin.band is not None:
+        known = f"{100 * origin.band:.0f} % more or less, as nobody measured {part.execution.hardware}"
+    return f"; {how} about {format_time(found.time_s)}, {known}: model=execution"
 
 
 def _with_nvls(entrants: Contest, best: Projection) -> str:

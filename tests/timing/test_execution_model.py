@@ -128,5 +128,14 @@ def test_links_alone_say_so_where_more_is_known() -> None:
     assert second.startswith("  nominal rates: links only, no launch; as a program about ")
     assert f"about {format_time(program.time_s)}, by constants measured on 2 to 8 NVIDIA H200" in second
     assert found.to_dict()["beside"] == second.strip()
+    # What it advises works where a machine has no table of measured rates, and constants of other GPUs.
+    for machine, words in (
+        ("p5en.48xlarge", "by constants measured on"),
+        ("hgx-b200", "as nobody measured NVIDIA B200"),
+    ):
+        beside = bs.rank(machine, "allreduce", "1MiB").beside
+        assert words in beside
+        assert beside.endswith(": model=execution")
+        assert bs.rank(machine, "allreduce", "1MiB", "execution").best.model == "execution"
     assert bs.rank("ring:8@25GB/s", "allreduce", "1MiB").beside == "nominal rates: links only, no launch"
     assert not bs.rank("hgx-h200", "allreduce", "1MiB", "alpha-beta").beside
