@@ -49,7 +49,8 @@ def text(
     """The text of a log.
 
     layout: ``new``; ``iterations`` (-I 1), ``stamped`` (-S 1), both as releases since 2.17 print them; ``old``: error
-    in place of #wrong, and redop and root only where a collective has them.
+    in place of #wrong, and redop and root only where a collective has them; ``rccl``: as rccl-tests prints what RCCL
+    takes behind each row.
     """
     head = ["size", "count", "type"]
     has_op, has_root = collective in REDUCING, collective in ROOTED
@@ -68,7 +69,9 @@ def text(
         device = rank % per_host if devices is None else devices[rank]
         place = f"on      box{rank // per_host} device {device:2d} [0000:{16 * device + 27:02x}:00] NVIDIA H200"
         lines.append(f"#  Rank {rank:2d} Group  0 Pid {4000 + rank} {place}")
-    stamp = " timestamp" if layout == "stamped" else ""
+    if layout == "rccl":
+        lines += ["RCCL version : 2.27.7-develop:29e1567", "HIP version  : 7.0.51831-a3e329ad8"]
+    stamp = {"stamped": " timestamp", "rccl": "     algo     proto   nchannels"}.get(layout, "")
     lines += ["#", "#     out-of-place     in-place", "# " + "  ".join([*head, *half, *half]) + stamp, "# (B)"]
     factor = float(busbw_factor(collective, ranks))
     for point in points:
@@ -87,7 +90,8 @@ def text(
             line += f"  {shown(micros, 7)}  {shown(algbw, 6)}  {shown(algbw * factor, 6)}  {wrong:>6}"
             if layout == "iterations":
                 line += f"  {shown(micros * 0.98, 7)}  {shown(micros * 1.1, 7)}  {shown(micros * 1.05, 7)}  {2.5:7.2f}"
-        lines.append(line + ("  2026-03-01 12:00:00" if layout == "stamped" else ""))
+        taken = "    RING    SIMPLE          56" if point.size < 2**28 else "     N/A       N/A         N/A"
+        lines.append(line + {"stamped": "  2026-03-01 12:00:00", "rccl": taken}.get(layout, ""))
     if footer:
         rates = [p.size / t / 1e3 * factor for p in points for t in (p.out_of_place, p.in_place) if t]
         lines += ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {sum(rates) / len(rates):g} ", "#"]

@@ -27,7 +27,7 @@ def write(folder: Path, content: str, name: str = "log.txt") -> Path:
     return path
 
 
-@pytest.mark.parametrize("layout", ["new", "iterations", "stamped", "old"])
+@pytest.mark.parametrize("layout", ["new", "iterations", "stamped", "old", "rccl"])
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "broadcast", "reduce", "reducescatter"])
 def test_every_layout_gives_the_same_rows(tmp_path: Path, collective: str, layout: str) -> None:
     path = write(tmp_path, text(collective, 8, POINTS, layout=layout))
@@ -43,6 +43,20 @@ def test_every_layout_gives_the_same_rows(tmp_path: Path, collective: str, layou
         assert row.root == (0 if collective in ("broadcast", "reduce") else -1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.rows[0].size = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("place", "in_place"), [("out-of-place", False), ("in-place", True)])
+def test_one_half_alone_is_the_one_that_the_heading_names(tmp_path: Path, place: str, in_place: bool) -> None:
+    """As rccl-tests prints it when it is told to run one of them."""
+    content = f"""\
+#                                                   {place}
+#       size         count      type   redop    root     time   algbw   busbw #wrong     algo     proto   nchannels
+     1048576        262144     float     sum      -1    26.24   39.96   69.93      0    RING        LL          32
+"""
+    (run,) = read(write(tmp_path, content))
+    assert [(row.in_place, row.time_s) for row in run.rows] == [(in_place, pytest.approx(26.24e-6))]
+    with pytest.raises(FileError, match=r"log.txt:3: the row does not end with algorithm, protocol and channels"):
+        read(write(tmp_path, content.replace("RING        LL          32", "")))
 
 
 def test_the_line_of_every_row_is_kept(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ _HEAD = ("size", "count", "type", "redop", "root")
 # What the releases of 2017 call their columns; their times are milliseconds.
 _OLD = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
+# What rccl-tests adds behind both halves if it is told to: what RCCL takes, N/A where it does not say.
+_TAKEN = ("algo", "proto", "nchannels")
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _DECIMAL = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
 _GAP = re.compile(r"\S {20,}\S")
@@ -67,18 +69,22 @@ class Half:
 class Columns:
     """Names of the columns: of the head, and of each half (out of place, in place).
 
-    stamped: True if time stamps follow. clock: microseconds in the unit of the times.
+    stamped: True if time stamps follow. clock: microseconds in the unit of the times. taken: True if the algorithm,
+    the protocol and the channels follow that the library takes. only_in_place: True if the one half is that.
     """
 
     head: tuple[str, ...]
     halves: tuple[tuple[str, ...], ...]
     stamped: bool
     clock: float = 1.0
+    taken: bool = False
+    only_in_place: bool = False
 
     @property
     def width(self) -> int:
         """The number of words of a whole row."""
-        return len(self.head) + sum(map(len, self.halves)) + (2 if self.stamped else 0)
+        behind = (2 if self.stamped else 0) + (len(_TAKEN) if self.taken else 0)
+        return len(self.head) + sum(map(len, self.halves)) + behind
 
     def filled(self, words: list[str]) -> list[str]:
         """The words of a row with the operation and root that alltoall of 2020 to 2022 leaves blank."""
@@ -98,6 +104,8 @@ class Columns:
             if len(stamp) < 2 or not re.fullmatch(r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]", stamp[0]):
                 text = f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}"
                 raise FileError(path, text, number)
+        if self.taken:
+            words = _without_taken(path, words, line, number)
         words, halves = self.filled(words), self.halves
         if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
             # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
@@ -113,7 +121,7 @@ class Columns:
             half = _half(path, dict(zip(names, words[start:], strict=False)), number, self.clock)
             start += len(names)
             if half is not None:
-                found.append((place == 1, half))
+                found.append((place == 1 or self.only_in_place, half))
         return head, found
 
     def _head(self, path: str, words: Sequence[str], number: int) -> Head:
@@ -132,14 +140,28 @@ class Columns:
         )
 
 
-def read_heading(path: str, line: str, number: int) -> Columns | None:
-    """The columns, if the comment `line` is a heading; raises `FileError` for one with unknown columns."""
+def _without_taken(path: str, words: list[str], line: str, number: int) -> list[str]:
+    """A row without what the library takes, such as ``RING SIMPLE 32``."""
+    algorithm, _, channels = words[-3:] if len(words) > 3 else ("", "", "")
+    if not re.fullmatch(r"N/A|[A-Za-z][A-Za-z0-9_]{0,39}", algorithm) or not re.fullmatch("N/A|[0-9]{1,5}", channels):
+        text = f"the row does not end with algorithm, protocol and channels, but the heading does: {line[:80]!r}"
+        raise FileError(path, text, number)
+    return words[:-3]
+
+
+def read_heading(path: str, line: str, number: int, above: str = "") -> Columns | None:
+    """The columns, if the comment `line` is a heading; raises `FileError` for one with unknown columns.
+
+    above: the comment before it, which says out-of-place and in-place.
+    """
     given = line.lstrip("#").split()
     words = [_OLD.get(word, word) for word in given] if given[:1] == ["bytes"] else given
     if words[:1] != ["size"] or not set(words) & set(_CLOCKS):
         return None
     stamped = words[-1] == "timestamp"
     words = words[:-1] if stamped else words
+    taken = tuple(words[-3:]) == _TAKEN
+    words = words[:-3] if taken else words
     starts = [place for place, word in enumerate(words) if word in _CLOCKS]
     head = tuple(words[: starts[0]])
     halves = tuple(tuple(words[a:b]) for a, b in zip(starts, [*starts[1:], len(words)], strict=True))
@@ -154,7 +176,8 @@ def read_heading(path: str, line: str, number: int) -> Columns | None:
         for name in ("algbw", "busbw"):
             if name not in half:
                 raise FileError(path, f"the heading has no column {name}", number)
-    return Columns(head, halves, stamped, 1.0 if given[0] == "size" else 1000.0)
+    only_in_place = len(halves) == 1 and above.lstrip("#").split() == ["in-place"]
+    return Columns(head, halves, stamped, 1.0 if given[0] == "size" else 1000.0, taken, only_in_place)
 
 
 def _half(path: str, given: dict[str, str], number: int, unit: float) -> Half | None:

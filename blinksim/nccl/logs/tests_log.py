@@ -1,9 +1,9 @@
-"""Logs of nccl-tests: the text that it prints, of every release, and the JSON that ``-J`` writes.
+"""Logs of nccl-tests and rccl-tests: the text that they print, of every release, and the JSON that ``-J`` writes.
 
 nccl-tests (src/util.cu, doc/PERFORMANCE.md) prints a row per size: time in microseconds averaged over iterations and
 ranks, algbw and busbw in GB/s, once out of place and once in place. Which columns there are is read from the heading,
-so that releases with `error` instead of `#wrong`, without `redop` or `root`, with per-iteration columns (-I) and with
-time stamps (-S) are all understood.
+so that releases with `error` instead of `#wrong`, without `redop` or `root`, with per-iteration columns (-I), with
+time stamps (-S), in one half only, and with what RCCL takes (rccl-tests, src/common.cpp) are all understood.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class _Draft:
     complete: bool = False
     piece: str = ""
     piece_line: int = 0
+    above: str = ""
 
     def finish(self, path: str, ranks: int) -> Run:
         name = collective_of(self.program)
@@ -181,7 +182,8 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
     elif _FOOTER.match(line):
         draft.complete = bool(draft.rows)
     else:
-        draft.columns = read_heading(path, line, number) or draft.columns
+        draft.columns = read_heading(path, line, number, draft.above) or draft.columns
+        draft.above = line
 
 
 def _release(code: str) -> str:
