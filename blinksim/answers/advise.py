@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
+from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
 from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
@@ -58,6 +59,8 @@ class Advice(Result):
         `best` for RCCL or MSCCL, where it is quicker than what NCCL does.
     model : str
         What timed the schedules: ``execution`` or ``alpha-beta``.
+    nvls : NvlsGain, optional
+        What switches that add are worth; None where NCCL cannot use any.
 
     Examples
     --------
@@ -78,6 +81,7 @@ class Advice(Result):
     loadable: Option | None
     other: Option | None
     model: str
+    nvls: NvlsGain | None = None
 
     def algbw(self, time_s: float) -> float:
         """Bytes/s."""
@@ -168,6 +172,7 @@ class Advice(Result):
                 "algbw_GBps": in_GBps(self.algbw(self.expected.time_s)),
                 "busbw_GBps": in_GBps(self.algbw(self.expected.time_s) * factor),
             },
+            "nvls": self.nvls.to_dict() if self.nvls else None,
             "best": shown(self.best),
             "load": shown(self.load),
             "alternative": shown(self.alternative),
@@ -268,6 +273,7 @@ def advise(
         loadable=min(loadable, key=lambda option: option.time_s, default=None),
         other=for_msccl(best, expectation) if best.time_s * WORTH <= expected.time_s else None,
         model=rivals.model.name,
+        nvls=nvls_gain(expectation, size, real=bool(real)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Answer, Contest, contest
 from blinksim.collective import Collective, CollectiveName
+from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.results import Result
@@ -177,8 +178,26 @@ class Comparison(Result):
         lines += [
             f"  {reason if reason.startswith(name) else f'{name}: {reason}'}" for name, reason in self.refused.items()
         ]
+        lines += self._switches_that_add()
         lines += [f"  left out: {words}" for words in left_out_words(self.left_out)]
         return "\n".join(lines)
+
+    def _switches_that_add(self) -> list[str]:
+        """From which size on NCCL's NVLS is quicker, where it was measured and is not among the algorithms."""
+        from blinksim.timing.execution_model import nvls_time
+
+        best = [one for one in self.best() if one.model == "execution"]
+        if self.collective.name != "allreduce" or {NVLS, "nccl"} & {*self.algorithms} or not best:
+            return []
+        times = [(one, time) for one in best if (time := nvls_time(self.topology, one.size)) is not None]
+        first = max((one.size for one, time in times if time >= one.time_s), default=0)
+        quicker = [(one, time) for one, time in times if one.size > first]
+        if not quicker:
+            return []
+        (start, _), (last, time) = quicker[0], quicker[-1]
+        reached = f"{last.size / time / 1e9:.4g} GB/s at {format_size(last.size)}"
+        words = f"where switches add, NCCL's NVLS is quicker from {format_size(start.size)} on: {reached}"
+        return [f"  {words} (name nvls to see all)"]
 
     def __repr__(self) -> str:
         return (

@@ -7,7 +7,7 @@ checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import comb
@@ -32,7 +32,8 @@ class Placement:
     """One choice of members. rate: algbw of the headline bound in bytes/s, None if the links do not connect them.
 
     scope, exact: of that bound. words: its certificate, or the groups that are not connected. alike: how many subsets
-    a symmetry maps onto this one, itself included.
+    a symmetry maps onto this one, itself included. in_network: the rate where switches multicast and reduce as they
+    can, None where that is no more.
     """
 
     members: tuple[str, ...]
@@ -42,6 +43,7 @@ class Placement:
     exact: bool
     words: str
     alike: int
+    in_network: Fraction | None = None
 
     @property
     def connected(self) -> bool:
@@ -64,6 +66,8 @@ class Placement:
             "kind": "exact" if self.exact else "upper",
             "words": self.words,
             "alike": self.alike,
+            "in_network_exact": None if self.in_network is None else exact_GBps(self.in_network),
+            "in_network_GBps": None if self.in_network is None else in_GBps(self.in_network),
         }
 
 
@@ -119,7 +123,9 @@ class Placements(Result, Sequence[Placement]):
             return f"{what}: the links connect none of {len(self)} choices"
         connected = sum(placement.connected for placement in self.ranked)
         names = ", ".join(best.members)
-        return f"{what}: {names}, up to {best.rate_GBps:.4g} GB/s algbw; {connected} of {len(self)} choices connected"
+        added = f" ({in_GBps(best.in_network):.4g} where switches add)" if best.in_network is not None else ""
+        rate = f"up to {best.rate_GBps:.4g} GB/s algbw{added}"
+        return f"{what}: {names}, {rate}; {connected} of {len(self)} choices connected"
 
     def __repr__(self) -> str:
         return f"<Placements {self.sentence()}>"
@@ -202,8 +208,13 @@ def place(
     rows = [(subset, answers[subset]) for subset in every]
     if maps:
         rows = [(subset, _renamed(row, subset, topology, candidates, relays == "idle")) for subset, row in rows]
-    order = sorted(rows, key=lambda entry: (entry[1].rate is None, -(entry[1].rate or 0)))
+    order = sorted(rows, key=lambda entry: _merit(entry[1]))
     return Placements(topology.name, wanted, tuple(row for _, row in order))
+
+
+def _merit(row: Placement) -> tuple[bool, Fraction, Fraction]:
+    """What choices are ordered by: forwarding decides, and what switches add among equals."""
+    return row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))
 
 
 def _check_effort(topology: Topology, count: int, kinds: int) -> None:
@@ -254,8 +265,12 @@ def _answer(
     if len(groups) > 1:
         words = "not connected: " + " | ".join(" ".join(group) for group in groups)
         return Placement(members, rest, None, "", False, words, alike)
-    best = bound(part, collective).headline
-    return Placement(members, rest, best.rate, best.scope, best.exact, best.certificate.words(part), alike)
+    found = bound(part, collective, in_network=True)
+    best, added = found.headline, found.in_network
+    words = best.certificate.words(part)
+    return Placement(
+        members, rest, best.rate, best.scope, best.exact, words, alike, added.rate if added is not None else None
+    )
 
 
 def _renamed(
@@ -266,4 +281,4 @@ def _renamed(
         return row
     rest = tuple(name for name in topology.members if name not in members) if idle else ()
     words = f"as {', '.join(row.members)}: {row.words}"
-    return Placement(members, rest, row.rate, row.scope, row.exact, words, row.alike)
+    return replace(row, members=members, relays=rest, words=words)

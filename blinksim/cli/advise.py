@@ -138,6 +138,7 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
         *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
         ("NCCL" if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
         ("", said),
+        *([("NVLS", found.nvls.sentence())] if found.nvls else []),
         ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
     ]
     loadable = found.loadable

@@ -68,16 +68,18 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
         f"{count} of {whole.name}'s {whole.ranks} GPUs for {options['collective']}: ask for {', '.join(best.members)}, "
         f"up to {float(best.rate) / 1e9:.4g} GB/s algbw; {connected} of {len(found)} choices are connected\n"
     )
+    adds = any(row["in_network_GBps"] for row in rows)
     cells = [
         (
             " ".join(row["members"]),
             row["rate_exact"] or "-",
             f"{row['algbw_GBps']:.4g}" if row["connected"] else "not connected",
             f"{row['algbw_GBps'] / rows[0]['algbw_GBps']:.0%}" if row["connected"] else "",
+            *([f"{row['in_network_GBps']:.4g}" if row["in_network_GBps"] else "-"] if adds else []),
         )
         for row in rows[: options["top"]]
     ]
-    click.echo(table(("GPUs", "GB/s, exact", "GB/s", "of the best"), cells))
+    click.echo(table(("GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])), cells))
     if len(rows) > options["top"]:
         click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
     click.echo(f"  all at {whole.rates} rates")

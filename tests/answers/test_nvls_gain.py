@@ -1,0 +1,107 @@
+"""What NVLS is worth, by answer: against published pairs of runs with NVLS and without, and the loads of ports."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from blinksim.answers.advise import advise
+from blinksim.answers.compare import compare
+from blinksim.answers.logs.expectation import Expectation, part_and_whole
+from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
+from blinksim.answers.place import place
+from blinksim.cli.main import run
+from blinksim.collective import Collective
+from blinksim.machines import load
+from blinksim.question import Question
+from blinksim.sources.public_tables import cells
+
+MIB, GIB = 2**20, 2**30
+
+
+def gain(gpus: int, size: int, collective: str = "allreduce", multicast: bool = True) -> NvlsGain:
+    part, _ = part_and_whole(Question("hgx-h200", members=f"0-{gpus - 1}", rates="measured"))
+    whole = load("hgx-h200", rates="nccl")
+    found = nvls_gain(Expectation(part, whole, Collective(collective), multicast), size, real=True)
+    assert found is not None
+    return found
+
+
+def published(gpus: int) -> float:
+    """By how much 8 GiB took longer without NVLS on so many H200 (stas-h200-nvls-ramp)."""
+    there = [c for c in cells("p5en.48xlarge") if c.set.name == "stas-h200-nvls-ramp" and c.gpus == gpus]
+    times = {cell.nvls: cell.time_s for cell in there}
+    return times["off"] / times["on"]
+
+
+@pytest.mark.parametrize("gpus", [6, 7, 8])
+def test_the_gain_is_that_of_published_pairs(gpus: int) -> None:
+    found = gain(gpus, 8 * GIB)
+    assert found.taken
+    assert found.ratio == pytest.approx(published(gpus), rel=0.07)
+    # Of every byte a port carries 2(n - 1)/n, or (n + 1)/n.
+    assert found.at_most == pytest.approx(2 * (gpus - 1) / (gpus + 1))
+    assert found.ratio < found.at_most
+    assert (found.on.choice, found.off.choice) == ("nvls Simple", "ring Simple")
+
+
+def test_off_is_the_other_side_of_on() -> None:
+    on, off = gain(8, 256 * MIB), gain(8, 256 * MIB, multicast=False)
+    assert (on.on, on.off, on.at_most) == (off.on, off.off, off.at_most)
+    assert "on; without it (NCCL_NVLS_ENABLE=0) NCCL takes ring Simple: 1.376 ms, 1.25 times as long" in on.sentence()
+    assert off.sentence().startswith("off; with it NCCL takes nvls Simple: 1.103 ms, 1.25 times as fast")
+
+
+def test_small_sizes_and_few_gpus_do_without() -> None:
+    small = gain(8, MIB)
+    assert (small.taken, small.ratio, small.least) == (False, 1.0, 2 * MIB)
+    assert small.sentence() == (
+        "changes nothing here: NCCL takes ring LL with and without it; it takes NVLS from 2 MiB on"
+    )
+    # On four H200 NCCL took the ring (NCCL 2.27.7, the same table).
+    assert gain(4, 8 * GIB).least is None
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "broadcast"])
+def test_what_only_receives_or_sends_gains_nothing(collective: str) -> None:
+    found = gain(8, GIB, collective)
+    assert (found.taken, found.ratio, found.at_most) == (False, 1.0, 1.0)
+    assert found.sentence().startswith("nothing to gain for a")
+
+
+def test_advise_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = load("hgx-h200", rates="nccl")
+    found = advise(machine.select(), machine=machine)
+    assert found.nvls is not None
+    assert found.nvls.on.time_s == found.expected.time_s
+    assert found.to_dict()["nvls"]["from_bytes"] == 2 * MIB
+    assert advise(load("dgx1-v100", rates="nccl").select()).nvls is None
+    assert run(["advise", "hgx-h200", "--rates", "nccl", "--no-nvls"]) == 0
+    assert "  NVLS      off; with it NCCL takes nvls Simple: 1.012 ms" in capsys.readouterr().out
+
+
+def test_place_ranks_with_what_switches_add(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = place("hgx-h200", 6)
+    assert {(row.rate, row.in_network) for row in rows} == {(Fraction(270 * 10**9), Fraction(450 * 10**9) * 6 / 7)}
+    assert all(row.in_network is None for row in place("hgx-h200", 6, "allgather"))
+    assert "385.7 where switches add" in rows.sentence()
+    assert run(["place", "hgx-h200", "7", "--top", "1"]) == 0
+    assert "GB/s, switches add" in capsys.readouterr().out
+    assert run(["place", "hgx-h200", "7", "--top", "1", "--without-in-network"]) == 0
+    assert "switches add" not in capsys.readouterr().out
+
+
+def test_compare_says_from_where_on() -> None:
+    machine = load("hgx-h200", rates="measured")
+    found = compare(machine, "allreduce", "1MiB:1GiB:x4", ["ring", "double_binary"])
+    assert "NCCL's NVLS is quicker from 16 MiB on: 266.8 GB/s at 1 GiB (name nvls to see all)" in found.text()
+    named = compare(machine, "allreduce", "1MiB,1GiB", ["ring", "nvls"])
+    assert named.best()[-1].algorithm == "nvls"
+    assert named.best()[-1].algbw_GBps == pytest.approx(266.8, rel=1e-3)
+    for quiet in (
+        named,
+        compare(machine, "allgather", "1GiB", ["ring"]),
+        compare("hgx-h200", "allreduce", "1GiB", ["ring"]),
+    ):
+        assert "switches add" not in quiet.text()
