@@ -70,6 +70,7 @@ _RUNTIMES = {
     "nccl": "stock NCCL reads nccl-graph (chains or rings of one communicator) and nccl-graph-set (one for each chain)",
     **dict.fromkeys(("rccl", "msccl"), "RCCL and MSCCL read msccl-xml"),
     **dict.fromkeys(("mscclpp", "msccl++"), "MSCCL++ reads mscclpp-json"),
+    "nccl-tuner": "rules for NCCL's tuner come from measured times, not from a schedule; blinksim tune writes them",
 }
 
 
