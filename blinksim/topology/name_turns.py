@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
-_NUMBERED = re.compile(r"(.*?)(\d+)")
+_NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
 def name_turns(topology: Topology) -> list[tuple[int, ...]]:

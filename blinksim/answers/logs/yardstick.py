@@ -12,6 +12,7 @@ from blinksim.collective import Collective
 from blinksim.formats.shipped import machine_names
 from blinksim.sources import public_tables
 from blinksim.sources.public_tables import Cell
+from blinksim.textio import text_files
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, in_GBps
 
@@ -115,7 +116,7 @@ def _linked_alike(part: Topology, name: str) -> bool:
     if len(generations) != 1 or not any(generations):
         return False
     # The text tells most machines apart without reading them.
-    if ": ".join(*generations) not in machine_names.catalogue_file(name).read_text(encoding="utf-8"):
+    if ": ".join(*generations) not in text_files.read_text(machine_names.catalogue_file(name)):
         return False
     other = machines.load(name).select()
     return set(part.members) <= set(other.members) and _links_of(part) == _links_of(
@@ -140,4 +141,4 @@ def _links_of(part: Topology) -> Counter[tuple[object, ...]]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(word) if word.isdigit() else 0 for word in version.split("."))
+    return tuple(int(word) if word.isascii() and word.isdigit() else 0 for word in version.split("."))
