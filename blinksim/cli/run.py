@@ -11,7 +11,7 @@ from blinksim.cli.numbers import Whole
 from blinksim.cli.options import ScheduleMachineOptions, read_schedule, schedule_machine_options
 from blinksim.cli.output import note, print_json, table
 from blinksim.errors import InputError
-from blinksim.units import format_rate, format_size, format_time
+from blinksim.units import format_rate, format_size, format_size_about, format_time
 
 if TYPE_CHECKING:
     from blinksim.execution import Execution
@@ -128,7 +128,7 @@ def _show(found: Execution) -> None:
             f"  median of {len(found.times_s)}: {format_time(found.time_s)}, algbw {format_rate(found.algbw)}, "
             f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
         )
-        cut = f"{found.slices} slices, pieces of {format_size(found.piece_bytes)}"
+        cut = f"{found.slices} slices, pieces of {format_size_about(found.piece_bytes)}"
         how = f"protocol {found.protocol}" + (", staged" if found.staged else "")
         click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}; {how}, {cut}")
 

@@ -23,7 +23,7 @@ from blinksim.simulation.blocks.block_rounds import blocks_of
 from blinksim.simulation.blocks.run_time import CALLS, CallsName, RunTime, busiest_port, run_time
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
-from blinksim.units import format_rate, format_size
+from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
@@ -208,7 +208,7 @@ class ExecutionProjection(Projection):
     def executor(self) -> str:
         details = self.details
         way = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"
-        return f"{way}; {details['slices']} slices, pieces of {format_size(details['piece_bytes'])}"
+        return f"{way}; {details['slices']} slices, pieces of {format_size_about(details['piece_bytes'])}"
 
     @property
     def basis(self) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ _WORST = 10
 _CASE = ("gpus", "collective", "algorithm", "protocol", "size_bytes")
 
 HEAD = """\
-# How wrong are the times?
+# How wrong are times on H200?
 
 Every time below was measured on 2 to 8 H200 behind an NVSwitch, at full speed, from 1 KiB to 1 GiB, and stands in
 `validate/results`. `PYTHONPATH=. python3 validate/recipes/time_predictions.py` predicts all of them anew, and
