@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from blinksim.answers.logs.series import Sample, Series
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.formats import rate_tables
-from blinksim.machines import load
+from blinksim.machines import check, load
 from validate.recipes.few_points import NCCL as CHOSEN
 
 MIB = 2**20
@@ -91,6 +92,22 @@ def test_known_constants_come_back() -> None:
     # Intervals of 95 %: of a dozen, at most two miss.
     assert inside >= len(found.constants) - 2
     assert found.error.median < 0.02
+
+
+def test_a_rate_beyond_the_links_is_not_one_that_the_times_show() -> None:
+    """Times by LL128 that hardly grow with the size: a start says it better than a rate of 2,000 GB/s."""
+    times = []
+    for time in points():
+        by_ll128 = prediction(time.ranks).best(time.collective, time.size).protocol == "LL128"
+        flat = (30 + 5e-7 * time.size) * 1e-6 if by_ll128 else time.time_s
+        times.append(replace(time, time_s=flat))
+    found = fitted(times)
+    assert "ll128.rate" in found.kept
+    assert H200.nccl_rates is not None
+    assert found.rates.ll128.rate == H200.nccl_rates.ll128.rate
+    assert found.rates.ll128.start_s != H200.nccl_rates.ll128.start_s
+    assert found.rates.simple.rate == pytest.approx(H200.nccl_rates.simple.rate, rel=0.05)
+    assert not check(replace(load("hgx-h200"), nccl_rates=found.rates))
 
 
 def test_one_log_does_not_tell_start_from_steps() -> None:

@@ -42,11 +42,15 @@ class LinearFit:
 
 
 def fit_sums(
-    times: Sequence[Timed], start: Mapping[str, float], absent: Mapping[str, float] | None = None
+    times: Sequence[Timed],
+    start: Mapping[str, float],
+    absent: Mapping[str, float] | None = None,
+    least: Mapping[str, float] | None = None,
 ) -> LinearFit | None:
     """The constants whose sums come nearest to the times, in relative terms; None if the times determine none.
 
     start: where each constant begins. absent: in place of that, what constants have that the times do not determine.
+    least: what no constant can be below; the times do not determine one that comes out so.
     """
     begun = dict(start)
     free = _determined(times, begun, sorted({name for time in times for name in time.counts}))
@@ -63,6 +67,13 @@ def fit_sums(
 
         found = fit(predict, seen, np.array([start[name] for name in free]))
         values = {**kept, **dict(zip(free, map(float, found.theta), strict=True))}
+        below = {
+            name: max(start[name], bound) for name, bound in (least or {}).items() if values.get(name, bound) < bound
+        }
+        if below.keys() & set(free):
+            begun |= below
+            free = [name for name in free if name not in below]
+            continue
         still = _determined(times, values, free)
         if len(still) == len(free):
             intervals = {name: found.interval(number) for number, name in enumerate(free)}

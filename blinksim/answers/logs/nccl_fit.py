@@ -22,6 +22,8 @@ from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.topology.graph import Topology
 
 # The machine whose constants stand in where another has none.
+# Links carry what their file says, but for so much.
+_BEYOND_LINKS = 1.1
 _STAND_IN = "hgx-h200"
 
 
@@ -76,7 +78,9 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     before = series[0].topology.nccl_rates or stand_in()
     ranks = sorted({one.topology.ranks for one in series})
     start = before.constants(_channels(series[0], version))
-    found = fit_sums(times, start)
+    # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
+    most = _BEYOND_LINKS * max(_leaving(one.topology) for one in series)
+    found = fit_sums(times, start, least={f"{line}.byte": 1 / most for line in LINES} if most else {})
     if found is None:
         return None
     error = FitError.of(list(found.predicted), [time.seconds for time in times])
@@ -85,7 +89,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     )
     kept = tuple(shown(name) for name in start if name not in found.intervals and not name.startswith(NVLS))
     rates = replace(
-        _with(before, {name: found.values[name] for name in found.intervals}),
+        _with(before, {name: value for name, value in found.values.items() if value != start[name]}),
         hardware=_hardware(series[0]),
         measured=Origin(source or "measured times"),
         gpus=tuple(ranks),
@@ -93,6 +97,15 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
         error=error,
     )
     return NcclFit(rates, constants, kept, error)
+
+
+def _leaving(part: Topology) -> float:
+    """Bytes/s of the links that leave a member, the most of all."""
+    total = dict.fromkeys(part.members, 0.0)
+    for link in part.links:
+        if link.src in total:
+            total[link.src] += float(link.bandwidth)
+    return max(total.values())
 
 
 @cache
