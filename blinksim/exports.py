@@ -43,7 +43,7 @@ class Format:
         """
         from blinksim.schedule.switch_work import refuse
 
-        refuse(schedule, f"{self.name} cannot say that; blinksim's own schedule files and the NumPy executor can")
+        refuse(schedule, f"no {self.name} that blinksim writes says that; its own files and the NumPy executor can")
         module = import_module(self.module)
         exported: Exported = module.export(schedule, channels)
         return exported
