@@ -148,6 +148,10 @@ def two_levels() -> Iterator[Case]:
     up = tuple(f"degrade fabric.leaf{leaf}->fabric bandwidth=25GB/s" for leaf in range(4))
     down = tuple(f"degrade fabric->fabric.leaf{leaf} bandwidth=25GB/s" for leaf in range(4))
     open_ = narrow.replace("8:1", "2:1")
+    edits = ("fabric can=forward,multicast", *up)
+    yield Case(
+        open_, "allreduce", "packed_in_network", "U", Fraction(25), edits=edits, note="narrow up, multicast only"
+    )
     for name, slow, can in (("allgather", up, "multicast"), ("reducescatter", down, "reduce")):
         way = "up" if slow is up else "down"
         edits = (f"fabric can=forward,{can}", *slow)

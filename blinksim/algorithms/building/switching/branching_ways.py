@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.switching.sharing_out import shared_out
@@ -37,8 +37,8 @@ def best_schedule(topology: Topology, collective: Collective) -> Schedule:
     _, trees = shared_out(topology, collective, [way for _, way in ways])
     best: tuple[Fraction, Schedule] | None = None
     amounts = [amount for amount, _ in trees]
-    for rounding in roundings(lengths.rate):
-        parts = _evened(topology, collective, rounding(amounts), [tree for _, tree in trees])
+    for rounded in _rounded(amounts, lengths.rate):
+        parts = _evened(topology, collective, rounded, [tree for _, tree in trees])
         if not parts:
             continue
         schedule = _schedule(
@@ -52,6 +52,14 @@ def best_schedule(topology: Topology, collective: Collective) -> Schedule:
     if best is None:
         raise InfeasibleError("the trees of this bound have no shares that add up")
     return best[1]
+
+
+def _rounded(amounts: Sequence[float], best: Fraction) -> Iterator[list[Fraction]]:
+    """Amounts in bytes/s as exact parts, in several ways, the likeliest first."""
+    whole = sum(amounts)
+    # Parts of the whole mostly have shorter fractions than bytes/s.
+    yield next(roundings(best))([amount / whole for amount in amounts])
+    yield from (rounding(amounts) for rounding in roundings(best))
 
 
 def _evened(
