@@ -37,6 +37,9 @@ class Machine:
         self.copies = {v for v in range(len(can)) if "multicast" in can[v]} - {*self.gpus} - self.group
         self.reading = {v for v in self.group if "reduce_into_reader" in can[v]}
         self.storing = {v for v in self.group if "multicast" in can[v]}
+        # The adders that have a rate, as resources behind the links.
+        rated = [v for v, device in enumerate(topology.devices) if device.reduction_rate is not None]
+        self.adders = {v: len(topology.links) + place for place, v in enumerate(rated)}
         self.out: dict[int, list[tuple[int, int]]] = {v: [] for v in range(len(can))}
         self.link: dict[tuple[int, int], list[int]] = {}
         for number, link in enumerate(topology.links):
@@ -59,7 +62,8 @@ class Machine:
                         for chosen in chain.from_iterable(combinations(others, k) for k in range(1, len(others) + 1)):
                             for legs in self._legs(chosen, tree, turned):
                                 bits = self.bit[owner] | sum(self.bit[gpu] for gpu in chosen)
-                                yield bits, (start, back, *inner, *legs)
+                                adding = [self.adders[v] for v in tree if turned and v in self.adders]
+                                yield bits, (start, back, *inner, *legs, *adding)
 
     def _switch_trees(self, first: int, switches: set[int], turned: bool) -> Iterator[tuple[set[int], tuple[int, ...]]]:
         todo: list[tuple[frozenset[int], tuple[int, ...]]] = [(frozenset((first,)), ())]
@@ -80,7 +84,7 @@ class Machine:
                 for rest in self._legs(gpus[1:], tree, turned):
                     yield (number, *rest)
 
-    # --- sums: a state is a sorted tuple of (device, contributions) -------------------------------------------------
+    # --- sums: a state is a sorted tuple of (device, contributions); -1 - device for a sum formed there -----
 
     def sums(self) -> Any:
         return tuple(sorted((gpu, self.bit[gpu]) for gpu in self.gpus))
@@ -88,8 +92,9 @@ class Machine:
     def sum_moves(self, state: Any) -> Iterator[Move]:
         for place, (at, bits) in enumerate(state):
             rest = state[:place] + state[place + 1 :]
-            for to, number in self.out[at]:
-                yield self._put(rest, to, bits), (number,)
+            for to, number in self.out[at if at >= 0 else -1 - at]:
+                after, adding = self._put(rest, to, bits)
+                yield after, (number, *adding)
         here = {at: bits for at, bits in state if at in self.bit}
         for owner in self.gpus if self.reading else ():
             for group, links in self._reads(owner):
@@ -97,7 +102,7 @@ class Machine:
                 if all(gpu in here or gpu == owner for gpu in members):
                     read = sum(here.get(gpu, 0) for gpu in members)
                     rest = tuple(token for token in state if token[0] not in members)
-                    yield self._put(rest, owner, read), links
+                    yield self._put(rest, owner, read)[0], links
 
     @cache  # noqa: B019 - machines are few and small
     def _reads(self, owner: int) -> list[tuple[int, tuple[int, ...]]]:
@@ -107,12 +112,17 @@ class Machine:
     def _stores(self, owner: int) -> list[tuple[int, tuple[int, ...]]]:
         return list(self.operations(self.storing, owner, turned=False))
 
-    def _put(self, state: Any, to: int, bits: int) -> Any:
+    def _put(self, state: Any, to: int, bits: int) -> tuple[Any, tuple[int, ...]]:
+        adding: tuple[int, ...] = ()
         if to in self.bit or to in self.adds:
-            # What adds has one sum.
-            bits |= sum(other for at, other in state if at == to)
-            state = tuple(token for token in state if token[0] != to)
-        return tuple(sorted((*state, (to, bits))))
+            # What adds has one sum, which uses its adders once.
+            there = [token for token in state if token[0] in (to, -1 - to)]
+            state = tuple(token for token in state if token not in there)
+            bits |= sum(other for _, other in there)
+            if to in self.adds and there:
+                adding = (self.adders[to],) if to in self.adders and there[0][0] == to else ()
+                to = -1 - to
+        return tuple(sorted((*state, (to, bits)))), adding
 
     # --- copies: a state is (GPUs that know, switches that keep giving it, a sorted tuple of messages under way) -----
 
@@ -142,6 +152,7 @@ class Machine:
     def gathered(self, lengths: list[float]) -> dict[int, tuple[float, Counter[int]]]:
         """For every GPU, and every switch that adds and copies, the least length that brings the whole sum there."""
         ends = {((v, self.full),): v for v in (*self.gpus, *(self.adds & self.copies))}
+        ends |= {((-1 - v, self.full),): v for v in self.adds & self.copies}
         found: dict[int, tuple[float, Counter[int]]] = _least(self.sums(), self.sum_moves, ends, lengths)
         return found
 
@@ -173,7 +184,8 @@ def _least(start: Any, moves: Any, ends: Mapping[Any, int] | None, lengths: list
     best: dict[Any, float] = {}
     before: dict[Any, tuple[Any, tuple[int, ...]]] = {}
     far = {start: 0.0}
-    queue, number, found = [(0.0, 0, start)], 0, {}
+    queue, number = [(0.0, 0, start)], 0
+    found: dict[Any, tuple[float, Counter[int]]] = {}
     while queue:
         length, _, state = heappop(queue)
         if state in best:
@@ -186,8 +198,8 @@ def _least(start: Any, moves: Any, ends: Mapping[Any, int] | None, lengths: list
             while at != start:
                 at, links = before[at]
                 used.update(links)
-            found[end] = length, used
-            if ends is None or len(found) == len(ends):
+            found.setdefault(end, (length, used))
+            if ends is None or len(found) == len({*ends.values()}):
                 break
         for after, links in moves(state):
             total = length + sum(lengths[link] for link in links)
@@ -199,9 +211,10 @@ def _least(start: Any, moves: Any, ends: Mapping[Any, int] | None, lengths: list
 
 
 def best_rate(topology: Topology, name: str, root: int, grants: frozenset[str]) -> float:
-    """algbw in bytes/s of the best schedule; of links without buses, and devices without capacities."""
+    """algbw in bytes/s of the best schedule; of links without buses, devices without capacities, and adders."""
     machine = Machine(topology, grants)
     capacity = [float(link.bandwidth) for link in topology.links]
+    capacity += [float(topology.devices[v].reduction_rate or 0) for v in machine.adders]
     per = 1 if name in ("allreduce", "broadcast", "reduce") else len(machine.gpus)
     # Prices of links at which every way costs 1 at least; the less they are worth together, the better.
     scale = max(capacity)

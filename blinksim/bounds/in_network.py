@@ -16,13 +16,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from blinksim.bounds.certificates.branching import Branching, both_ways, branching, interchangeable
+from blinksim.bounds.certificates.branching import SUMS, Branching, both_ways, branching, interchangeable
 from blinksim.bounds.certificates.least_length import Metric
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.capacities import agree, shared_capacities
+from blinksim.graphs.capacities import agree, with_adders
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.orbits import network_orbits, single_orbits
@@ -64,15 +64,23 @@ class BranchingTrees:
     away: tuple[Hop, ...]
     towards: tuple[Hop, ...]
 
+    def sums(self, topology: Topology) -> list[int]:
+        """The switches that add: those where hops towards the root meet, and those that read for another device."""
+        joined = Counter(hop.start for hop in self.towards)
+        devices = topology.devices
+        reading = [hop.end for hop in self.towards if hop.sort != WAY and devices[hop.end].reads]
+        return [*reading, *(v for v, hops in joined.items() if hops > 1 and "reduce" in devices[v].in_network)]
+
 
 @dataclass(frozen=True)
 class Way:
     """How an element moves: for every rank that holds a part of the data, or the one root that is chosen, its trees.
 
-    links: how often each link is used, in sizes of the vector, own copies included.
+    links: how often each link is used, in sizes of the vector, own copies included. sums: how much each switch adds.
     """
 
     links: Mapping[int, Fraction]
+    sums: Mapping[int, Fraction]
     trees: tuple[BranchingTrees, ...]
 
 
@@ -125,26 +133,35 @@ class _Search:
         self.collective, self.shares = collective, shares
         self.grants = abilities(topology)
         net = network(topology)
-        self.shared = shared_capacities(topology, net)
+        self.names, self.shared, adders = with_adders(topology, net)
         plain = not collective.rooted and not shares
         # Where one way stands for those that symmetries make of it, its loads are those of orbits.
         self.topology = with_name_turns(topology) if plain else replace(topology, symmetries=())
         orbits = network_orbits(self.topology, net) if plain else single_orbits(net)
+        orbit = [*orbits.arc.tolist(), *self._orbits_of(adders)]
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, capacity in enumerate(self.shared):
-            groups.setdefault(tuple(sorted(int(orbits.arc[arc]) for arc, _ in capacity.uses)), []).append(number)
+            groups.setdefault(tuple(sorted(orbit[arc] for arc, _ in capacity.uses)), []).append(number)
         self.groups = list(groups.values())
-        self.names = [link.name for link in topology.links] + list(net.limits)
         self.net: Network = net
         self.scale = float(net.capacity.max())
         # The dual: lengths of least price at which every way has a length of 1.
         self.program = Program()
         self.variables = self.program.variables(len(self.groups))
-        self.cost = [self.shared[group[0]].capacity * len(group) / self.scale for group in self.groups]
+        self.cost = [float(self.shared[group[0]].capacity) * len(group) / self.scale for group in self.groups]
         self.lengths = [1 / cost for cost in self.cost]
         self.ways: list[Way] = []
         self.spent = 0
         self.guess: Lengths | None = None
+
+    def _orbits_of(self, adders: Mapping[int, int]) -> list[int]:
+        """Numbers below 0, the same for adders of devices that symmetries map onto each other."""
+        from blinksim.topology.symmetry import orbits
+
+        if not self.topology.symmetries:
+            return [-1 - device for device in adders.values()]
+        first = {device: group[0] for group in orbits(self.topology) for device in group}
+        return [-1 - first[device] for device in adders.values()]
 
     def begin(self, guess: Lengths) -> None:
         """Takes lengths that may be the best: ends once ways attain them, and looks for the least ways by them first.
@@ -188,6 +205,8 @@ class _Search:
             link = self.topology.links[number]
             for name in (link.name, f"{link.src} out", f"{link.dst} in"):
                 used[name] += times
+        for device, times in way.sums.items():
+            used[f"{self.topology.devices[device].name} {SUMS}"] += times
         return [
             sum(float(used[self.names[arc]]) * part for number in group for arc, part in self.shared[number].uses)
             for group in self.groups
@@ -246,11 +265,14 @@ def least_ways(
         lengths.get(link.name, zero) + lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero)
         for link in topology.links
     ]
-    most = max(effective) or 1.0
+    adders = {place: lengths.get(f"{device.name} {SUMS}", zero) for place, device in enumerate(topology.devices)
+              if device.reduction_rate is not None}  # fmt: skip
+    most = max(*effective, *adders.values()) or 1.0
     # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
     whole = [int(length / most * _UNITS) + 1024 for length in effective]
-    trees = _Trees(topology, whole, grants)
-    leader = interchangeable(topology, whole) if topology.symmetries else range(len(topology.devices))
+    sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
+    trees = _Trees(topology, whole, grants, sums)
+    leader = interchangeable(topology, whole, sums) if topology.symmetries else range(len(topology.devices))
     name, points = collective.name, trees.ways[0].points
     if name == "allreduce":
         tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
@@ -258,7 +280,9 @@ def least_ways(
         best = min(both for _, both in found)
         kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
         roots = [v for v in tried if tuple(way.alike[v] for way in trees.ways) in kinds]
-        ways = [_way([BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v))]) for v in roots]
+        ways = [
+            _way(topology, [BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v))]) for v in roots
+        ]
         return ways, sum(way.spent for way in trees.ways)
     ranks = [trees.place[leader[topology.index[name]]] for name in topology.members]
     out = name in ("allgather", "broadcast")
@@ -268,6 +292,7 @@ def least_ways(
     for first, weight in zip(ranks, weights, strict=True):
         parts[first] += weight
     way = _way(
+        topology,
         [
             BranchingTrees(
                 points[v],
@@ -277,27 +302,32 @@ def least_ways(
             )
             for v, weight in parts.items()
             if weight
-        ]
+        ],
     )
     return [way], sum(way.spent for way in trees.ways)
 
 
-def _way(trees: list[BranchingTrees]) -> Way:
-    total = defaultdict[int, Fraction](Fraction)
+def _way(topology: Topology, trees: list[BranchingTrees]) -> Way:
+    total, sums = defaultdict[int, Fraction](Fraction), defaultdict[int, Fraction](Fraction)
     for tree in trees:
+        for switch in tree.sums(topology):
+            if topology.devices[switch].reduction_rate is not None:
+                sums[switch] += tree.part
         for link, times in Counter(link for hop in (*tree.away, *tree.towards) for link in hop.links).items():
             total[link] += tree.part * times
-    return Way(total, tuple(trees))
+    return Way(total, sums, tuple(trees))
 
 
 class _Trees:
     """Least trees as links, for links that all have a length: out-trees (way 0) and in-trees (way 1)."""
 
-    def __init__(self, topology: Topology, whole: Sequence[int], grants: Sequence[str]) -> None:
+    def __init__(
+        self, topology: Topology, whole: Sequence[int], grants: Sequence[str], sums: Mapping[int, int]
+    ) -> None:
         import networkx as nx
 
         metric = Metric(topology, whole)
-        self.ways = branching(topology, metric, grants, _MOST_WORK)
+        self.ways = branching(topology, metric, grants, sums, _MOST_WORK)
         self.place = {device: number for number, device in enumerate(self.ways[0].points)}
         least: dict[tuple[int, int], int] = {}
         for number, link in enumerate(topology.links):

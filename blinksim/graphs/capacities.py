@@ -25,7 +25,7 @@ class SharedCapacity:
     """A capacity that arcs share: `uses` are (arc, part of the capacity that one unit of flow takes)."""
 
     uses: tuple[tuple[int, float], ...]
-    capacity: int
+    capacity: int | Fraction
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,22 @@ def shared_capacities(topology: Topology, net: Network) -> list[SharedCapacity]:
         most = max(capacity[arc] for arc in arcs)
         found.append(SharedCapacity(tuple((arc, most / capacity[arc]) for arc in arcs), most))
     return found
+
+
+def with_adders(topology: Topology, net: Network) -> tuple[list[str], list[SharedCapacity], dict[int, int]]:
+    """What a collective with sums in switches can use up: the names of arcs, then of adders, and their capacities.
+
+    Adders with a rate count as arcs behind those of the network. The last mapping has the device of each.
+    """
+    names = [link.name for link in topology.links] + list(net.limits)
+    shared = shared_capacities(topology, net)
+    devices = {}
+    for place, device in enumerate(topology.devices):
+        if device.reduction_rate is not None:
+            devices[len(names)] = place
+            shared.append(SharedCapacity(((len(names), 1.0),), device.reduction_rate / net.unit))
+            names.append(f"{device.name} sums")
+    return names, shared, devices
 
 
 def capacity_rows(

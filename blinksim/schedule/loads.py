@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from weakref import ref
 
@@ -11,18 +12,20 @@ import numpy.typing as npt
 
 from blinksim.graphs.compressed_rows import expand
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.switch_work import sums_at
 from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """What sends share: every link (or bus), and every device with a capacity of its own, once per direction.
+    """What sends share: every link (or bus), every device with a capacity of its own, once per direction, and adders.
 
     Each is counted by link and name. Flows and programs divide the capacities of arcs instead
     (`blinksim.graphs.capacities`).
 
     names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource numbers
-    of each link; link i uses members[starts[i]:starts[i + 1]].
+    of each link; link i uses members[starts[i]:starts[i + 1]]. adders: the resource number of the adders of a switch,
+    by device.
     """
 
     names: tuple[str, ...]
@@ -30,6 +33,7 @@ class Resources:
     rate: tuple[Fraction, ...]
     starts: npt.NDArray[np.int32]
     members: npt.NDArray[np.int32]
+    adders: Mapping[int, int] = field(default_factory=dict)
 
 
 # Those of the last topology: every schedule of a contest has the same.
@@ -68,14 +72,28 @@ def _resources(topology: Topology) -> Resources:
             if device.capacity is not None:
                 members.append(resource(f"{way} {end}", f"{way} {end}", device.kind, device.capacity))
         starts.append(len(members))
-    return Resources(tuple(names), tuple(kinds), tuple(rates), np.array(starts, np.int32), np.array(members, np.int32))
+    adders = {}
+    for place, device in enumerate(topology.devices):
+        if device.reduction_rate is not None:
+            name = f"sums at {device.name}"
+            adders[place] = resource(name, name, device.kind, device.reduction_rate)
+    listed = np.array(starts, np.int32), np.array(members, np.int32)
+    return Resources(tuple(names), tuple(kinds), tuple(rates), *listed, adders)
 
 
 def uses(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """(send, resource) for every resource that a send occupies."""
     send, link = expand(schedule.route_start, schedule.route_links, schedule.route)
     position, resource = expand(shared.starts, shared.members, link)
-    return send[position], resource
+    added, adder = sums_formed(schedule, shared)
+    return np.concatenate((send[position], added)), np.concatenate((resource, adder))
+
+
+def sums_formed(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """(send, resource) for every sum that adders with a rate form: a send that brings a part of it."""
+    found = list(sums_at(schedule, shared.adders)) if shared.adders else []
+    number = [shared.adders[switch] for _, switch in found]
+    return np.array([send for send, _ in found], np.int64), np.array(number, np.int32)
 
 
 def link_loads(schedule: Schedule) -> list[Fraction]:

@@ -169,6 +169,27 @@ def repeated_reads(schedule: Schedule) -> npt.NDArray[np.bool_]:
     return found
 
 
+def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, int]]:
+    """For every sum that these switches form: a send that brings a part of it, the last, and the switch.
+
+    One that reduces in flight forms one sum of a chunk. One that reduces into readers forms one for each of them.
+    """
+    devices = schedule.topology.devices
+    for switch in adding:
+        if not devices[switch].reads:
+            into = np.flatnonzero((schedule.dst == switch) & (schedule.op == REDUCE))
+            chunks, counts = np.unique(schedule.chunk[into], return_counts=True)
+            last = dict(zip(schedule.chunk[into].tolist(), into.tolist(), strict=True))
+            several = chunks[counts > 1].tolist()
+            yield from ((last[chunk], switch) for chunk in several)
+    if any(devices[switch].reads for switch in adding):
+        for operation in operations(schedule):
+            first = operation.arrivals[:1]
+            if operation.switch in adding and first and int(schedule.op[first[0]]) == REDUCE:
+                for send, _ in zip(reversed(operation.arrivals), operation.departures, strict=False):
+                    yield send, operation.switch
+
+
 def own_copies(schedule: Schedule) -> list[int]:
     """The sends that bring readers their sums and writers their own copies, and those of what a reader itself holds."""
     found = []

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.compressed_rows import expand
-from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
 
 Ways = tuple[tuple[int, ...], ...]
@@ -122,6 +122,8 @@ def loads(schedule: Schedule, spread: Spread, shared: Resources, occupied: Route
     np.add.at(carried, schedule.route, schedule.share_num[schedule.chunk])
     total = np.zeros(len(shared.names), dtype=np.int64)
     np.add.at(total, uses.resource, carried[uses.route] * (parts // uses.count[uses.route]) * uses.times)
+    added, adder = sums_formed(schedule, shared)
+    np.add.at(total, adder, schedule.share_num[schedule.chunk[added]] * parts)
     return [Fraction(int(value), schedule.share_den * parts) for value in total]
 
 

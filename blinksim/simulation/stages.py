@@ -26,7 +26,7 @@ import numpy.typing as npt
 from blinksim.errors import InputError
 from blinksim.graphs.compressed_rows import expand
 from blinksim.graphs.fronts import fronts
-from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.waits import connections
 from blinksim.simulation.simulation_options import SwitchingName
@@ -136,8 +136,12 @@ def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", redu
     shared = resources(schedule.topology)
     order = np.argsort(schedule.chunk, kind="stable")
     path = _path(schedule, shared, order)
+    place = np.argsort(order)
+    added, adder = sums_formed(schedule, shared)
+    path = _with_stages(path, place[added], adder.astype(np.int64))
     if reduction:
-        path = _with_reducers(path, schedule, shared, order)
+        reducing = np.flatnonzero(schedule.op[order] == REDUCE)
+        path = _with_stages(path, reducing, len(shared.names) + schedule.dst[order[reducing]].astype(np.int64))
     count = len(path.resource)
     send = order[path.turn]
     follows = np.zeros(count, dtype=np.bool_)
@@ -198,17 +202,18 @@ def _path(schedule: Schedule, shared: Resources, order: Indices) -> _Path:
     return _Path(resource.astype(np.int64), np.where(is_link, crossed, -1), turn_of_link[position], _last(position))
 
 
-def _with_reducers(path: _Path, schedule: Schedule, shared: Resources, order: Indices) -> _Path:
-    """The path with the receiver's reducer behind every send that reduces."""
-    reducing = np.flatnonzero(schedule.op[order] == REDUCE)
-    reducer = len(shared.names) + schedule.dst[order[reducing]].astype(np.int64)
-    turn = np.concatenate((path.turn, reducing))
+def _with_stages(path: _Path, sends: Indices, resource: Indices) -> _Path:
+    """The path with one stage more behind each of these sends, such as the receiver's reducer.
+
+    sends: positions in the order of sends. resource: what the stage of each occupies.
+    """
+    turn = np.concatenate((path.turn, sends))
     sort = np.argsort(turn, kind="stable")
     return _Path(
-        np.concatenate((path.resource, reducer))[sort],
-        np.concatenate((path.crossing, np.full(len(reducing), -1)))[sort],
+        np.concatenate((path.resource, resource))[sort],
+        np.concatenate((path.crossing, np.full(len(sends), -1)))[sort],
         turn[sort],
-        np.concatenate((path.ends_link, np.ones(len(reducing), dtype=np.bool_)))[sort],
+        np.concatenate((path.ends_link, np.ones(len(sends), dtype=np.bool_)))[sort],
     )
 
 

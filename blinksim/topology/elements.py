@@ -135,9 +135,22 @@ class Device:
             elif fact in self.attributes and f"{fact}_source" not in self.attributes:
                 yield f"{self.name} has {fact} without {fact}_source"
         try:
-            parse_rate(str(self.attributes.get("reduction_rate", "1GB/s")))
+            _ = self.reduction_rate
         except InputError as error:
-            yield f"{self.name}: reduction_rate: {error}"
+            yield str(error).removeprefix("device ")
+
+    @property
+    def reduction_rate(self) -> Fraction | None:
+        """Bytes/s of sums that a switch's adders form, None for what states none or adds nothing.
+
+        Raises `InputError` if the attribute is no rate.
+        """
+        if "reduction_rate" not in self.attributes or not self.in_network & {"reduce", "reduce_into_reader"}:
+            return None
+        try:
+            return _rate(str(self.attributes["reduction_rate"]), "it")
+        except InputError as error:
+            raise InputError(f"device {self.name}: reduction_rate: {error}") from None
 
     @property
     def reads(self) -> bool:

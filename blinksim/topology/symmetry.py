@@ -94,7 +94,14 @@ def _encode(topology: Topology) -> _Encoded:
     index, members, relays = topology.index, set(topology.members), set(topology.relays)
     rate = _Colours()
     device = _ranked(
-        (d.kind, None if d.capacity is None else rate(d.capacity), d.can, d.name in members, d.name in relays)
+        (
+            d.kind,
+            None if d.capacity is None else rate(d.capacity),
+            str(d.attributes.get("reduction_rate")),
+            d.can,
+            d.name in members,
+            d.name in relays,
+        )
         for d in topology.devices
     )
     links = topology.links

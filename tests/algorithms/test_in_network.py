@@ -190,6 +190,45 @@ def test_packed_attains_what_switches_allow(collective: str) -> None:
         assert independent_check.check(found.schedule) == []
 
 
+def rated(topology: Topology, rate: str) -> Topology:
+    """The machine whose switch forms sums at this rate."""
+    devices = (replace(d, attributes={"reduction_rate": rate}) if d.in_network else d for d in topology.devices)
+    return replace(topology, devices=tuple(devices))
+
+
+@pytest.mark.parametrize(
+    ("can", "name", "best"),
+    [
+        # 200 of 450 GB/s of sums, which take 9/8 of a port, or 1; what is left of the ports takes 14/8 of them.
+        (READS, "nvls", 200 + (450 - 200 * Fraction(9, 8)) * Fraction(8, 14)),
+        (ADDS, "sharp", 200 + (450 - 200) * Fraction(8, 14)),
+    ],
+)
+def test_adders_limit_what_switches_add(can: str, name: str, best: Fraction) -> None:
+    topology = rated(star(8, can), "200GB/s")
+    alone = bs.synthesize(topology, "allreduce", name)
+    assert (alone.rate, alone.verdict.facts.busiest) == (Fraction(200 * GB), "sums at switch")
+    assert 0.9 * 200 * GB < bs.simulate(alone.schedule, "4GiB").algbw <= 200 * GB
+    assert bs.project(topology, "allreduce", "4GiB", algorithm=name).algbw < 200 * GB
+    mixed = bs.synthesize(topology, "allreduce", "packed_in_network")
+    assert (mixed.rate, mixed.gap, mixed.verdict.unproved) == (best * GB, Fraction(0), ())
+    assert best * Fraction(9, 10) * GB < bs.simulate(mixed.schedule, "4GiB").algbw <= best * GB
+    bound = bs.bound(topology, "allreduce")
+    assert bound.in_network is not None
+    assert "and the adders of a switch carry" in bound.in_network.certificate.words(topology)
+    assert bound.in_network.check(topology, bound.collective) == []
+    # Adders as fast as ports are no limit.
+    fast = bs.bound(rated(star(8, can), "450GB/s"), "allreduce").in_network
+    assert fast is not None
+    assert fast.rate == (400 if can == READS else 450) * GB
+
+
+def test_one_shot_uses_the_adders_once_for_every_reader() -> None:
+    topology = rated(star(4), "300GB/s")
+    schedule = built("nvls_one_shot", topology)
+    assert verify(schedule).facts.rate == 75 * GB
+
+
 def test_packed_leaves_switches_alone_unasked() -> None:
     assert bs.synthesize(star(5), "allreduce").rate == Fraction(450 * 5, 8) * GB
 

@@ -30,13 +30,19 @@ KINDS = (
 )
 
 
-def able(topology: Topology, kinds: dict[str, tuple[str, ...]]) -> Topology:
-    return replace(
-        topology,
-        devices=tuple(replace(d, can=frozenset({"forward", *kinds.get(d.name, ())})) if not d.holds else d
-                      for d in topology.devices),
-        symmetries=(),
-    )  # fmt: skip
+RATES = st.sampled_from((None, None, "1GB/s", "2GB/s"))
+
+
+def switch(name: str, kind: tuple[str, ...], rate: str | None = None) -> Device:
+    """A switch that can do this, with adders of a rate."""
+    return Device(
+        name, "switch", can=frozenset({"forward", *kind}), attributes={"reduction_rate": rate} if rate else {}
+    )
+
+
+def able(topology: Topology, kinds: dict[str, tuple[tuple[str, ...], str | None]]) -> Topology:
+    devices = tuple(d if d.holds else switch(d.name, *kinds.get(d.name, ((), None))) for d in topology.devices)
+    return replace(topology, devices=devices, symmetries=())
 
 
 def assert_exact(topology: Topology, collective: Collective) -> None:
@@ -46,13 +52,18 @@ def assert_exact(topology: Topology, collective: Collective) -> None:
     assert attained
     assert float(lengths.rate) == pytest.approx(expected, rel=1e-6)
     # What symmetries make of the ways keeps within the links, and moves what the bound says.
-    used = [0.0] * len(topology.links)
+    used, sums = [0.0] * len(topology.links), [0.0] * len(topology.devices)
     total, trees = shared_out(topology, collective, [way for _, way in ways])
     for amount, tree in trees:
         for hop in (*tree.away, *tree.towards):
             for link in hop.links:
                 used[link] += amount
+        for device in tree.sums(topology):
+            sums[device] += amount
     assert all(load <= float(x.bandwidth) * (1 + 1e-6) for load, x in zip(used, topology.links, strict=True))
+    assert all(
+        load <= float(d.reduction_rate or load) * (1 + 1e-6) for load, d in zip(sums, topology.devices, strict=True)
+    )
     assert total == pytest.approx(expected, rel=1e-6)
     assert sum(amount for amount, _ in trees) == pytest.approx(expected, rel=1e-6)
     # What is printed: the plain bounds are those of forwarders, and the last one is this.
@@ -70,7 +81,7 @@ def assert_exact(topology: Topology, collective: Collective) -> None:
 def machines(draw: st.DrawFn) -> Topology:
     """Up to six devices, two to four of them GPUs, with switches of all kinds."""
     drawn = draw(topologies(3, 6, half_duplex=False).filter(lambda t: 2 <= t.ranks <= 4 and t.ranks < len(t.devices)))
-    kinds = {d.name: draw(st.sampled_from(KINDS)) for d in drawn.devices if not d.holds}
+    kinds = {d.name: (draw(st.sampled_from(KINDS)), draw(RATES)) for d in drawn.devices if not d.holds}
     return able(drawn, kinds)
 
 
@@ -87,12 +98,18 @@ def test_many_small_machines_have_exact_bounds(topology: Topology, name: str, ro
     assert_exact(topology, Collective(name, root if name in ("reduce", "broadcast") else 0))
 
 
-def star(ports: tuple[int, ...], kind: tuple[str, ...]) -> Topology:
-    """GPUs on one switch, at these many GB/s each way."""
+def star(ports: tuple[int, ...], kind: tuple[str, ...], rate: str | None = None) -> Topology:
+    """GPUs on one switch, at these many GB/s each way; rate: of its adders."""
     links = [Link(a, b, "link", Fraction(rate * GB), latency=1e-6)
              for i, rate in enumerate(ports) for a, b in ((f"gpu{i}", "switch"), ("switch", f"gpu{i}"))]  # fmt: skip
-    switch = Device("switch", "switch", can=frozenset({"forward", *kind}))
-    return Topology("star", (*(Device(f"gpu{i}", "gpu") for i in range(len(ports))), switch), tuple(links))
+    devices = (*(Device(f"gpu{i}", "gpu") for i in range(len(ports))), switch("switch", kind, rate))
+    return Topology("star", devices, tuple(links))
+
+
+@pytest.mark.parametrize(("kind", "rate"), [(("multicast", "reduce"), "1GB/s"), (KINDS[-1], "500MB/s")])
+def test_adders_limit_stars(kind: tuple[str, ...], rate: str) -> None:
+    for name in ("allreduce", "reducescatter"):
+        assert_exact(star((2, 1, 1), kind, rate), Collective(name))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids="+".join)
@@ -106,7 +123,7 @@ def test_stars_have_exact_bounds(kind: tuple[str, ...]) -> None:
 def two_switches(draw: st.DrawFn) -> Topology:
     """Two to four GPUs on one or both of two switches, some linked to each other, the switches perhaps too."""
     gpus = draw(st.integers(2, 4))
-    kinds = draw(st.tuples(*[st.sampled_from(((), *KINDS))] * 2))
+    kinds = draw(st.tuples(*[st.tuples(st.sampled_from(((), *KINDS)), RATES)] * 2))
     pairs = [(f"gpu{i}", f"sw{s}") for i in range(gpus) for s in draw(st.sampled_from(((0,), (1,), (0, 1))))]
     pairs += [("sw0", "sw1")] * draw(st.integers(0, 1))
     pairs += draw(
@@ -118,7 +135,7 @@ def two_switches(draw: st.DrawFn) -> Topology:
     for a, b in pairs:
         rate = Fraction(draw(st.integers(1, 3)) * GB)
         links += [Link(x, y, "link", rate, latency=1e-6) for x, y in ((a, b), (b, a))]
-    switches = (Device(f"sw{i}", "switch", can=frozenset({"forward", *kind})) for i, kind in enumerate(kinds))
+    switches = (switch(f"sw{i}", *kind) for i, kind in enumerate(kinds))
     return Topology("two", (*(Device(f"gpu{i}", "gpu") for i in range(gpus)), *switches), tuple(links))
 
 
@@ -141,3 +158,4 @@ def test_all_stars_have_exact_bounds(kind: tuple[str, ...]) -> None:
         for ports in combinations_with_replacement((1, 2, 3), count):
             for name in NAMES:
                 assert_exact(star(ports, kind), Collective(name))
+                assert_exact(star(ports, kind, "1GB/s"), Collective(name))

@@ -287,7 +287,10 @@ def _nodes(machine: MachineLike, rates: set[str]) -> dict[str, tuple[Topology, s
 
 def _fingerprint(node: Topology) -> str:
     """Tells two machines apart that could give different answers."""
-    devices = [(d.name, d.kind, d.node, d.capacity, sorted(d.can)) for d in node.devices]
+    devices = [
+        (d.name, d.kind, d.node, d.capacity, str(d.attributes.get("reduction_rate")), sorted(d.can))
+        for d in node.devices
+    ]
     chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
     return sha256(
         repr((node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric)).encode()

@@ -26,6 +26,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.name_turns import name_turns
 from blinksim.topology.union_find import UnionFind
 
+# What stands behind a switch's name where the lengths are of its adders.
+SUMS = "sums"
 # Choices, times the square of their vertices, that are tried for a certificate: some seconds.
 MOST_WORK = 4 * 10**6
 
@@ -56,7 +58,8 @@ class Branching:
     """One direction of trees, outwards: shortest distances between points, and what else they may branch at.
 
     points: a device of each. cost: None where there is no way. ranks: points that hold ranks, the first ones. others:
-    further points that may branch. switches: those that work for GPUs by turns, and the devices that they are.
+    further points that may branch. switches: those that work for GPUs by turns, and the devices that they are. sums:
+    what it costs to branch at one of `others`.
     most_work, spent: choices times the square of their vertices, at most for a tree and so far.
     """
 
@@ -67,6 +70,7 @@ class Branching:
     others: tuple[int, ...]
     switches: list[Groups]
     devices: list[int]
+    sums: Mapping[int, int] = field(default_factory=dict)
     most_work: int = MOST_WORK
     spent: int = 0
     _found: dict[int, tuple[int, Choice] | None] = field(default_factory=dict)
@@ -89,7 +93,7 @@ class Branching:
         self.spent += len(choices) * self.most_work // most
         for choice in choices:
             matrix, big, at = self.matrix(choice, root)
-            value = arborescence(matrix, at)
+            value = arborescence(matrix, at) + self.sums.get(root, 0)
             if value < big and (best is None or value < best[0]):
                 best = value, choice
         return best
@@ -99,6 +103,10 @@ class Branching:
         points, switches = self._part(choice, root), [self.switches[number] for number in choice.switches]
         count, big = len(points) + len(switches), (self._longest + 1) * (len(points) + len(switches) + 1)
         rows = [[big if far is None else far for far in map(self.cost[a].__getitem__, points)] for a in points]
+        for column, point in enumerate(points):
+            if point in self.sums:
+                for row in rows:
+                    row[column] = min(big, row[column] + self.sums[point])
         for row in rows:
             row.extend([big] * len(switches))
         place = {point: i for i, point in enumerate(points)}
@@ -118,7 +126,7 @@ class Branching:
     def _longest(self) -> int:
         longest = max((far for row in self.cost for far in row if far is not None), default=0)
         parts = [part for s in self.switches for part in (s.own, s.far, s.near) if part]
-        return max(longest, max((max(part.values()) for part in parts), default=0))
+        return max(longest, max((max(part.values()) for part in parts), default=0)) + max(self.sums.values(), default=0)
 
     def vertices(self, choice: Choice, root: int) -> list[int]:
         """The device that each row of `matrix` stands for."""
@@ -181,7 +189,7 @@ class Branching:
         leaders = defaultdict[object, list[int]](list)
         for v in range(count):
             lengths = sorted(-1 if x is None else x for x in self.cost[v])
-            key = (v < self.ranks, v in others, *sides[v * many : (v + 1) * many], *lengths)
+            key = (v < self.ranks, v in others, self.sums.get(v), *sides[v * many : (v + 1) * many], *lengths)
             for u in leaders[key]:
                 if self._swap(u, v):
                     first.append(u)
@@ -199,9 +207,16 @@ class Branching:
 
 
 def branching(
-    topology: Topology, metric: Metric, grants: Sequence[str], most_work: int = MOST_WORK
+    topology: Topology,
+    metric: Metric,
+    grants: Sequence[str],
+    sums: Mapping[int, int],
+    most_work: int = MOST_WORK,
 ) -> tuple[Branching, Branching]:
-    """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on links turned round."""
+    """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on links turned round.
+
+    sums: the lengths of adders, by device.
+    """
     held = set(metric.ends)
     able = [
         (metric.place[number], number, device)
@@ -220,21 +235,34 @@ def branching(
     for turned, grant in enumerate(("multicast", "reduce_into_reader")):
         switches = [Groups() for _ in by_turns]
         if grant in grants:
-            switches = _groups(topology, metric, place, by_turns, turned=bool(turned))
+            switches = _groups(topology, metric, place, by_turns, sums if turned else {}, turned=bool(turned))
             switches = [
                 groups if grant in topology.devices[number].can else Groups()
                 for number, groups in zip(by_turns, switches, strict=True)
             ]
         cost = [list(column) for column in zip(*far, strict=True)] if turned else far
         others = tuple(place[point] for point in free[turned])
-        ways.append(Branching(every, cost, len(metric.ends), others, switches, by_turns, most_work))
+        added = {
+            place[metric.place[number]]: length for number, length in sums.items() if metric.place[number] in place
+        }
+        added = {point: length for point, length in added.items() if turned and point in others}
+        ways.append(Branching(every, cost, len(metric.ends), others, switches, by_turns, added, most_work))
     return ways[0], ways[1]
 
 
 def _groups(
-    topology: Topology, metric: Metric, place: Mapping[int, int], by_turns: Sequence[int], *, turned: bool
+    topology: Topology,
+    metric: Metric,
+    place: Mapping[int, int],
+    by_turns: Sequence[int],
+    sums: Mapping[int, int],
+    *,
+    turned: bool,
 ) -> list[Groups]:
-    """The lengths around switches that work for GPUs by turns; turned: of links turned round."""
+    """The lengths around switches that work for GPUs by turns; turned: of links turned round.
+
+    sums: what each of these costs when it adds.
+    """
     members = {topology.index[name] for name in topology.members}
     turn = {device: number for number, device in enumerate(by_turns)}
     direct = {(b, a) if turned else (a, b): length for (a, b), length in metric.direct.items()}
@@ -244,13 +272,13 @@ def _groups(
             continue
         switch = found[turn[a]]
         if b in turn:
-            switch.near[turn[b]] = length
+            switch.near[turn[b]] = length + sums.get(b, 0)
         elif b in members:
             point = place[metric.place[b]]
             switch.far[point] = min(length, switch.far.get(point, length))
             if (b, a) in direct:
                 # Out and in at one port: the owner's own copy.
-                both = length + direct[b, a]
+                both = length + direct[b, a] + sums.get(a, 0)
                 switch.own[point] = min(both, switch.own.get(point, both))
     return found
 
@@ -269,11 +297,13 @@ def least_branching(
     reaches all ranks, and for too many choices.
     """
     whole, common = whole_lengths(topology, lengths)
-    metric = Metric(topology, whole)
-    outward, inward = branching(topology, metric, grants, most_work)
+    adders = {topology.index[name.removesuffix(f" {SUMS}")]: int(length * common)
+              for name, length in lengths.items() if name.endswith(f" {SUMS}")}  # fmt: skip
+    metric = Metric(topology, whole, adders)
+    outward, inward = branching(topology, metric, grants, adders, most_work)
     name = collective.name
     weights = list(shares) or [1] * topology.ranks
-    leader = interchangeable(topology, whole)
+    leader = interchangeable(topology, whole, adders)
     place = {point: number for number, point in enumerate(outward.points)}
     if name == "allreduce":
         roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
@@ -290,13 +320,16 @@ def least_branching(
     return Fraction(sum(w * _least(way, v) for v, w in at.items() if w), sum(weights) * common)
 
 
-def interchangeable(topology: Topology, whole: Sequence[int]) -> list[int]:
-    """For every device the first one that a symmetry of the machine takes to it, with all lengths as they are."""
+def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:
+    """For every device the first one that a symmetry of the machine takes to it, with all lengths as they are.
+
+    sums: the lengths of adders, by device.
+    """
     index, members = topology.index, {*topology.members}
     length: dict[tuple[int, int, str], int] = {}
     for link, own in zip(topology.links, whole, strict=True):
         length[index[link.src], index[link.dst], link.kind] = own
-    kept = [(device.in_network, device.name in members) for device in topology.devices]
+    kept = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
     joined = UnionFind(range(len(kept)))
     for goes in (*topology.symmetries, *name_turns(topology)):
         if sorted(goes) == list(range(len(kept))) and all(

@@ -7,7 +7,7 @@ certificate must be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
 from math import lcm
@@ -72,15 +72,15 @@ def effective(topology: Topology, lengths: Mapping[str, Fraction]) -> list[Fract
     ]
 
 
-def _joined(topology: Topology, whole: Sequence[int]) -> list[int]:
-    """A number for every device; devices joined both ways by links of length 0 share one."""
+def _joined(topology: Topology, whole: Sequence[int], apart: Collection[int]) -> list[int]:
+    """A number for every device; devices joined both ways by links of length 0 share one, but those of `apart`."""
     index = topology.index
     free = {
         (index[link.src], index[link.dst]) for link, length in zip(topology.links, whole, strict=True) if not length
     }
     joined = UnionFind(range(len(topology.devices)))
     for a, b in free:
-        if (b, a) in free:
+        if (b, a) in free and a not in apart and b not in apart:
             joined.join(a, b)
     return [joined.find(device) for device in range(len(topology.devices))]
 
@@ -89,12 +89,12 @@ class Metric:
     """Shortest distances for whole link lengths (Dijkstra 1959), where devices that nothing separates are one point.
 
     place: the point of every device. ends: the points that hold ranks, in the order of their first ranks. direct: the
-    length of the least link between two devices.
+    length of the least link between two devices. apart: devices that are points of their own.
     """
 
-    def __init__(self, topology: Topology, whole: Sequence[int]) -> None:
+    def __init__(self, topology: Topology, whole: Sequence[int], apart: Collection[int] = ()) -> None:
         index = topology.index
-        self.place = _joined(topology, whole)
+        self.place = _joined(topology, whole, apart)
         self.direct: dict[tuple[int, int], int] = {}
         self._ahead: list[dict[int, int]] = [{} for _ in topology.devices]
         for link, length in zip(topology.links, whole, strict=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from blinksim.bounds.certificates.branching import MOST_WORK, least_branching
+from blinksim.bounds.certificates.branching import MOST_WORK, SUMS, least_branching
 from blinksim.bounds.certificates.certificate import Certificate
 from blinksim.bounds.certificates.crossing_sums import check_shares
 from blinksim.bounds.certificates.least_length import least_length
@@ -25,7 +25,7 @@ from blinksim.units import exact_GBps, format_rate
 
 
 def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
-    """Capacity times length, summed over links, buses (their most expensive link) and device capacities."""
+    """Capacity times length, summed over links, buses (their most expensive link), device capacities and adders."""
     total, buses = Fraction(0), dict[str, Fraction]()
     for link in topology.links:
         length = lengths.get(link.name)
@@ -42,12 +42,19 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
                 if device.capacity is None:
                     raise InputError(f"{device.name} has no capacity of its own to give a length to")
                 total += length * device.capacity
+        length = lengths.get(f"{device.name} {SUMS}")
+        if length:
+            if device.reduction_rate is None:
+                raise InputError(f"{device.name} has no adders of a known rate to give a length to")
+            total += length * device.reduction_rate
     return total + sum(buses.values())
 
 
 @dataclass(frozen=True)
 class Lengths(Certificate):
-    """Lengths by link name (and ``gpu0 in`` / ``gpu0 out`` for device capacities); others are 0.
+    """Lengths by link name; others are 0.
+
+    Device capacities have the names ``gpu0 in`` and ``gpu0 out``, and the adders of a switch ``nvswitch sums``.
 
     price: capacity times length in bytes/s. distance: what `least_length` gives. grants: what switches may do beside
     forwarding, of what the machine says that they can; nothing by default.
@@ -85,7 +92,7 @@ class Lengths(Certificate):
         if able and not collective.personalized:
             raise InputError(f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards")
         known = {link.name for link in topology.links}
-        ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out")}
+        ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
         for name, length in lengths.items():
             if name not in known and name not in ways:
                 raise InputError(f"{name!r} is no link of {topology.name}")
@@ -113,8 +120,10 @@ class Lengths(Certificate):
         allowed = format_rate(self.rate)
         even = even_use(topology, dict(self.lengths), self.distance)
         if even is None:
+            adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
+            what = f"{len(self.lengths) - adders} links" + _adders(adders)
             return (
-                f"weighed by the certificate's lengths, {len(self.lengths)} links carry {format_rate(self.price)} "
+                f"weighed by the certificate's lengths, {what} carry {format_rate(self.price)} "
                 f"together and every byte uses {self.distance}: {allowed}"
             )
         if even.port is None:
@@ -181,6 +190,12 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
         return EvenUse(f"the {len(counted)} links of GPUs", None, times, total)
     ways = 1 if inner else 2
     return EvenUse("", "links" if inner else "port", times / (ways * len(members)), own.pop())
+
+
+def _adders(switches: int) -> str:
+    if not switches:
+        return ""
+    return f" and the adders of {'a switch' if switches == 1 else f'{switches} switches'}"
 
 
 def _times(times: Fraction, ranks: int) -> str:

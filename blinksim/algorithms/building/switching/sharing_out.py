@@ -15,7 +15,7 @@ import numpy as np
 
 from blinksim.bounds.in_network import BranchingTrees, Hop, Way
 from blinksim.collective import Collective
-from blinksim.graphs.capacities import shared_capacities
+from blinksim.graphs.capacities import with_adders
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import network
 from blinksim.topology.graph import Topology
@@ -38,13 +38,12 @@ def shared_out(
     trees = trees if collective.rooted else _images(topology, trees)
     trees = list({_key(tree): tree for tree in trees}.values())
     net = network(topology)
-    shared = shared_capacities(topology, net)
+    names, shared, _ = with_adders(topology, net)
     scale, unit = float(net.capacity.max()), float(net.unit)
     program = Program()
     amounts = program.variables(len(trees))
     (rate,) = program.variables(1)
     used = [_arcs(topology, tree) for tree in trees]
-    names = [link.name for link in topology.links] + list(net.limits)
     by_arc: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for variable, arcs in zip(amounts, used, strict=True):
         for name, times in arcs.items():
@@ -52,7 +51,7 @@ def shared_out(
     for capacity in shared:
         terms = [(v, times * part) for arc, part in capacity.uses for v, times in by_arc[names[arc]]]
         if terms:
-            program.row(terms, at_most=capacity.capacity / scale)
+            program.row(terms, at_most=float(capacity.capacity) / scale)
     wanted = _wanted(topology, collective)
     parts: dict[int, list[int]] = defaultdict(list)
     for variable, tree in zip(amounts, trees, strict=True):
@@ -77,6 +76,7 @@ def _arcs(topology: Topology, tree: BranchingTrees) -> Counter[str]:
         for number in hop.links:
             link = topology.links[number]
             found.update((link.name, f"{link.src} out", f"{link.dst} in"))
+    found.update(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
     return found
 
 
