@@ -29,6 +29,7 @@ from blinksim.graphs.orbits import network_orbits, single_orbits
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
 from blinksim.topology.name_turns import with_name_turns
+from blinksim.topology.symmetry import orbits as device_orbits
 
 # Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
 _MOST_WAYS = 400
@@ -138,7 +139,9 @@ class _Search:
         # Where one way stands for those that symmetries make of it, its loads are those of orbits.
         self.topology = with_name_turns(topology) if plain else replace(topology, symmetries=())
         orbits = network_orbits(self.topology, net) if plain else single_orbits(net)
-        orbit = [*orbits.arc.tolist(), *self._orbits_of(adders)]
+        # For every device the first one that symmetries map onto it.
+        self.first = {device: group[0] for group in device_orbits(self.topology) for device in group}
+        orbit = [*orbits.arc.tolist(), *(-1 - self.first[device] for device in adders.values())]
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, capacity in enumerate(self.shared):
             groups.setdefault(tuple(sorted(orbit[arc] for arc, _ in capacity.uses)), []).append(number)
@@ -153,15 +156,6 @@ class _Search:
         self.ways: list[Way] = []
         self.spent = 0
         self.guess: Lengths | None = None
-
-    def _orbits_of(self, adders: Mapping[int, int]) -> list[int]:
-        """Numbers below 0, the same for adders of devices that symmetries map onto each other."""
-        from blinksim.topology.symmetry import orbits
-
-        if not self.topology.symmetries:
-            return [-1 - device for device in adders.values()]
-        first = {device: group[0] for group in orbits(self.topology) for device in group}
-        return [-1 - first[device] for device in adders.values()]
 
     def begin(self, guess: Lengths) -> None:
         """Takes lengths that may be the best: ends once ways attain them, and looks for the least ways by them first.
@@ -178,7 +172,8 @@ class _Search:
 
     def extend(self) -> bool:
         """Adds the least ways by the present lengths; true if they were no shorter than 1, so that these are best."""
-        ways, spent = least_ways(self.topology, self.collective, self._by_name(), self.shares, self.grants)
+        lengths = self._by_name()
+        ways, spent = least_ways(self.topology, self.collective, lengths, self.shares, self.grants, self.first)
         self.spent += spent
         if self.spent > _MOST_WORK_IN_ALL:
             raise InfeasibleError("the best trees that branch in switches take too long to find")
@@ -255,10 +250,12 @@ def least_ways(
     lengths: Mapping[str, float],
     shares: Sequence[int],
     grants: Sequence[str],
+    first: Mapping[int, int],
 ) -> tuple[list[Way], int]:
     """The way of least length, for an allreduce one for every root that is as good, and the work to find it.
 
-    Of several ways, one with few links.
+    first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of several
+    ways, one with few links.
     """
     zero = 0.0
     effective = [
@@ -272,9 +269,10 @@ def least_ways(
     whole = [int(length / most * _UNITS) + 1024 for length in effective]
     sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
     trees = _Trees(topology, whole, grants, sums)
-    leader = interchangeable(topology, whole, sums) if topology.symmetries else range(len(topology.devices))
     name, points = collective.name, trees.ways[0].points
     if name == "allreduce":
+        # Any root will do, so lengths that are alike suffice; machines need not be.
+        leader = interchangeable(topology, whole, sums) if topology.symmetries else range(len(topology.devices))
         tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
         found = list(both_ways(*trees.ways, tried))
         best = min(both for _, both in found)
@@ -284,13 +282,13 @@ def least_ways(
             _way(topology, [BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v))]) for v in roots
         ]
         return ways, sum(way.spent for way in trees.ways)
-    ranks = [trees.place[leader[topology.index[name]]] for name in topology.members]
+    ranks = [trees.place[first[topology.index[name]]] for name in topology.members]
     out = name in ("allgather", "broadcast")
     held = [int(rank == collective.root) for rank in range(len(ranks))] if collective.rooted else list(shares)
     weights = held or [1] * len(ranks)
     parts = defaultdict[int, int](int)
-    for first, weight in zip(ranks, weights, strict=True):
-        parts[first] += weight
+    for place, weight in zip(ranks, weights, strict=True):
+        parts[place] += weight
     way = _way(
         topology,
         [

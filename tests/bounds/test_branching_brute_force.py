@@ -110,6 +110,8 @@ def star(ports: tuple[int, ...], kind: tuple[str, ...], rate: str | None = None)
 def test_adders_limit_stars(kind: tuple[str, ...], rate: str) -> None:
     for name in ("allreduce", "reducescatter"):
         assert_exact(star((2, 1, 1), kind, rate), Collective(name))
+    # Lengths that are alike on GPUs that are not: each needs a tree of its own.
+    assert_exact(star((1, 2, 2, 2), kind, rate), Collective("reducescatter"))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids="+".join)
