@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result
-from blinksim.sources import public_tables
+from blinksim.sources import public_tables, usable_rates
 from blinksim.sources.published_tables import Reproduction, reproduce
 from blinksim.textio.text_table import table
 from blinksim.units import format_size
@@ -136,7 +136,9 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
         except InputError:
             raise unknown("machine with published measurements", machine, known) from None
         if name not in known:
-            raise InputError(f"no measurements of {name} are known; there are those of {', '.join(known)}")
+            near = usable_rates.relative(name)
+            cure = f"the nearest machine with some is {near[0]}; " if near else ""
+            raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
     if name in SOURCES:
         return Measured(name, reproduce())
     from blinksim.answers.measurements.public import public_measurements
