@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from blinksim.answers.bound import bound as bound
     from blinksim.answers.bound import gains as gains
     from blinksim.answers.bound import losses as losses
+    from blinksim.answers.bound import time_bound as time_bound
     from blinksim.answers.checks.file_verdict import FileVerdict as FileVerdict
     from blinksim.answers.checks.read_schedule import read_schedule as read_schedule
     from blinksim.answers.checks.verify_file import verify_file as verify_file
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from blinksim.bounds.bound_result import Bound as Bound
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
+    from blinksim.bounds.time.time_bound_result import TimeBound as TimeBound
     from blinksim.collective import Collective as Collective
     from blinksim.cost.terms import Term as Term
     from blinksim.errors import BlinksimError as BlinksimError
@@ -129,6 +131,7 @@ else:
         "Sweep": "blinksim.answers.sweeps.sweep",
         "Synthesis": "blinksim.answers.synthesize",
         "Term": "blinksim.cost.terms",
+        "TimeBound": "blinksim.bounds.time.time_bound_result",
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",
@@ -163,6 +166,7 @@ else:
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
         "this_machine": "blinksim.machines",
+        "time_bound": "blinksim.answers.bound",
         "tune": "blinksim.answers.tuning.tune",
         "verify": "blinksim.answers.checks.verify_schedule",
         "verify_file": "blinksim.answers.checks.verify_file",
@@ -225,6 +229,7 @@ __all__ = [
     "Sweep",
     "Synthesis",
     "Term",
+    "TimeBound",
     "Timeline",
     "Topology",
     "Tradeoff",
@@ -260,6 +265,7 @@ __all__ = [
     "sweep",
     "synthesize",
     "this_machine",
+    "time_bound",
     "tune",
     "verify",
     "verify_file",

@@ -1,4 +1,4 @@
-"""The best rate of a collective on a machine, and what would change it."""
+"""The best rate of a collective on a machine, what would change it, and the least time for a size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as bound_of
 from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
+from blinksim.bounds.time.time_bound_result import TimeBound
 from blinksim.collective import Collective, CollectiveName
 from blinksim.machines import MachineLike, as_topology
+from blinksim.units import size_of
 
 
 def bound(
@@ -128,3 +130,62 @@ def gains(
     part, wanted = as_topology(machine).selected(), Collective.of(collective, root)
     nic = nic_gain(part, wanted)
     return [*([nic] if nic else []), *lane_gains(part, wanted)]
+
+
+def time_bound(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    size: int | float | str,
+    *,
+    root: int | None = None,
+) -> TimeBound:
+    """A lower bound on the time of a collective: latency, overhead and bandwidth together.
+
+    It holds for messages over the links alone, as the models ``alpha-beta`` and ``simulate`` time them, at the rates
+    that the machine was loaded with. Launches, protocols and measured constants are not in it.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    size : int or str
+        Bytes, or text such as ``"1MiB"``.
+    root : int, optional
+        The root's rank, for the collectives that have one. Default: 0.
+
+    Returns
+    -------
+    TimeBound
+        The latest time that a theorem gives, and those of the others, each with a certificate.
+
+    Raises
+    ------
+    InputError
+        For a size that is no whole number of bytes, fewer than two members, and a root that is no rank.
+    InfeasibleError
+        If the links do not connect the members.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> print(bs.time_bound("dgx1-v100", "allreduce", "64MiB").sentence())
+    allreduce of 64 MiB on dgx1-v100: at least 786.6 us on the links alone (straddling)
+    """
+    bytes_ = size_of(size)
+    return from_rates(bound(machine, collective, root=root), bytes_)
+
+
+def from_rates(found: BoundResult, size: int) -> TimeBound:
+    """The bounds on the time of `size` bytes, with the certificates of a bound on the rate at hand."""
+    from blinksim.bounds.time.time_bound import all_times, best_time
+
+    topology, collective = found.topology, found.collective
+    proofs = [entry.certificate for entry in found.bounds if not entry.grants]
+    times = all_times(topology, collective, size, proofs)
+    granted = found.in_network
+    able = None
+    if granted is not None:
+        able = best_time(topology, collective, size, [granted.certificate], granted.grants)
+    return TimeBound(topology, collective, size, times, able)

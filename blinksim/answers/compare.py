@@ -150,6 +150,7 @@ class Comparison(Result):
         leaders = list(dict.fromkeys(projection.algorithm for projection in reversed(self.best())))
         columns = [*leaders, *(name for name in self.algorithms if name not in leaders)]
         shown = columns[: max(_COLUMNS, len(leaders))]
+        floor = ["at least"] if any(one.least for projections in self.projections for one in projections) else []
         rows = []
         for projections in self.projections:
             rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
@@ -157,12 +158,17 @@ class Comparison(Result):
             picks = [projection for projection in projections if projection.pick][:1]
             cells += [_rate_measured(one) for one in picks] if self._measured else []
             words = [one.pick for one in picks]
-            rows.append((format_size(projections[0].size), format_time(projections[0].time_s), *cells, *words))
+            least = next((one.least for one in projections if one.least), None)
+            times = [
+                format_time(projections[0].time_s),
+                *([format_time(least.time_s) if least else ""] if floor else []),
+            ]
+            rows.append((format_size(projections[0].size), *times, *cells, *words))
         models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
         picked = any(projection.pick for projection in self.projections[-1])
         measured = ["measured"] if self._measured else []
-        head = ("size", "best time", *shown, *([*measured, "NCCL takes"] if picked else []))
+        head = ("size", "best time", *floor, *shown, *([*measured, "NCCL takes"] if picked else []))
         lines.append(table(head, rows, left={0, len(head) - 1} if picked else {0}) + "\n")
         lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
         lines += part_lines(self.topology, f"; model {models}", edits, self.rates)
@@ -294,7 +300,7 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
     for size in ordered:
         if report is not None:
             report(f"timing {format_size(size)}")
-        timed.append(tuple(candidates.projections(size)))
+        timed.append(tuple(candidates.answers(size)))
     found = tuple(timed)
     crossovers = tuple(
         _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
+from blinksim.bounds.assumptions import NOTHING
 from blinksim.collective import Collective, CollectiveName
+from blinksim.cost.terms import Term
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import preferring
 from blinksim.results import Tabular
 from blinksim.timing import model_registry as models
 from blinksim.timing.entrants import Entrant, Field
-from blinksim.timing.projection_result import Ceiling, Projection
+from blinksim.timing.projection_result import Ceiling, LeastTime, Projection
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.units import size_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology
+
+# The models whose times are those of links with latency, overhead and bandwidth.
+ON_LINKS = ("alpha-beta", "simulate")
+# Ranks up to which the bound is a matter of a second.
+_MOST_RANKS = 4096
+_WAITS = "waits that these sums leave out"
 
 Answer = Callable[[int], Projection]
 ChoiceName = Literal["best", "nccl"]
@@ -52,7 +60,7 @@ class Contest(Tabular):
     >>> found = bs.contest("dgx1-v100", "allreduce")
     >>> for size in (2**10, 2**30):
     ...     print(found.projections(size)[0].algorithm)
-    direct
+    recursive_doubling
     ring
     """
 
@@ -93,6 +101,10 @@ class Contest(Tabular):
         timed = self.model.rank(self.topology, self.field.entrants, size, self.bound, gamma)
         timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda projection: projection.time_s)
+
+    def answers(self, size: int, gamma: float = 0.0) -> list[Projection]:
+        """As `projections`, with the least time that any schedule takes, where the model counts the links alone."""
+        return with_least_times(self.topology, self.projections(size, gamma))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per schedule, and one per refused algorithm with the reason."""
@@ -222,4 +234,32 @@ def project(
     if gamma and timing is model:
         raise InputError("gamma is a setting of a model; give it to the one that you made")
     topology = preferring(topology, timing.rates) if timing.rates else topology
-    return timing.times(topology, wanted, [count], timing.best if algorithm == "best" else [algorithm])[0]
+    found = timing.times(topology, wanted, [count], timing.best if algorithm == "best" else [algorithm])[0]
+    return with_least_time(topology.selected(), found) if isinstance(timing, ScheduleModel) else found
+
+
+def with_least_times(part: Topology, projections: Iterable[Projection]) -> list[Projection]:
+    """Projections on `part` with their bounds on time, quickest first; those of other models as they are.
+
+    The sums of alpha-beta leave out that messages wait for each other. Where that makes a time less than any schedule
+    takes, the rest is added as a term of its own, so that no answer is below a proved bound.
+    """
+    found = (with_least_time(part, projection) for projection in projections)
+    return sorted(found, key=lambda projection: projection.time_s)
+
+
+def with_least_time(part: Topology, projection: Projection) -> Projection:
+    """A projection on `part` with the bound on its time, and raised to it; one of another model as it is."""
+    if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1:
+        return projection
+    from blinksim.bounds.time.delays import SECOND
+    from blinksim.bounds.time.time_bound import quick_time
+
+    best = quick_time(part, projection.collective, projection.size, projection.grants)
+    assumes = "" if best.assumes == NOTHING else best.assumes
+    least = LeastTime(best.time / SECOND, best.words(part), assumes, best.kind)
+    missing = least.time_s - projection.time_s
+    terms = projection.terms
+    if missing > 0:
+        terms = (*terms, Term(_WAITS, missing, "alpha"))
+    return replace(projection, least=least, terms=terms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.project import Contest, contest
+from blinksim.answers.project import Contest, contest, with_least_time
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.ways import MOST_SENDS, Parallel
@@ -26,7 +26,7 @@ class AtSize:
     projection : Projection
         The time, its terms, and what timed it.
     least_s : float
-        Seconds that the bytes alone take at the rate of the bound; no schedule is quicker.
+        No schedule is quicker; where the model counts more than links, the bytes alone at the rate of the bound.
     alternatives : tuple of Projection
         Of the other algorithms that were considered, quickest first.
     """
@@ -87,7 +87,7 @@ class Candidates:
 def candidates(part: Topology, collective: Collective, size: int) -> Candidates:
     """The algorithms that are considered on a selected topology; raises as `blinksim.contest` does."""
     field = contest(part, collective, sizes=[size])
-    return Candidates(field, size, tuple(field.projections(size)))
+    return Candidates(field, size, tuple(field.answers(size)))
 
 
 def timed(rivals: Candidates, schedule: Schedule, bound: Bound) -> AtSize:
@@ -99,4 +99,5 @@ def timed(rivals: Candidates, schedule: Schedule, bound: Bound) -> AtSize:
     field.model.check_schedule(entrant)
     [own] = field.model.rank(field.topology, {schedule.algorithm: entrant}, rivals.size, field.bound)
     others = tuple(one for one in rivals.projections if one.algorithm != schedule.algorithm)
-    return AtSize(own, rivals.size / float(bound.rate), others)
+    own = with_least_time(field.topology, own)
+    return AtSize(own, own.least.time_s if own.least else rivals.size / float(bound.rate), others)

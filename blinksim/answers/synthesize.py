@@ -213,8 +213,8 @@ def synthesize(
     >>> bs.synthesize("dgx1-v100", "allreduce").gap
     Fraction(0, 1)
     >>> small = bs.synthesize("dgx1-v100", "allreduce", size="16KiB")
-    >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 2)
-    ('direct', 5.1, 0.19)
+    >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 1)
+    ('blink_hierarchical', 7.7, 3.8)
     """
     limit = options.get("time_limit")
     most = None if limit is None else limit + (polish_seconds or 0)

@@ -18,13 +18,14 @@ from blinksim.cli.options import (
 )
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
-from blinksim.units import exact_GBps, format_rate
+from blinksim.units import exact_GBps, format_rate, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blinksim.bounds import Bound, BoundResult
     from blinksim.bounds.sensitivity import Change
+    from blinksim.bounds.time.time_bound_result import TimeBound
     from blinksim.question import Question
 
 
@@ -35,6 +36,7 @@ class Options(MachineOptions, TableOptions):
     losses: bool
     gains: bool
     before: bool
+    size: str | None
 
 
 @click.command(
@@ -44,6 +46,7 @@ Examples:
   blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
   blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
   blinksim bound p3.16xlarge allreduce --losses
+  blinksim bound dgx1-v100 allreduce --size 1MiB
   blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before""",
 )
 @click.argument("machine")
@@ -52,6 +55,7 @@ Examples:
 @root_option
 @click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
 @click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
+@click.option("--size", metavar="SIZE", help="Also the least time for SIZE: latency, overhead and bandwidth together.")
 @before_option
 @output_options(table=True)
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
@@ -60,21 +64,24 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify` re-adds the
     sums of what --json prints.
     """
-    from blinksim.answers.bound import bound, gains, losses
+    from blinksim.answers.bound import bound, from_rates, gains, losses
     from blinksim.collective import Collective
 
     question = question_of(machine, options)
     earlier = unedited(question, options["before"])
     wanted = Collective.parse(collective, options["root"])
+    size = parse_size(options["size"]) if options["size"] else None
     with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
         topology = question.part(collective=wanted)
         found = bound(topology, wanted)
         was = None if earlier is None else bound(earlier.part(collective=wanted), wanted)
         less = losses(topology, wanted) if options["losses"] else []
         more = gains(topology, wanted) if options["gains"] else []
+        times = None if size is None else from_rates(found, size)
     if options["as_csv"]:
         changes = less or more
-        rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes] or [_flat(b) for b in found.bounds]
+        rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes]
+        rows = rows or (times.rows() if times else [_flat(b) for b in found.bounds])
         click.echo(csv_text([row | {"rates": topology.rates} for row in rows]), nl=False)
     elif options["as_json"]:
         answer = {"command": "bound", **question.described(topology), **found.to_dict()}
@@ -83,11 +90,13 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
             answer["losses"] = [change.to_dict() for change in less]
         if options["gains"]:
             answer["gains"] = [change.to_dict() for change in more]
+        if times is not None:
+            answer |= times.to_dict()
         if was is not None:
             answer["before"] = was.to_dict() | {"ratio": float(found.rate / was.rate)}
         print_json(answer)
     else:
-        _show(found, less, more, question, was)
+        _show(found, less, more, question, was, times)
 
 
 def in_network_lines(found: BoundResult) -> Iterator[str]:
@@ -135,7 +144,12 @@ def _flat(entry: Bound) -> dict[str, object]:
 
 
 def _show(
-    found: BoundResult, losses: list[Change], gains: list[Change], question: Question, was: BoundResult | None
+    found: BoundResult,
+    losses: list[Change],
+    gains: list[Change],
+    question: Question,
+    was: BoundResult | None,
+    times: TimeBound | None = None,
 ) -> None:
     from blinksim.collective import busbw_factor
 
@@ -171,6 +185,8 @@ def _show(
                 for c in changes
             ]
             click.echo(table(("change", "bound", "change by", *(["alike"] if several else [])), cells))
+    if times is not None:
+        click.echo(f"\n{times.text()}")
     click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
     if topology.relays:
         click.echo(f"  relays {names(topology.relays)}")

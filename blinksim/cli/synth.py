@@ -294,7 +294,10 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     facts = [
         ("terms", terms),
         *at.projection.basis,
-        ("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency"),
+        *(
+            at.projection.floor()
+            or [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
+        ),
         *([("others", others)] if others else []),
         ("rate", rate),
     ]

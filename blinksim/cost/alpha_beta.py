@@ -5,6 +5,10 @@ model; Thakur et al., IJHPCA 2005, section 3). Sends that run together share the
 that their routes cross: in steps form a step takes its largest alpha plus its busiest resource; a forest is a
 pipeline: its busiest resource passes all of its load, one piece follows the longest path to or from there, and every
 further piece adds an alpha.
+
+Messages that start on the same link start one after the other: each further one adds its overhead. Without that, a rank
+could send to all others at once through one port, and times would fall below what any schedule takes
+(`blinksim.bounds.time`).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+_FURTHER = "overhead of further messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,11 @@ def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) ->
     busy = np.array([float(load) for load in loads(schedule, ways, shared, occupied)]) * seconds
     alphas = route_alphas(schedule, ways)[schedule.route]
     if schedule.form == "steps":
-        terms, pieces = _in_steps(schedule, alphas, occupied, shared, seconds, gamma * size), 1
+        starts = Starts.of(schedule, ways, shared)
+        terms, pieces = _in_steps(schedule, alphas, occupied, shared, seconds, gamma * size, starts), 1
     else:
-        terms, pieces = _pipelined(schedule, alphas, occupied, shared, seconds, busy, gamma * size)
+        further = _first_messages(schedule, ways, shared)
+        terms, pieces = _pipelined(schedule, alphas, occupied, shared, seconds, busy, gamma * size, further)
     worst = int(np.argmax(busy))
     time = sum(term.time_s for term in terms)
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
@@ -94,12 +101,60 @@ def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats
     return np.asarray(np.maximum.reduceat(way, ways.first[:-1]))
 
 
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """Where messages start: the first link of every way. start (R + 1): the ways of a route; resource, overhead (W)."""
+
+    start: Ints
+    resource: Ints
+    overhead: Floats
+
+    @classmethod
+    def of(cls, schedule: Schedule, ways: Spread, shared: Resources) -> Starts:
+        """What the messages on every route of a schedule occupy, besides their bytes."""
+        first = ways.links[ways.start[:-1]]
+        overhead = np.array([link.overhead for link in schedule.topology.links])[first]
+        # The link, or its bus, is the first of the resources that it uses.
+        return cls(ways.first, shared.members[shared.starts[first]], overhead)
+
+    def occupied(self, routes: Ints, resources: int, times: npt.NDArray[np.int64] | None = None) -> Floats:
+        """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them."""
+        place, way = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
+        weight = self.overhead[way] if times is None else self.overhead[way] * times[place]
+        return np.asarray(np.bincount(self.resource[way], weight, resources))
+
+    def one(self, routes: Ints, resources: int) -> Floats:
+        """The longest overhead of a message on each resource, of those on `routes`."""
+        _, way = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
+        longest = np.zeros(resources)
+        np.maximum.at(longest, self.resource[way], self.overhead[way])
+        return longest
+
+
+def _first_messages(schedule: Schedule, ways: Spread, shared: Resources) -> tuple[Floats, Floats]:
+    """Seconds of overhead on each resource for one piece of every chunk, and of the longest of these.
+
+    Trees that send over the same route in the same step send together, as one message.
+    """
+    starts, count = Starts.of(schedule, ways, shared), len(shared.names)
+    routes = len(schedule.route_start) - 1
+    messages = np.unique(schedule.step.astype(np.int64) * routes + schedule.route) % routes
+    used, times = np.unique(messages, return_counts=True)
+    return starts.occupied(used.astype(np.int32), count, times), starts.one(used.astype(np.int32), count)
+
+
 def _shares(schedule: Schedule) -> Floats:
     return (schedule.share_num / schedule.share_den)[schedule.chunk]
 
 
 def _in_steps(
-    schedule: Schedule, alphas: Floats, occupied: RouteUses, shared: Resources, seconds: Floats, gamma: float
+    schedule: Schedule,
+    alphas: Floats,
+    occupied: RouteUses,
+    shared: Resources,
+    seconds: Floats,
+    gamma: float,
+    starts: Starts,
 ) -> tuple[Term, ...]:
     share = _shares(schedule)
     # Steps without a send, of which a file may have any number, take no time.
@@ -108,10 +163,13 @@ def _in_steps(
     np.maximum.at(alpha, step, alphas)
     by_kind: dict[str, float] = {}
     kinds, numbers = step_kinds(schedule)
-    longest = busiest(kinds, occupied, seconds)
-    for worst, time in (longest[number] for number in numbers.tolist()):
+    longest = busiest(kinds, occupied, seconds, starts)
+    further = 0.0
+    for worst, time, more in (longest[number] for number in numbers.tolist()):
         by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
+        further += more
     terms = [Term(f"latency of {counted(schedule.steps, 'step')}", float(alpha.sum()), "alpha")]
+    terms += [Term(_FURTHER, further, "alpha")] if further else []
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
     reduced = np.zeros(len(used))
     key = step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
@@ -141,8 +199,14 @@ def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints, Floats]], npt.NDArr
     return found, np.array(numbers, dtype=np.int64)
 
 
-def busiest(kinds: list[tuple[Ints, Floats]], occupied: RouteUses, seconds: Floats) -> list[tuple[int, float]]:
-    """For each kind of step the resource that is busy longest, and how long. seconds: of the size, by resource."""
+def busiest(
+    kinds: list[tuple[Ints, Floats]], occupied: RouteUses, seconds: Floats, starts: Starts | None = None
+) -> list[tuple[int, float, float]]:
+    """For each kind of step the resource that is busy longest, how long with bytes, and how long with overheads.
+
+    seconds: of the size, by resource. starts: where messages start; the overhead of one of them, on each resource, is
+    part of the step's alpha. Without it, bytes alone count.
+    """
     weight = occupied.times / occupied.count[occupied.route]
     numbers = np.arange(len(weight), dtype=np.int32)
     start = occupied.start.astype(np.int32)
@@ -150,8 +214,12 @@ def busiest(kinds: list[tuple[Ints, Floats]], occupied: RouteUses, seconds: Floa
     for used, carried in kinds:
         place, entry = expand(start, numbers, used)
         load = np.bincount(occupied.resource[entry], carried[place] * weight[entry], len(seconds)) * seconds
-        worst = len(load) - 1 - int(np.argmax(load[::-1]))
-        found.append((worst, float(load[worst])))
+        more = np.zeros(len(load))
+        if starts is not None:
+            more = starts.occupied(used, len(load)) - starts.one(used, len(load))
+        both = load + more
+        worst = len(load) - 1 - int(np.argmax(both[::-1]))
+        found.append((worst, float(load[worst]), float(more[worst])))
     return found
 
 
@@ -163,31 +231,38 @@ def _pipelined(
     seconds: Floats,
     busy: Floats,
     gamma: float,
+    messages: tuple[Floats, Floats],
 ) -> tuple[tuple[Term, ...], int]:
     share = _shares(schedule)
+    each, longest = messages
     slowest = np.zeros(len(occupied.count))
     part = occupied.times / occupied.count[occupied.route]
     np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * part)
     transfer = slowest[schedule.route] * share
     drain, alpha = float(busy.max()), float(alphas.max())
+    # What further pieces cost where one more of each tree passes.
+    piece = max(alpha, float(each.max()))
     kind = shared.kinds[int(np.argmax(busy))]
 
     # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
-    best: tuple[float, int, float, float] | None = None
+    best: tuple[float, int, float, float, float] | None = None
     tried, wanted = set[int](), {1}
     while wanted - tried:
         for count in sorted(wanted - tried):
             tried.add(count)
             lag, tail = _longest_path(schedule, alphas, transfer, count)
-            time = lag + (count - 1) * alpha + tail / count
-            wanted |= set(best_pieces(tail, alpha))
+            passing = float((busy + count * each - longest).max())
+            further = max(0.0, passing - drain - (count - 1) * alpha)
+            time = lag + (count - 1) * alpha + further + tail / count
+            wanted |= {*best_pieces(tail, alpha), *best_pieces(tail, piece)}
             if best is None or time < best[0]:
-                best = (time, count, lag, tail)
+                best = (time, count, lag, tail, further)
     assert best is not None
-    _, count, lag, tail = best
+    _, count, lag, tail, further = best
     more = f" and {counted(count - 1, 'more piece')}" if count > 1 else ""
     terms = [
         Term(f"latency of {counted(schedule.steps, 'hop')}{more}", lag + (count - 1) * alpha, "alpha"),
+        *([Term(_FURTHER, further, "alpha")] if further else []),
         Term("first piece on its way", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
     ]

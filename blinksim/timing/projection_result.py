@@ -38,6 +38,19 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
+class LeastTime:
+    """Seconds that any schedule takes at least on the links alone (`blinksim.bounds.time`): why, and what it assumes.
+
+    kind: the theorem that gives it.
+    """
+
+    time_s: float
+    words: str
+    assumes: str
+    kind: str
+
+
+@dataclass(frozen=True)
 class Projection(Rates, Result):
     """The projected time of one collective on one machine, for one size.
 
@@ -57,6 +70,10 @@ class Projection(Rates, Result):
         What the model has to add (steps, pieces, presets), with units in the keys.
     bound : Ceiling, optional
         What no algorithm exceeds.
+    least : LeastTime, optional
+        What no algorithm falls below, where the model counts the links alone.
+    grants : tuple of str
+        What switches may do beside forwarding, because the algorithm has them do some of it.
 
     Examples
     --------
@@ -81,6 +98,8 @@ class Projection(Rates, Result):
     bottleneck: str
     details: Mapping[str, Any] = field(default_factory=dict)
     bound: Ceiling | None = None
+    least: LeastTime | None = None
+    grants: tuple[str, ...] = ()
 
     @property
     def time_s(self) -> float:
@@ -113,6 +132,7 @@ class Projection(Rates, Result):
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
             "bottleneck": self.bottleneck,
             **self._ceiling(),
+            **self._floor(),
             **self.details,
         }
 
@@ -125,6 +145,17 @@ class Projection(Rates, Result):
             "ceiling_words": found.words,
             "ceiling_assumes": found.assumes,
             **({"ceiling_in_network_exact": exact_GBps(found.in_network[0])} if found.in_network else {}),
+        }
+
+    def _floor(self) -> dict[str, Any]:
+        found = self.least
+        if found is None:
+            return {}
+        return {
+            "time_bound_s": found.time_s,
+            "time_bound_kind": found.kind,
+            "time_bound_words": found.words,
+            "time_bound_assumes": found.assumes,
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -174,6 +205,7 @@ class Projection(Rates, Result):
             "busbw_GBps": self.busbw_GBps,
             "bottleneck": self.bottleneck,
             "rates": self.rates,
+            **({"time_bound_s": self.least.time_s} if self.least else {}),
         }
 
     def sentence(self) -> str:
@@ -201,7 +233,7 @@ class Projection(Rates, Result):
         edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
         left_out: the reasons of those that were not.
         """
-        lines = [("bottleneck", self.bottleneck_words), *self._at_most()]
+        lines = [("bottleneck", self.bottleneck_words), *self._at_most(), *self.floor()]
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
         lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
@@ -234,6 +266,15 @@ class Projection(Rates, Result):
             rate, words = self.bound.in_network
             lines.append(("", f"where {words}, at most {format_rate(rate)}"))
         return lines
+
+    def floor(self) -> list[tuple[str, str]]:
+        """The least time for this size, why, and what it assumes, each with a label; nothing where none is known."""
+        if self.least is None:
+            return []
+        share = 100 * self.least.time_s / (self.time_s or 1.0)
+        lines = [("at least", f"{format_time(self.least.time_s)}, {share:.1f} % of this time:"), ("", self.least.words)]
+        said = not self.least.assumes or (self.bound is not None and self.least.assumes == self.bound.assumes)
+        return [*lines, *([] if said else [("", f"it assumes: {self.least.assumes}")])]
 
     def __repr__(self) -> str:
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"

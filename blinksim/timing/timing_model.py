@@ -28,16 +28,23 @@ Report = Callable[[str], None]
 LARGE = 2**30
 
 
+def _granted(entrant: Parallel, part: Topology) -> tuple[str, ...]:
+    """What the switches of a machine can do beside forwarding, if the schedule has them do some of it."""
+    from blinksim.schedule.switch_work import abilities_used
+
+    if not abilities_used(entrant.compact):
+        return ()
+    able = frozenset[str]().union(*(device.in_network for device in part.devices))
+    return tuple(ability for ability in BRANCHING if ability in able)
+
+
 def _ceiling_for(entrant: Parallel, part: Topology, ceiling: Ceiling) -> Ceiling:
     """What no algorithm exceeds that has switches do as much as this one does."""
     from blinksim.bounds.assumptions import granted_to_switches
-    from blinksim.schedule.switch_work import abilities_used
 
-    used = abilities_used(entrant.compact)
-    if not used:
+    grants = _granted(entrant, part)
+    if not grants:
         return ceiling
-    able = frozenset[str]().union(*(device.in_network for device in part.devices))
-    grants = tuple(ability for ability in BRANCHING if ability in able)
     return ceiling_of(part, entrant.compact.collective, (granted_to_switches(grants),), grants)
 
 
@@ -225,6 +232,7 @@ class ScheduleModel(TimingModel):
                     bottleneck=cost.bottleneck,
                     details=cost.details,
                     bound=_ceiling_for(entrant, part, ceiling),
+                    grants=_granted(entrant, part),
                 )
             )
         return sorted(found, key=lambda projection: projection.time_s)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.checks.file_verdict import FileVerdict
+from blinksim.answers.checks.verify_times import judge_times
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.limits import effort
@@ -68,10 +69,19 @@ def verify_bounds(file: str, document: dict[str, Any], question: Question) -> Fi
             else:
                 unproved.append(f"{name}: not proved: that some schedule attains {rate} GB/s ({_why(topology)})")
         facts.append(f"{name}: {rate} GB/s{reached}; {found.bound.certificate.words(topology)}")
+    times, more_facts, more_wrong, more_unproved = judge_times(file, document, topology, wanted)
+    wrong += more_wrong
+    unproved += more_unproved
+    facts += more_facts
     if len(bounds) == len(entries):
         result = BoundResult(topology, wanted, tuple(bounds), shares)
-        own = {"trees_per_root": result.trees_per_root, **result.to_dict(), **_asked(document, question, topology)}
-        claimed = {key: value for key, value in document.items() if key not in ("bounds", *_NAMES)}
+        own = {
+            "trees_per_root": result.trees_per_root,
+            **result.to_dict(),
+            **times,
+            **_asked(document, question, topology),
+        }
+        claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
         more, open_claims = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
         wrong += more
         unproved += open_claims

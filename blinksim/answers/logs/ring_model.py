@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,12 +19,15 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import Floats, Ints, busiest, route_alphas, step_kinds
+from blinksim.cost.alpha_beta import Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.errors import InputError
 from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.ways import RouteUses, one_way
 from blinksim.topology.graph import Topology
+
+# Bytes beside which overheads count for nothing.
+_MANY = 2.0**50
 
 
 def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
@@ -86,7 +89,7 @@ class RingModel:
 
     def terms(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         """`alpha` and `betas` where link classes have their alpha, or their beta (time per byte), times a factor."""
-        return self._figures.alpha(alphas), self._figures.betas(betas)
+        return self._figures.in_steps(alphas, betas) if self._figures.kinds else self._figures.piped(alphas, betas)
 
     def time(self, size: int) -> float:
         """Seconds for `size` bytes."""
@@ -108,8 +111,9 @@ class RingModel:
 class _Figures:
     """What the time of a schedule depends on, in arrays that are filled once.
 
-    kinds, numbers: of its steps (`blinksim.cost.alpha_beta.step_kinds`), none for a pipeline. link_class: by link.
-    resource_class: by resource, empty for the capacity of a device, which is no link's.
+    kinds, numbers: of its steps (`blinksim.cost.alpha_beta.step_kinds`), none for a pipeline. starts, start_class:
+    where messages start, and the class of that link, by way. link_class: by link. resource_class: by resource, empty
+    for the capacity of a device, which is no link's.
     """
 
     schedule: Schedule
@@ -117,6 +121,8 @@ class _Figures:
     occupied: RouteUses
     kinds: list[tuple[Ints, Floats]]
     counts: list[int]
+    starts: Starts
+    start_class: list[str]
     link_class: list[str]
     resource_class: list[str]
     seconds: Floats
@@ -128,43 +134,52 @@ class _Figures:
         # The first resource of a link is its own, or its bus.
         for link, first in zip(links, shared.starts[:-1].tolist(), strict=True):
             resource_class[shared.members[first]] = link.kind
+        ways = one_way(schedule)
         kinds, numbers = step_kinds(schedule) if schedule.form == "steps" else ([], np.zeros(0, np.int64))
         return cls(
             schedule,
             shared,
-            RouteUses.of(one_way(schedule), shared),
+            RouteUses.of(ways, shared),
             kinds,
             np.bincount(numbers, minlength=len(kinds)).tolist(),
+            Starts.of(schedule, ways, shared),
+            [links[link].kind for link in ways.links[ways.start[:-1]].tolist()],
             [link.kind for link in links],
             resource_class,
             1 / np.array([float(rate) for rate in shared.rate]),
         )
 
-    def alpha(self, factors: Mapping[str, float]) -> float:
-        scale = np.array([factors.get(kind, 1.0) for kind in self.link_class])
-        alphas = route_alphas(self.schedule, scale=scale)
-        if self.kinds:
-            return sum(n * float(alphas[used].max()) for n, (used, _) in zip(self.counts, self.kinds, strict=True))
+    def in_steps(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        """Alpha and betas of steps: each waits for the overheads of all messages on the link that is busy longest."""
+        one, seconds = self._alphas(alphas), self._seconds(betas)
+        scale = np.array([alphas.get(kind, 1.0) for kind in self.start_class])
+        starts = replace(self.starts, overhead=self.starts.overhead * scale)
+        alpha, found = 0.0, defaultdict[str, float](float)
+        # Of many bytes: what a byte takes does not depend on the overheads then.
+        longest = busiest(self.kinds, self.occupied, seconds * _MANY, starts)
+        for count, (used, _), (worst, time, more) in zip(self.counts, self.kinds, longest, strict=True):
+            alpha += count * (float(one[used].max()) + more)
+            found[self.shared.kinds[worst]] += count * time / _MANY
+        return alpha, dict(found)
+
+    def piped(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        """Alpha and betas of a pipeline: the longest chain of sends, and the busiest link."""
+        one = self._alphas(alphas)
         # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
         late = defaultdict[tuple[int, int], float](float)
         chosen = self.schedule
-        sends = zip(chosen.chunk.tolist(), chosen.src.tolist(), chosen.dst.tolist(), alphas[chosen.route], strict=True)
+        sends = zip(chosen.chunk.tolist(), chosen.src.tolist(), chosen.dst.tolist(), one[chosen.route], strict=True)
         for chunk, src, dst, alpha in sends:
             late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(alpha))
-        return max(late.values())
+        busy = self._loads * self._seconds(betas)
+        worst = int(np.argmax(busy))
+        return max(late.values()), {self.shared.kinds[worst]: float(busy[worst])}
 
-    def betas(self, factors: Mapping[str, float]) -> dict[str, float]:
-        seconds = self.seconds * np.array([factors.get(kind, 1.0) for kind in self.resource_class])
-        found = defaultdict[str, float](float)
-        if self.kinds:
-            longest = busiest(self.kinds, self.occupied, seconds)
-            for count, (worst, time) in zip(self.counts, longest, strict=True):
-                found[self.shared.kinds[worst]] += count * time
-        else:
-            busy = self._loads * seconds
-            worst = int(np.argmax(busy))
-            found[self.shared.kinds[worst]] = float(busy[worst])
-        return dict(found)
+    def _alphas(self, factors: Mapping[str, float]) -> Floats:
+        return route_alphas(self.schedule, scale=np.array([factors.get(kind, 1.0) for kind in self.link_class]))
+
+    def _seconds(self, factors: Mapping[str, float]) -> Floats:
+        return np.asarray(self.seconds * np.array([factors.get(kind, 1.0) for kind in self.resource_class]))
 
     @cached_property
     def _loads(self) -> Floats:

@@ -1,0 +1,196 @@
+"""Bounds on time: named values, exact optima of tiny machines, and what a stranger may do to a certificate."""
+
+from __future__ import annotations
+
+import copy
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from exhaustive_times import Wire, blocks, least_time
+
+import blinksim as bs
+from blinksim.bounds.quick import quick_bound
+from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.time_bound import all_times
+from blinksim.bounds.time.time_json import time_certificate_from_dict
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Device, Link, Topology
+
+# (machine, nodes, members, collective, size, kind, microseconds), found with a linear program and by hand.
+NAMED = [
+    ("dgx1-v100", 1, "", "allgather", "4KiB", "clock", 2.512),
+    ("dgx1-v100", 1, "", "allgather", "4KiB", "one-step", 3.231),
+    ("dgx1-v100", 1, "", "allgather", "1MiB", "clock", 8.017),
+    ("dgx1-v100", 1, "", "allgather", "1MiB", "second-message", 9.317),
+    ("dgx1-v100", 1, "", "allgather", "64MiB", "clock", 393.368),
+    ("dgx1-v100", 1, "", "allgather", "64MiB", "second-message", 394.668),
+    ("dgx1-v100", 1, "", "allreduce", "1MiB", "windows", 14.133),
+    ("dgx1-v100", 1, "0,1,2,3", "allreduce", "64MiB", "straddling", 897.987),
+    ("dgx1-v100", 1, "", "broadcast", "1MiB", "clock", 9.991),
+    ("hgx-h200", 1, "", "allgather", "1MiB", "clock", 3.939),
+    ("hgx-h200", 1, "", "allgather", "1MiB", "informed", 5.7),
+    ("hgx-h200", 1, "0,1,2,3", "alltoall", "4MiB", "served-twice", 11.491),
+    ("ring:8@50GB/s", 1, "", "allgather", "1MiB", "clock", 10.175),
+    ("ring:8@50GB/s", 1, "", "allreduce", "1MiB", "clock", 14.486),
+    ("ring:8@50GB/s", 1, "", "allreduce", "1MiB", "windows", 19.350),
+    ("mesh:3x3@50GB/s", 1, "", "broadcast", "1MiB", "clock", 14.486),
+    ("torus:4x4@50GB/s", 1, "", "allgather", "4MiB", "clock", 20.661),
+    ("hgx-h200", 2, "", "allgather", "4MiB", "clock", 11.368),
+    ("hgx-h200", 2, "", "allgather", "4MiB", "coverage", 14.505),
+    ("hgx-h200", 2, "", "allreduce", "64MiB", "windows", 253.928),
+]
+
+
+@pytest.mark.parametrize("case", NAMED, ids=lambda case: f"{case[0]}-{case[3]}-{case[4]}-{case[5]}")
+def test_named_values(case: tuple[str, int, str, str, str, str, float]) -> None:
+    machine, nodes, members, collective, size, kind, due = case
+    part = bs.Question(machine, nodes=nodes, members=members or None).part()
+    found = bs.time_bound(part, collective, size)
+    time = {entry.kind: entry.time for entry in found.certificates}[kind]
+    assert round(time / SECOND * 1e6, 3) == pytest.approx(due, abs=0.001)
+    assert found.best.time >= time
+
+
+def test_a_bound_is_met_where_a_schedule_is_known_to_meet_it() -> None:
+    """A ring of 8 sends half of every block each way, in as many steps as there must be: the bound is exact."""
+    part = bs.load("ring:8@50GB/s").selected()
+    made = bs.synthesize(part, "allgather", "few_steps", chunks=2, time_limit=20)
+    assert bs.time_bound(part, "allgather", "1MiB").time_s == pytest.approx(
+        bs.simulate(made.schedule, "1MiB").time_s, rel=1e-6
+    )
+
+
+def test_two_gpus_and_a_link() -> None:
+    """Overhead, latency and the bytes: a schedule takes that, and none takes less."""
+    links = [Link(f"gpu{a}", f"gpu{1 - a}", "link", Fraction(10**10), 1, 7e-7, 4e-7) for a in (0, 1)]
+    part = Topology("pair", (Device("gpu0", "gpu"), Device("gpu1", "gpu")), tuple(links), collective_links=("link",))
+    assert bs.time_bound(part, "broadcast", 10**6).time_s == pytest.approx(4e-7 + 1e-4 + 7e-7, rel=1e-9)
+
+
+# Collective, chunks of a block, links as (from, to, latency, overhead, ns of a chunk).
+LINE = [(0, 1, 6, 13, 10), (1, 0, 6, 13, 10), (1, 2, 6, 13, 10), (2, 1, 6, 13, 10)]
+TRIANGLE = [(a, b, 5, 9, 3 + 7 * (a == 2)) for a in range(3) for b in range(3) if a != b]
+TINY = [
+    ("broadcast", 1, LINE),
+    ("allgather", 1, TRIANGLE),
+    ("scatter", 1, LINE),
+    ("allreduce", 1, LINE),
+    ("broadcast", 2, TRIANGLE),
+    ("allreduce", 1, TRIANGLE),
+    ("alltoall", 1, TRIANGLE),
+    ("gather", 1, LINE),
+    ("reduce", 1, TRIANGLE),
+    ("reducescatter", 1, LINE),
+    ("allgather", 2, LINE),
+]
+
+
+def tiny(wires: list[Wire]) -> Topology:
+    count = 1 + max(wire.src for wire in wires)
+    links = (
+        Link(f"gpu{w.src}", f"gpu{w.dst}", "link", Fraction(10**12, w.chunk), 1, w.latency * 1e-9, w.overhead * 1e-9)
+        for w in wires
+    )
+    devices = tuple(Device(f"gpu{number}", "gpu") for number in range(count))
+    return Topology("tiny", devices, tuple(links), collective_links=("link",)).selected()
+
+
+def check_tiny(name: str, chunks: int, wires: list[Wire], seconds: float) -> None:
+    part, collective = tiny(wires), Collective(name)
+    due = least_time(name, part.ranks, wires, chunks, seconds)
+    if due is None:
+        pytest.skip(f"not proved within {seconds:g} s")
+    # A chunk has 1,000 bytes.
+    size = 1000 * chunks * blocks(name, part.ranks)
+    for certificate in all_times(part, collective, size, [quick_bound(part, collective)]):
+        assert certificate.time <= due * 10**6, (certificate, due)
+
+
+@pytest.mark.parametrize(("name", "chunks", "wires"), TINY[:4])
+def test_exact_optima(name: str, chunks: int, wires: list[tuple[int, int, int, int, int]]) -> None:
+    check_tiny(name, chunks, [Wire(*wire) for wire in wires], 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "chunks", "wires"), TINY[4:])
+def test_more_exact_optima(name: str, chunks: int, wires: list[tuple[int, int, int, int, int]]) -> None:
+    check_tiny(name, chunks, [Wire(*wire) for wire in wires], 60)
+
+
+def test_the_same_gpus_by_other_numbers() -> None:
+    one = bs.Question("dgx1-v100", members="0,1,2,3,4,7").part()
+    other = bs.Question("dgx1-v100", members="7,4,0,2,1,3").part()
+    for name in ("allreduce", "allgather", "alltoall"):
+        assert bs.time_bound(one, name, "256KiB").time_s == pytest.approx(bs.time_bound(other, name, "256KiB").time_s)
+
+
+# --- certificates of strangers ------------------------------------------------------------------------------------
+
+
+def printed(machine: str, collective: str, size: str) -> dict[str, Any]:
+    """What ``bound --size --json`` prints."""
+    question = bs.Question(machine)
+    part = question.part()
+    found = bs.bound(part, collective)
+    document = {"command": "bound", **question.described(part), **found.to_dict(), "trees_per_root": 6}
+    return document | bs.time_bound(part, collective, size).to_dict()
+
+
+def test_verify_takes_what_bound_prints(tmp_path: Any) -> None:
+    document = printed("dgx1-v100", "allgather", "1MiB")
+    assert document["size_bytes"] == 2**20
+    assert document["time_bound_s"] == pytest.approx(9.317e-6, abs=1e-9)
+    assert all(entry["checked"] for entry in document["time_bounds"])
+    path = tmp_path / "bound.json"
+    path.write_text(json.dumps(document))
+    found = bs.verify_file(path)
+    assert found.ok
+    assert found.proved
+    assert "second-message: at least 9.317 us on the links alone" in found.text()
+
+
+def longer(time: str) -> str:
+    return str(float(time) * 1.02)[:12]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_later_time_is_not_proved(tmp_path: Any, place: int) -> None:
+    document = printed("dgx1-v100", "allgather", "1MiB")
+    certificate = document["time_bounds"][place]["certificate"]
+    certificate["time_us"] = longer(certificate["time_us"])
+    if certificate["kind"] == "clock":
+        certificate["clocks_us"] |= dict.fromkeys(certificate["sinks"], certificate["time_us"])
+    path = tmp_path / "bound.json"
+    path.write_text(json.dumps(document))
+    assert not bs.verify_file(path).ok
+
+
+def test_damage_is_refused_in_one_line() -> None:
+    part, collective = bs.load("dgx1-v100").selected(), Collective("allgather")
+    found = bs.time_bound(part, "allgather", "1MiB")
+    damages: list[Any] = [None, -1, "x", [], {}, ["gpu0", "gpu0"], "1e9", "9" * 400]
+    for certificate in found.certificates:
+        document = certificate.to_dict()
+        for key in document:
+            for damage in damages:
+                other = copy.deepcopy(document)
+                other[key] = damage
+                if other[key] == document[key]:
+                    continue
+                with pytest.raises(InputError) as error:
+                    time_certificate_from_dict(other, part, collective, 2**20)
+                assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="not an object"):
+        time_certificate_from_dict([], part, collective, 2**20)
+
+
+@pytest.mark.parametrize("missing", [0, True, "many", -4])
+def test_times_without_a_size_are_refused(tmp_path: Any, missing: object) -> None:
+    document = printed("dgx1-v100", "allgather", "1MiB") | {"size_bytes": missing}
+    path = tmp_path / "bound.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(bs.FileError, match="whole number of bytes"):
+        bs.verify_file(path)

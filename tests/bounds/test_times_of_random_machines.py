@@ -1,0 +1,174 @@
+"""No schedule of any algorithm, simulated on a random machine, ends before a bound on its time: each theorem alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import permutations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import renamed, topologies
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.answers.project import contest
+from blinksim.bounds import Lengths, bound
+from blinksim.bounds.quick import quick_bound
+from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.time_bound import all_times, best_time, quick_time
+from blinksim.bounds.time.time_certificate import TimeCertificate
+from blinksim.bounds.time.time_json import time_certificate_from_dict
+from blinksim.bounds.time.windows import Windows
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.errors import BlinksimError
+from blinksim.schedule.switch_work import abilities_used
+from blinksim.simulation.simulator import simulate
+from blinksim.topology.elements import BRANCHING
+from blinksim.topology.graph import Link, Topology
+
+ROUNDING = 1 - 1e-9
+DELAYS = st.integers(0, 40).map(lambda tenths: tenths * 1e-7)
+SIZES = st.integers(10, 24).map(lambda power: 2**power)
+
+
+@st.composite
+def machines(draw: st.DrawFn, max_devices: int = 6, *, relays: bool = False) -> Topology:
+    """Random machines whose links have latencies and overheads, the same for all or each its own."""
+    topology = draw(topologies(max_devices=max_devices, relays=relays))
+    alike = draw(st.booleans())
+    latency, overhead = draw(DELAYS), draw(DELAYS)
+    links = []
+    for link in topology.links:
+        if not alike:
+            latency, overhead = draw(DELAYS), draw(DELAYS)
+        links.append(replace(link, latency=latency, overhead=overhead))
+    return topology.with_links(links)
+
+
+def collectives(topology: Topology) -> st.SearchStrategy[Collective]:
+    names = st.sampled_from(COLLECTIVES)
+    return names.map(lambda name: Collective(name, topology.ranks - 1 if Collective(name).rooted else 0))
+
+
+def theorems(topology: Topology, collective: Collective, size: int) -> tuple[TimeCertificate, ...]:
+    """The latest time of each theorem, with the bound on the rate that is searched for with flows."""
+    proofs = [entry.certificate for entry in bound(topology, collective).bounds]
+    return all_times(topology, collective, size, proofs)
+
+
+def check_simulated(topology: Topology, collective: Collective, size: int, *, searches: bool) -> None:
+    part = topology.selected()
+    found = theorems(part, collective, size)
+    names = [name for name, entry in REGISTRY.items() if entry.supports(collective.name) and not entry.in_network]
+    fields = [contest(part, collective).field.entrants]
+    for name in names if searches else ():
+        try:
+            fields.append(contest(part, collective, [name]).field.entrants)
+        except BlinksimError:
+            continue
+    for name, entrant in ((name, entrant) for field in fields for name, entrant in field.items()):
+        if abilities_used(entrant.compact):
+            continue
+        for pieces in (None, 1, 3):
+            time = simulate(entrant.schedule, size, pieces=pieces).time_s
+            for certificate in found:
+                assert time >= certificate.time / SECOND * ROUNDING, (name, pieces, certificate)
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_quick_algorithms(data: st.DataObject) -> None:
+    topology = data.draw(machines())
+    check_simulated(topology, data.draw(collectives(topology)), data.draw(SIZES), searches=False)
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(st.data())
+def test_all_algorithms(data: st.DataObject) -> None:
+    topology = data.draw(machines(relays=True))
+    check_simulated(topology, data.draw(collectives(topology)), data.draw(SIZES), searches=True)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+def test_switches_that_add_and_multicast(name: str) -> None:
+    """With grants, of all schedules that let the switches of an HGX H200 do the work."""
+    import blinksim as bs
+
+    part, collective = bs.load("hgx-h200").selected(), Collective(name)
+    able = tuple(ability for ability in BRANCHING if any(ability in device.in_network for device in part.devices))
+    entries = [entry for entry in REGISTRY.values() if entry.in_network and entry.supports(name)]
+    for entry in entries:
+        try:
+            entrant = entry.parallel(part, collective)
+        except BlinksimError:
+            continue
+        for size in (2**12, 2**20, 2**26):
+            least = quick_time(part, collective, size, able)
+            time = simulate(entrant.schedule, size).time_s
+            assert time >= least.time / SECOND * ROUNDING, (entry.name, size, least)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_every_certificate_is_derived_again_from_its_json(data: st.DataObject) -> None:
+    part = data.draw(machines(relays=True)).selected()
+    collective, size = data.draw(collectives(part)), data.draw(SIZES)
+    for certificate in theorems(part, collective, size):
+        document = certificate.to_dict()
+        assert time_certificate_from_dict(document, part, collective, size) == certificate
+        assert certificate.check(part, collective, size) == []
+        assert certificate.words(part)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_names_and_order_make_no_difference(data: st.DataObject) -> None:
+    part = data.draw(machines()).selected()
+    other, _ = data.draw(renamed(part))
+    collective, size = data.draw(collectives(part)), data.draw(SIZES)
+    proof, again = quick_bound(part, collective), quick_bound(other, collective)
+    assume(proof.rate == again.rate)
+    here, there = best_time(part, collective, size, [proof]), best_time(other, collective, size, [again])
+    assert here.time == pytest.approx(there.time, rel=1e-9)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_never_below_the_time_by_the_rate_alone(data: st.DataObject) -> None:
+    part = data.draw(machines()).selected()
+    collective, size = data.draw(collectives(part)), data.draw(SIZES)
+    assert (
+        quick_time(part, collective, size).time / SECOND >= size / float(quick_bound(part, collective).rate) * ROUNDING
+    )
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_what_is_proved_with_a_further_link_holds_without_it(data: st.DataObject) -> None:
+    """A link more, or a lane more where all pairs have one: every schedule without it is one with it, too."""
+    part = data.draw(machines(max_devices=5)).selected()
+    names = [device.name for device in part.devices if device.kind == "gpu"]
+    free = [(a, b) for a, b in permutations(names, 2) if not part.links_between(a, b)]
+    links = list(part.links)
+    if free:
+        src, dst = data.draw(st.sampled_from(free))
+        rate = Fraction(data.draw(st.integers(1, 20)) * 10**9)
+        links.append(Link(src, dst, "link", rate, 1, data.draw(DELAYS), data.draw(DELAYS)))
+    else:
+        place = data.draw(st.sampled_from([place for place, link in enumerate(links) if link.bus is None] or [0]))
+        links[place] = replace(links[place], lanes=links[place].lanes + 1)
+    wider = part.with_links(links)
+    collective, size = data.draw(collectives(part)), data.draw(SIZES)
+    for certificate in theorems(wider, collective, size):
+        assert without(certificate, part, collective, size) >= certificate.time, certificate
+
+
+def without(certificate: TimeCertificate, part: Topology, collective: Collective, size: int) -> int:
+    """The time that the same witness proves on the machine without the link, 0 if none."""
+    if not isinstance(certificate, Windows) or not isinstance(certificate.proof, Lengths):
+        return certificate.again(part, collective, size).time
+    known = {link.name for link in part.links}
+    lengths = {name: length for name, length in certificate.proof.lengths if name in known}
+    return Windows.of(part, collective, size, Lengths.of(part, collective, lengths), certificate.time).time
