@@ -24,6 +24,7 @@ from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
     from blinksim.graphs.network import Array, Network
+    from blinksim.graphs.orbits import NetworkOrbits
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64
@@ -129,6 +130,13 @@ class _Question:
         from blinksim.graphs.network import network
 
         return network(self.topology)
+
+    @cached_property
+    def alike(self) -> NetworkOrbits:
+        """The orbits of arcs and ranks."""
+        from blinksim.graphs.orbits import network_orbits
+
+        return network_orbits(self.topology, self.net)
 
     @cached_property
     def trees_apply(self) -> bool:
@@ -241,22 +249,23 @@ class _Question:
     def alltoall(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
         from blinksim.bounds.pairs import tight_cut
+        from blinksim.bounds.quick import obvious_cuts
 
-        side, limits = tight_cut(self.topology, self.net)
-        cut = Cut.of(self.topology, self.collective, side, limits)
-        return self.with_flows(self.of(cut))
+        side, limits = tight_cut(self.topology, self.net, self.alike.first)
+        cuts = [Cut.of(self.topology, self.collective, side, limits)]
+        if self.topology.nodes > 1:
+            cuts += obvious_cuts(self.topology, self.collective)
+        return self.with_flows(self.of(min(cuts, key=lambda cut: cut.rate)))
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
         from blinksim.bounds.certificates.rounded_duals import certify
         from blinksim.bounds.pairs import best_flows
         from blinksim.graphs.capacities import agree, shared_capacities
-        from blinksim.graphs.orbits import network_orbits
 
         shared = shared_capacities(self.topology, self.net)
-        alike = network_orbits(self.topology, self.net)
         try:
-            solution = best_flows(self.net, self.collective, shared, alike, self.shares)
+            solution = best_flows(self.net, self.collective, shared, self.alike, self.shares)
         except InfeasibleError:
             # The solver gave up; the cut stands, as an upper bound.
             solution = None
@@ -301,7 +310,7 @@ class _Question:
         from blinksim.bounds.optimum import best_trees
         from blinksim.bounds.quick import guessed_lengths
         from blinksim.graphs.capacities import agree, shared_capacities
-        from blinksim.graphs.orbits import network_orbits, single_orbits
+        from blinksim.graphs.orbits import single_orbits
 
         guess = None
         if reached is not None:
@@ -311,7 +320,7 @@ class _Question:
         shared = shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
         plain = not self.collective.rooted and not self.shares
-        alike = network_orbits(self.topology, self.net) if plain else single_orbits(self.net)
+        alike = self.alike if plain else single_orbits(self.net)
         found = None
         try:
             for solution, attained in best_trees(self.net, self.collective, shared, alike, self.shares):

@@ -53,17 +53,19 @@ def best_flows(
     return Solution(solution.rate * sum(weights.values()), solution.duals)
 
 
-def tight_cut(topology: Topology, net: Network) -> tuple[list[str], list[str]]:
+def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[list[str], list[str]]:
     """The side, and the device capacities, of the tightest cut found: capacity over ranks inside times ranks outside.
 
     The least of all cuts is hard to find (a sparsest cut). Tried are all sets of ranks where they are few, else the
     ranks and the hosts with the least capacity out, all but these, and a half and a quarter of the hosts. Other devices
     join the side that makes the capacity least.
+
+    first: the vertices of ranks that stand for all; the others are equivalent to one of them.
     """
     total = int(net.capacity.sum()) + 1
     best: tuple[Fraction, NDArray[np.bool_]] | None = None
     ranks = len(net.members)
-    for inside in _candidates(net):
+    for inside in _candidates(net, first):
         within = np.isin(np.arange(ranks), inside)
         source, sink = net.vertices, net.vertices + 1
         flow = Flow(
@@ -81,7 +83,7 @@ def tight_cut(topology: Topology, net: Network) -> tuple[list[str], list[str]]:
     return net.side_names(topology, best[1])
 
 
-def _candidates(net: Network) -> Iterator[list[int]]:
+def _candidates(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
     ranks = len(net.members)
     if ranks <= _SUBSETS:
         for size in range(1, ranks):
@@ -93,8 +95,11 @@ def _candidates(net: Network) -> Iterator[list[int]]:
     outward = net.host[net.tail] != net.host[net.head]
     leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]
     exits = np.bincount(net.host[net.tail[outward]] + 1, net.capacity[outward], int(net.host.max()) + 2)
-    singles = [[int(rank)] for rank in np.argsort(leaving, kind="stable")[:_TIGHTEST]]
-    hosts = sorted(groups, key=lambda group: float(exits[host[group[0]] + 1]))[:_TIGHTEST]
+    alone = np.isin(net.members, first)
+    order = np.argsort(leaving, kind="stable")
+    singles = [[int(rank)] for rank in order[alone[order]][:_TIGHTEST]]
+    various = [group for group in groups if alone[group].any()]
+    hosts = sorted(various, key=lambda group: float(exits[host[group[0]] + 1]))[:_TIGHTEST]
     runs = [[rank for group in groups[: len(groups) // part] for rank in group] for part in (2, 4)]
     for side in (*singles, *hosts, *runs):
         if 0 < len(side) < ranks:

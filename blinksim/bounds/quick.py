@@ -44,7 +44,7 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
     if _plain(topology) and len(topology.devices) <= _EXACT:
         yield Cut.of(topology, collective, _tightest_side(topology, collective))
     else:
-        yield from _cuts(topology, collective)
+        yield from obvious_cuts(topology, collective)
     if collective.name == "allreduce":
         for parts in _partitions(topology):
             if len(parts) > 1:
@@ -104,7 +104,7 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     return best
 
 
-def _cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
+def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     """Around single members, whole nodes, and the nodes below one switch of the fabric."""
     names = [device.name for device in topology.devices]
     root = topology.members[collective.root] if collective.rooted else None
