@@ -21,6 +21,7 @@ from blinksim.question import Question, preferring
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
+from blinksim.timing.projection_result import OF_RUNS
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
 
 if TYPE_CHECKING:
@@ -156,10 +157,12 @@ class Advice(Result):
             }
 
         factor = float(busbw_factor(self.collective.name, self.part.ranks))
+        timed = self.best.projection.details
         return {
             "collective": self.collective.name,
             "size_bytes": self.size,
             "model": self.model,
+            **{key: timed[key] for key in OF_RUNS if key in timed},
             "bound_exact": exact_GBps(self.bound.rate),
             "bound_scope": self.bound.scope,
             "bound_words": self.bound.certificate.words(self.part),

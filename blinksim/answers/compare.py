@@ -31,7 +31,7 @@ Sizes = Iterable[int | float | str] | int | float | str
 # Algorithms that stand beside each other on a line of 80 characters.
 _COLUMNS = 5
 # What rows say of programs, where some are timed.
-_OF_RUNS = ("protocol", "calls")
+_OF_A_RUN = ("protocol", "calls")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Comparison(Result):
         Rows of programs say their protocol, and whether calls follow each other or are apart.
         """
         picked = any(projection.pick for projection in self.projections[-1])
-        run = [key for key in _OF_RUNS if any(key in one.details for found in self.projections for one in found)]
+        run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
         return [
             {
                 "size_bytes": projection.size,

@@ -9,7 +9,7 @@ from blinksim.answers.project import Contest, contest, with_least_time
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.ways import MOST_SENDS, Parallel
-from blinksim.timing.projection_result import Projection
+from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class AtSize:
             "model": found.model,
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in found.terms],
             **({"executor": found.executor} if found.executor else {}),
+            **{key: found.details[key] for key in OF_RUNS if key in found.details},
             "alternatives": [{"algorithm": one.algorithm, "time_s": one.time_s} for one in self.alternatives],
         }
 

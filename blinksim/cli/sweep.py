@@ -92,7 +92,8 @@ Examples:
     "--model",
     default="alpha-beta",
     show_default=True,
-    help="alpha-beta, simulate, a preset such as projection, or a file of your own.",
+    help="alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a file of your "
+    "own.",
 )
 @click.option("--bounds", is_flag=True, help="Also the best rate that is possible at every point.")
 @click.option("--workers", type=Whole(1), default=1, show_default=True, help="Processes on this machine.")

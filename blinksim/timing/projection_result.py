@@ -37,6 +37,10 @@ class Ceiling:
         return in_GBps(self.rate)
 
 
+OF_RUNS = ("calls", "constants")
+"""What a projection says of timed programs that holds for all sizes."""
+
+
 @dataclass(frozen=True)
 class LeastTime:
     """Seconds that any schedule takes at least on the links alone (`blinksim.bounds.time`): why, and what it assumes.

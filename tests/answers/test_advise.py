@@ -168,6 +168,7 @@ def test_where_constants_are_known_both_times_are_real(size: int, quickest_us: f
     answer = found.to_dict()
     assert answer["model"] == "execution"
     assert "slices" in answer["best"]["executor"]
+    assert (answer["calls"], answer["constants"][:13]) == ("successive", "measured on 2")
     assert "measured on 2 to 8 NVIDIA H200" in answer["nccl"]["measured_on"]
 
 

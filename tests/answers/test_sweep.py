@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,22 @@ def test_a_second_run_takes_over_what_is_finished(tmp_path: Path) -> None:
     # Another question takes nothing over.
     assert sweep(RING4, "allgather", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0
     assert sweep("ring:4@26GB/s", "allreduce", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0
+
+
+def test_a_journal_tells_constants_apart(tmp_path: Path) -> None:
+    """Links alike, and another time to launch: what was kept is of another machine."""
+    two = bs.load("hgx-h200", rates="measured").select("0,1")
+    assert two.execution is not None
+    slower = replace(two, execution=replace(two.execution, launch_s=20e-6))
+    times = []
+    for machine in (two, slower, slower):
+        found = sweep(machine, "broadcast", [MIB], algorithms="chain", model="execution", journal=tmp_path / "journal")
+        [row] = found.rows()
+        times.append((row["model"], row["time_s"], found.resumed))
+    (model, quick, _), (_, slow, fresh), (_, again, kept) = times
+    assert model == "execution"
+    assert slow > quick + 1e-6
+    assert (fresh, kept, again) == (0, 1, slow)
 
 
 def test_another_file_is_no_journal(tmp_path: Path) -> None:

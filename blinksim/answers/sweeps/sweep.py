@@ -162,7 +162,8 @@ def sweep(
         quickly, ``all`` every one that needs no solver, ``nccl`` what NCCL would choose by its own model, at the rates
         ``nccl`` unless the base names others.
     model : str
-        ``alpha-beta``, ``simulate`` or the name of a projection preset.
+        ``alpha-beta``, ``execution``, ``simulate`` or the name of a projection preset. The default times all points
+        alike, also those after an edit, which measured constants do not cover.
     bounds : bool
         Adds the bound at every point (of allreduce beyond 8,192 ranks: in two phases).
     base : Question, optional
@@ -292,8 +293,9 @@ def _fingerprint(node: Topology) -> str:
         for d in node.devices
     ]
     chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
+    measured = (node.execution, node.nccl_rates)
     return sha256(
-        repr((node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric)).encode()
+        repr((node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric, measured)).encode()
     ).hexdigest()
 
 
