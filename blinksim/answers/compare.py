@@ -146,10 +146,7 @@ class Comparison(Result):
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
-        # Those that lead somewhere first, then those that come closest at the largest size: as many as fit on a line.
-        leaders = list(dict.fromkeys(projection.algorithm for projection in reversed(self.best())))
-        columns = [*leaders, *(name for name in self.algorithms if name not in leaders)]
-        shown = columns[: max(_COLUMNS, len(leaders))]
+        shown, slower = _columns(self.projections)
         floor = ["at least"] if any(one.least for projections in self.projections for one in projections) else []
         rows = []
         for projections in self.projections:
@@ -164,14 +161,16 @@ class Comparison(Result):
                 *([format_time(least.time_s) if least else ""] if floor else []),
             ]
             rows.append((format_size(projections[0].size), *times, *cells, *words))
-        models = ", ".join(dict.fromkeys(projection.model for projection in self.projections[-1]))
+        models = _models(self.projections, shown)
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
         picked = any(projection.pick for projection in self.projections[-1])
         measured = ["measured"] if self._measured else []
         head = ("size", "best time", *floor, *shown, *([*measured, "NCCL takes"] if picked else []))
         lines.append(table(head, rows, left={0, len(head) - 1} if picked else {0}) + "\n")
-        lines += [f"  slower: {', '.join(columns[len(shown) :])} (as CSV: all)"] if len(columns) > len(shown) else []
-        lines += part_lines(self.topology, f"; model {models}", edits, self.rates)
+        quicker = [name for name in _models(self.projections, slower) if name not in models]
+        by = f", where slow by {', '.join(quicker)}" if quicker else ""
+        lines += [f"  slower: {', '.join(slower)} (as CSV: all{by})"] if slower else []
+        lines += part_lines(self.topology, f"; model {', '.join(models)}", edits, self.rates)
         conditions = dict.fromkeys(pair for found in self.projections for one in found for pair in one.conditions)
         lines += [f"  {label} {words}" for label, words in conditions]
         if self._measured:
@@ -214,6 +213,20 @@ class Comparison(Result):
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
+
+
+def _columns(found: Sequence[Sequence[Projection]]) -> tuple[list[str], list[str]]:
+    """Algorithms to be shown, and the others: those that lead somewhere first, then as many of those that come closest
+    at the largest size as fit on a line."""
+    leaders = list(dict.fromkeys(projections[0].algorithm for projections in reversed(found)))
+    columns = [*leaders, *(one.algorithm for one in found[-1] if one.algorithm not in leaders)]
+    shown = max(_COLUMNS, len(leaders))
+    return columns[:shown], columns[shown:]
+
+
+def _models(found: Sequence[Sequence[Projection]], names: Sequence[str]) -> list[str]:
+    """The models of some algorithms."""
+    return list(dict.fromkeys(one.model for projections in found for one in projections if one.algorithm in names))
 
 
 def _rate_measured(projection: Projection) -> str:
@@ -300,8 +313,9 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
     for size in ordered:
         if report is not None:
             report(f"timing {format_size(size)}")
-        timed.append(tuple(candidates.answers(size)))
-    found = tuple(timed)
+        timed.append(candidates.answers(size, best=True))
+    shown, _ = _columns(timed)
+    found = tuple(_in_full(candidates, projections, shown) for projections in timed)
     crossovers = tuple(
         _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)
         for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)
@@ -311,6 +325,17 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
     return Comparison(part, collective, ordered, found, crossovers, candidates.refused, candidates.left_out)
 
 
+def _in_full(candidates: Contest, projections: list[Projection], names: list[str]) -> tuple[Projection, ...]:
+    """The same projections, those of some algorithms not by a quicker model in place of the one in force."""
+    full, schedules = candidates.model.name, candidates.field.entrants.keys() & set(names)
+    again = [one.algorithm for one in projections if one.algorithm in schedules and one.model != full]
+    if not again:
+        return tuple(projections)
+    timed = candidates.only(*again).answers(projections[0].size)
+    kept = [one for one in projections if one.algorithm not in again]
+    return tuple(sorted((*timed, *kept), key=lambda projection: projection.time_s))
+
+
 def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:
     """The size between two at which the algorithm that wins at the larger one overtakes, by bisection."""
     pair = candidates.only(slower, faster)
@@ -318,7 +343,7 @@ def _crossover(candidates: Contest, small: int, large: int, slower: str, faster:
     width = candidates.model.crossover_precision or large
     while high - low > max(1, high // width):
         middle = (low + high) // 2
-        if pair.projections(middle)[0].algorithm == slower:
+        if pair.projections(middle, best=True)[0].algorithm == slower:
             low = middle
         else:
             high = middle

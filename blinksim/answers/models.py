@@ -187,7 +187,7 @@ def across_models(
 def _usual(topology: Topology) -> list[str]:
     """The models that time schedules there, each by its own name."""
     known = topology.execution is not None
-    others = {model_registry.DEFAULT, *(() if known else ("execution",))}
+    others = {model_registry.DEFAULT, "execution-closed", *(() if known else ("execution",))}
     return [name for name in model_registry.schedule_models() if name not in others]
 
 

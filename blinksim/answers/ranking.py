@@ -191,7 +191,7 @@ def rank(
         entrants = contest(topology, wanted, names, report, timing, sizes=[count])
         if report is not None:
             report(f"timing by {timing.name}")
-        found = tuple(entrants.answers(count))
+        found = tuple(entrants.answers(count, best=algorithms == BEST))
         best = found[0]
         links_only = model.name == DEFAULT and timing.name == LINKS_ONLY
         interval = over_links(topology, best) if links_only else _within(best)

@@ -64,6 +64,11 @@ class Auto(ScheduleModel):
     ) -> list[Projection]:
         return self.on(part).rank(part, entrants, size, ceiling, gamma)
 
+    def rank_best(
+        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
+    ) -> list[Projection]:
+        return self.on(part).rank_best(part, entrants, size, ceiling, gamma)
+
 
 def _at_measured_rates(part: Topology, rates: ExecutionRates) -> bool:
     """Whether the links are at rates that go with the measured constants."""

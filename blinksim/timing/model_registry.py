@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel, TimingModel
 
 ModelName = Literal[
-    "auto", "alpha-beta", "execution", "simulate", "nccl-tuner", "aurora-projection", "aurora-projection-pcie",
-    "aurora-projection-mdfi", "aurora-as-written", "aurora-chain", "projection",
+    "auto", "alpha-beta", "execution", "execution-closed", "simulate", "nccl-tuner", "aurora-projection",
+    "aurora-projection-pcie", "aurora-projection-mdfi", "aurora-as-written", "aurora-chain", "projection",
 ]  # fmt: skip
 """The names of all models, presets included, for editors and type checkers."""
-ScheduleModelName = Literal["auto", "alpha-beta", "execution", "simulate"]
+ScheduleModelName = Literal["auto", "alpha-beta", "execution", "execution-closed", "simulate"]
 """The names of the models that time schedules."""
 
 DEFAULT: Literal["auto"] = "auto"
@@ -62,6 +62,12 @@ MODELS = {
             "execution",
             "blinksim.timing.execution_model:Executed",
             "programs on measured GPUs, block by block",
+            schedules=True,
+        ),
+        Entry(
+            "execution-closed",
+            "blinksim.timing.execution_model:Estimated",
+            "programs on measured GPUs, by their critical paths",
             schedules=True,
         ),
         Entry("simulate", "blinksim.timing.simulation_model:Simulated", "every piece at every link", schedules=True),

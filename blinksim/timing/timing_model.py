@@ -237,6 +237,12 @@ class ScheduleModel(TimingModel):
             )
         return sorted(found, key=lambda projection: projection.time_s)
 
+    def rank_best(
+        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
+    ) -> list[Projection]:
+        """As `rank`, where only the quickest is asked for: the others may be by a quicker model."""
+        return self.rank(part, entrants, size, ceiling, gamma)
+
     def _checked(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
         """What the model says; a model from outside the package may say what is no time."""
         own = type(self)
@@ -267,7 +273,8 @@ class ScheduleModel(TimingModel):
         part = topology.selected()
         sizes, model = list(sizes), self.on(part)
         field = model.field(part, collective, algorithms, report, sizes)
-        return [found for size in sizes for found in model.rank(part, field.entrants, size, field.ceiling)]
+        timed = model.rank_best if algorithms is None else model.rank
+        return [found for size in sizes for found in timed(part, field.entrants, size, field.ceiling)]
 
 
 def _silent(message: str) -> None:

@@ -57,7 +57,7 @@ def test_the_protocol_is_the_quicker_one_unless_it_is_named() -> None:
 
 def test_calls_one_by_one_are_asked_for_and_said() -> None:
     chain = bs.synthesize(EIGHT, "broadcast", "chain").schedule
-    successive, apart = Executed(), Executed(calls="apart")
+    successive, apart = Executed().on(EIGHT), Executed(calls="apart").on(EIGHT)
     found = successive.breakdown(chain, 2**20, 0.0), apart.breakdown(chain, 2**20, 0.0)
     assert [cost.details["calls"] for cost in found] == ["successive", "apart"]
     assert sum(t.time_s for t in found[1].terms) > sum(t.time_s for t in found[0].terms)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from blinksim.cost.execution_rates import ExecutionRates
+from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
 from blinksim.programs.handover import by_flag, receivers
 from blinksim.programs.layout import INBOX, LINE_BYTES, PACKET_BYTES, PACKET_LINES
 from blinksim.programs.program import ExecutionError, Program
@@ -66,6 +66,17 @@ def blocks_of(program: Program, rates: ExecutionRates) -> Blocks:
     return _Reader(program, rates).blocks()
 
 
+def wire(packets: PacketRates) -> float:
+    """Bytes at a port for a byte of data in packets."""
+    return PACKET_LINES * LINE_BYTES / PACKET_BYTES * packets.wire
+
+
+def cached_share(program: Program, flags: FlagRates) -> float:
+    """Up to 1 as the data of a GPU outgrow its cache."""
+    elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
+    return min(1.0, int(elements.max(initial=0)) * program.kind.itemsize / flags.cache_bytes)
+
+
 def round_bytes(count: int, sources: int, packets: bool) -> list[int]:
     """The bytes of each round in which the kernel moves a piece of `count` bytes of so many sources."""
     if packets:
@@ -98,7 +109,7 @@ class _Reader:
                     self.author[device, offset] = op, number
             for device, flag in self.signals_of[op]:
                 self.raiser[device, flag] = op
-        self.far_s = self._far()
+        self.far_s = rates.flags.far_s * cached_share(program, rates.flags)
         self.ends: dict[tuple[int, int], list[int]] = {}
         self.first: dict[tuple[int, int], int] = {}
         self.flag: dict[tuple[int, int], int] = {}
@@ -128,13 +139,6 @@ class _Reader:
             staged=program.staged,
             packets=program.packets,
         )
-
-    def _far(self) -> float:
-        """What a round takes longer as the data of a GPU outgrow its cache."""
-        program, flags = self.program, self.rates.flags
-        elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
-        nbytes = int(elements.max(initial=0)) * program.kind.itemsize
-        return flags.far_s * min(1.0, nbytes / flags.cache_bytes)
 
     def _rounds(self, op: int, piece: int, looks: int) -> Iterator[Round]:
         program, rates, here = self.program, self.rates, self.device[op]
@@ -174,8 +178,7 @@ class _Reader:
         length = int(program.length[op])
         first, last = program.part(length, self.part)
         own = min(last * program.unit, length) - first * program.unit
-        wire = PACKET_LINES * LINE_BYTES / PACKET_BYTES * self.rates.packets.wire if program.packets else 1.0
-        return wire * length / own
+        return (wire(self.rates.packets) if program.packets else 1.0) * length / own
 
     def _work(self, op: int, nbytes: int) -> float:
         """Seconds of a block for a round of an op."""

@@ -6,17 +6,22 @@ between a GPU's ends, the mean over the GPUs, as `blinksim.execution.executors.g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
 from typing import Literal, get_args
 
+import numpy as np
+
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import unknown
-from blinksim.programs.program import BY_KEY, WAVES, Program
+from blinksim.programs.handover import receivers
+from blinksim.programs.layout import INBOX
+from blinksim.programs.program import BY_KEY, WAVES, Longs, Program
 from blinksim.simulation.blocks.block_events import Launches
-from blinksim.simulation.blocks.block_rounds import HERE, Blocks, blocks_of
+from blinksim.simulation.blocks.block_rounds import blocks_of, cached_share, wire
 
 CallsName = Literal["successive", "apart"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)
@@ -93,26 +98,83 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
     """
     if calls not in CALLS:
         raise unknown("kind of calls", calls, CALLS)
-    lengths = set(program.length.tolist())
-    pieces = max((program.pieces(length, program.slices - 1) for length in lengths), default=0)
+    longest = int(program.length.max(initial=0))
+    pieces = program.pieces(longest, program.slices - 1)
     most = MOST_PIECES.get(program.order, pieces)
     most = max(min(most, LEAST_PIECES), min(most, MOST_TURNS // max(1, program.ops)))
     if pieces <= most:
-        return _simulated(program, rates, calls, _nbytes(program))
+        return _known(program, rates, calls, _nbytes(program))
     # Further pieces take as long as the ones before them.
-    few, more = (
-        _simulated(_shortened(program, part, pieces), rates, calls, _nbytes(program)) for part in (most // 2, most)
-    )
-    return few.beyond(more, (pieces - most // 2) / (most - most // 2))
+    few, more = (_known(_shortened(program, part), rates, calls, _nbytes(program)) for part in (most // 2, most))
+    return few.beyond(more, (longest / _elements(program, 1) - most // 2) / (most - most // 2))
 
 
 def _nbytes(program: Program) -> int:
     return program.layout.count * program.kind.itemsize
 
 
-def _shortened(program: Program, pieces: int, of: int) -> Program:
-    """The same program with so many pieces of its longest chunk in place of `of`; its buffers stay as large."""
-    return program.replace(length=program.length * pieces // of)
+def _elements(program: Program, pieces: int) -> int:
+    """Elements of a chunk that has so many pieces in every slice."""
+    return pieces * program.slices * program.piece_units * program.unit
+
+
+def _shortened(program: Program, pieces: int) -> Program:
+    """The same program with so many pieces of its longest chunk; its buffers stay as large."""
+    return program.replace(length=program.length * _elements(program, pieces) // int(program.length.max()))
+
+
+# What was simulated last, by all that a time depends on.
+_times: OrderedDict[Hashable, RunTime] = OrderedDict()
+_MOST_TIMES = 4096
+
+
+def forget() -> None:
+    """Forgets what was simulated, for who measures how long that takes."""
+    _times.clear()
+
+
+def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
+    """The time of a program, simulated unless it is known: others differ in names and places, or in their size alone
+    where only a part of it is simulated."""
+    share = cached_share(program, rates.flags)
+    key = (_fingerprint(program), program.devices, share, calls, nbytes > LARGE, rates)
+    found = _times.pop(key, None)
+    _times[key] = found = found or _simulated(program, rates, calls, nbytes)
+    if len(_times) > _MOST_TIMES:
+        _times.popitem(last=False)
+    return found
+
+
+def _fingerprint(program: Program) -> bytes:
+    """All of a program that its time depends on, but for how much of its buffers the cache holds.
+
+    Of places, only who reads in an inbox what whom stored there matters; of flags, who raises them; and in what order
+    an op reads or waits does not.
+    """
+    tables = ("source", "destination", "wait", "signal")
+    counts = {table: np.diff(getattr(program, f"{table}_start")) for table in tables}
+    op = {table: np.repeat(np.arange(program.ops), count) for table, count in counts.items()}
+    here = {table: program.op_device[op[table]] for table in ("source", "wait")}
+    sources, destinations = program.sources, program.destinations
+    stored = _first_of(destinations, np.column_stack((here["source"], sources)))
+    stored[np.concatenate((destinations[:, 1], sources[:, 0])) != INBOX] = 0
+    stored, read = np.split(stored, [len(destinations)])
+    raised = _first_of(program.signals, np.column_stack((here["wait"], program.waits)))
+    raised, waited = np.split(raised, [len(program.signals)])
+    reads = np.lexsort((read, sources[:, 0], op["source"]))
+    cut = np.array([program.slices, program.piece_units, program.order, program.unit, program.packets])
+    content = (
+        cut, program.queue_device, program.queue_start, program.key, program.length, *counts.values(),
+        sources[reads, 0], read[reads], destinations[:, :2], stored, program.signals[:, 0], raised,
+        waited[np.lexsort((waited, op["wait"]))],
+    )  # fmt: skip
+    return b"".join(table.tobytes() for table in content)
+
+
+def _first_of(first: Longs, then: Longs) -> Longs:
+    """For each row of two tables, the number of the first row that equals it."""
+    _, numbers, label = np.unique(np.concatenate((first, then)), axis=0, return_index=True, return_inverse=True)
+    return numbers[label.ravel()]
 
 
 def _simulated(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
@@ -125,15 +187,25 @@ def _simulated(program: Program, rates: ExecutionRates, calls: CallsName, nbytes
         launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
         found = Launches(blocks, rates, launches)
         found.run()
-        time_s, looks_s = _usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
-    name, busy_s = busiest_port(blocks, rates, program.devices)
+        time_s, looks_s = usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
+    return parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
+
+
+def parts(
+    time_s: float, looks_s: float, port: tuple[str, int, float], rates: ExecutionRates, devices: Sequence[str]
+) -> RunTime:
+    """A time in parts, of which looking takes so long unless the busiest port fills it.
+
+    port: which one, and for how long (`busiest`).
+    """
+    way, device, busy_s = port
     within_s = time_s - rates.launch_s
     ports_s = min(busy_s, within_s)
     looking_s = min(looks_s, within_s - ports_s)
-    return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, name)
+    return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, f"{way} {devices[device]}")
 
 
-def _usual(times: list[float], launches: int, counted: int) -> float:
+def usual(times: list[float], launches: int, counted: int) -> float:
     """The median of the last launches; where they were not simulated, they take as long as the last one that was."""
     return median([*times, *times[-1:] * (launches - len(times))][-counted:])
 
@@ -143,18 +215,25 @@ def periods(ends: Sequence[Sequence[float]]) -> list[float]:
     return [mean(b - a for a, b in zip(before, after, strict=True)) for before, after in pairwise(ends)]
 
 
-def busiest_port(blocks: Blocks, rates: ExecutionRates, devices: Sequence[str]) -> tuple[str, float]:
-    """The port that moves data the longest in a launch, in words, and for how many seconds."""
-    out, into = [0.0] * len(devices), [0.0] * len(devices)
-    for me, rounds in zip(blocks.device, blocks.rounds, strict=True):
-        for found in rounds:
-            for target in found.targets:
-                if target != HERE:
-                    out[me] += found.load
-                    into[target] += found.load
+def busiest_port(program: Program, rates: ExecutionRates) -> tuple[str, int, float]:
+    """The port of a program that moves data the longest in a launch: which way, of which device, for how many s."""
+    source = np.repeat(program.op_device, np.diff(program.destination_start))
+    load = np.repeat(program.length, np.diff(program.destination_start)) * float(program.kind.itemsize)
+    if program.packets:
+        load *= wire(rates.packets)
+    away = source != program.destinations[:, 0]
+    devices = len(program.devices)
+    out = np.bincount(source[away], load[away], devices)
+    into = np.bincount(program.destinations[away, 0], load[away], devices)
+    return busiest(out.tolist(), into.tolist(), receivers(program), rates)
+
+
+def busiest(
+    out: Sequence[float], into: Sequence[float], receivers: Sequence[Sequence[int]], rates: ExecutionRates
+) -> tuple[str, int, float]:
+    """As `busiest_port`, of the bytes that leave each device and reach it, and the devices that it stores to."""
     ports = rates.ports
-    busy = [("into", device, load / ports.into) for device, load in zip(devices, into, strict=True)]
-    for device, load, others in zip(devices, out, blocks.receivers, strict=True):
+    busy = [("into", device, load / ports.into) for device, load in enumerate(into)]
+    for device, (load, others) in enumerate(zip(out, receivers, strict=True)):
         busy.append(("out of", device, load * (1 + ports.fan * max(0, len(others) - 1)) / ports.out))
-    way, device, seconds = max(busy, key=lambda port: port[2])
-    return f"{way} {device}", seconds
+    return max(busy, key=lambda port: port[2])

@@ -1,0 +1,97 @@
+"""How near the closed form of the execution model is to its simulation, and what both cost.
+
+    python benchmarks/bench_closed_form.py [--runs N] [--gpus 2,3,8]
+
+First the ratio of the two times, over all algorithms that are found quickly, all collectives, 1 KiB to 1 GiB on H200.
+`OVERSTATED` in blinksim/timing/execution_model.py must exceed the largest. Then CPU seconds of whole answers by both,
+beside alpha-beta. Aims: a comparison of 21 sizes in 3 s, a projection in 0.3 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from time import process_time
+
+import blinksim as bs
+from blinksim.collective import COLLECTIVES
+from blinksim.errors import BlinksimError
+from blinksim.simulation.blocks import run_time
+from blinksim.simulation.blocks.schedule_times import ScheduleTimes
+from blinksim.timing.execution_model import MOST_PACKETS
+from blinksim.topology.graph import Topology
+
+SIZES = [2**power for power in range(10, 31, 2)] + [3 << 18, 3 << 22, 5 << 25]
+BANDS = (("below 256 KiB", 256 << 10), ("to 16 MiB", (16 << 20) + 1), ("beyond", 1 << 62))
+Ratios = dict[tuple[str, str], list[float]]
+
+
+def ratios(part: Topology, found: Ratios) -> None:
+    """Adds closed form over simulation, by band and protocol, for all programs on a part."""
+    assert part.execution is not None
+    times = ScheduleTimes(part.execution)
+    for collective in COLLECTIVES:
+        try:
+            entrants = bs.contest(part, collective, model="execution", sizes=SIZES).field.entrants
+        except BlinksimError as error:
+            print(f"{part.ranks} GPUs: {error}")
+            continue
+        for name, entrant in entrants.items():
+            if name == "nvls":
+                continue  # no program
+            for size in SIZES:
+                band = next(band for band, end in BANDS if size < end)
+                for protocol in ("simple", "ll128") if size <= MOST_PACKETS else ("simple",):
+                    one = times.estimate(entrant.compact, size, protocol).time.time_s
+                    found[band, protocol].append(one / times.simulate(entrant.compact, size, protocol).time.time_s)
+
+
+def row(name: str, values: list[float]) -> None:
+    off = sorted(abs(value - 1) for value in values)
+    nine_in_ten = off[int(0.9 * len(off))]
+    print(f"{name:24} {len(off):6} {median(off):9.3%} {nine_in_ten:9.2%} {min(values):7.3f} {max(values):7.3f}")
+
+
+def best(runs: int, answer: Callable[[], object]) -> float:
+    """CPU seconds of the quickest run; nothing that was simulated before is known."""
+    found = []
+    for _ in range(runs):
+        run_time.forget()
+        begin = process_time()
+        answer()
+        found.append(process_time() - begin)
+    return min(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--gpus", default="2,3,8")
+    options = parser.parse_args()
+    machine = bs.load("hgx-h200", rates="measured")
+    found: Ratios = defaultdict(list)
+    for gpus in map(int, options.gpus.split(",")):
+        ratios(machine.select(list(range(gpus))), found)
+    print(f"{'closed form/simulation':24} {'points':>6} {'median':>9} {'9 in 10':>9} {'least':>7} {'most':>7}")
+    for (band, protocol), values in sorted(found.items()):
+        row(f"{band}, {protocol}", values)
+    row("all", [value for values in found.values() for value in values])
+
+    answers = {
+        "compare, 21 sizes": lambda model: bs.compare(machine, "allreduce", model=model),
+        "project 1 MiB": lambda model: bs.project(machine, "allreduce", "1MiB", model=model),
+        "project 1 GiB": lambda model: bs.project(machine, "allreduce", "1GiB", model=model),
+    }
+    print(f"\n{'CPU seconds':24} {'alpha-beta':>10} {'closed':>8} {'ratio':>6} {'execution':>10} {'ratio':>6}")
+    for name, answer in answers.items():
+        plain, closed, full = (
+            best(options.runs, partial(answer, model)) for model in ("alpha-beta", "execution-closed", "execution")
+        )
+        print(f"{name:24} {plain:10.3f} {closed:8.3f} {closed / plain:6.1f} {full:10.3f} {full / plain:6.1f}")
+
+
+if __name__ == "__main__":
+    main()
