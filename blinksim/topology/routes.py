@@ -33,9 +33,10 @@ _MANY_NODES = 64
 _Bundle = tuple[int, ...]
 # For each device reached, the bundles that end a shortest and widest route to it.
 _Arrivals = dict[int, list[_Bundle]]
-# A search that passes no device with data: where it starts, and in which node it ends; -1 if it looks everywhere.
-_Region = tuple[int, int]
-_EVERYWHERE = -1
+# A search: where it starts, in which node it ends, and whether it passes devices with data.
+_Region = tuple[int, int, bool]
+# In place of a node, for a search that leaves none out.
+_EVERYWHERE = OUTSIDE
 # Where links lead: devices, the links there, and the rank of their width.
 _Ends = list[tuple[int, _Bundle, int]]
 
@@ -56,10 +57,9 @@ class Router:
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
-        self._through: dict[int, _Arrivals] = {}
         self._turns: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
         self._near = self._neighbourhood() if topology.nodes >= many else None
-        self._into: dict[int, dict[int, _Ends]] = {}
+        self._into: dict[tuple[int, bool], dict[int, _Ends]] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
@@ -228,16 +228,16 @@ class Router:
 
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
         turn = self._turn[src]
-        for through_members in (False, True):
-            arrivals = self._past_members(src) if through_members else self._arrivals[self._region(src, dst)]
+        for past_members in (False, True):
+            arrivals = self._arrivals[self._region(src, dst, past_members)]
             if dst in arrivals:
                 origins: dict[int, frozenset[int]] = {}
                 path: list[int] = []
                 place = dst
                 while place != src:
                     bundles = arrivals[place]
-                    if len(bundles) > 1 and through_members:
-                        bundles = self._by_origin(src, bundles, origins)
+                    if len(bundles) > 1 and past_members:
+                        bundles = self._by_origin(src, bundles, arrivals, origins)
                     bundle = _level(bundles)
                     path.append(bundle[turn % len(bundle)])
                     place = self._tail[path[-1]]
@@ -246,13 +246,14 @@ class Router:
         classes = ", ".join(self.topology.link_classes)
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
 
-    def _by_origin(self, src: int, bundles: list[_Bundle], known: dict[int, frozenset[int]]) -> list[_Bundle]:
+    def _by_origin(
+        self, src: int, bundles: list[_Bundle], arrivals: _Arrivals, known: dict[int, frozenset[int]]
+    ) -> list[_Bundle]:
         """Of the bundles that end routes past members, those that come from the same ones before; the turn says which.
 
         So a neighbour counts once, however many devices without data lead here from it. known: the members before each
         device, as far as they are known.
         """
-        arrivals = self._past_members(src)
 
         def before(place: int) -> frozenset[int]:
             if place == src or self._holds[place]:
@@ -269,17 +270,15 @@ class Router:
     def _neighbourhood(self) -> Neighbourhood:
         return Neighbourhood([device.node for device in self.topology.devices], [list(ends) for ends in self._bundles])
 
-    def _region(self, src: int, dst: int) -> _Region:
-        """The search that finds routes from `src` to `dst` past no device with data, if there are any."""
-        if self._near is not None and self._near.node[dst] >= 0:
-            region = (src, self._near.node[dst])
+    def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:
+        """The search that finds routes from `src` to `dst`, if there are any; past devices with data only if asked."""
+        near = _EVERYWHERE if self._near is None else self._near.node[dst]
+        for node in (near, _EVERYWHERE):
+            region = (src, node, past_members)
             if region not in self._arrivals:
-                self._arrivals[region] = self._breadth_first(src, self._ends_towards(src, dst))
+                self._arrivals[region] = self._breadth_first(src, self._ends(region))
             if dst in self._arrivals[region]:
-                return region
-        region = (src, _EVERYWHERE)
-        if region not in self._arrivals:
-            self._arrivals[region] = self._breadth_first(src, self._ends)
+                break
         return region
 
     def searches(self, pairs: Iterable[tuple[int, int]]) -> int:
@@ -294,34 +293,33 @@ class Router:
         links, nodes = len(self.topology.links), self.topology.nodes
         return links if self._near is None else 2 * (links - self._near.inner_links) // nodes + nodes
 
-    def _past_members(self, src: int) -> _Arrivals:
-        if src not in self._through:
-            self._through[src] = self._breadth_first(src, self._out.__getitem__)
-        return self._through[src]
-
-    def _ends(self, place: int) -> _Ends:
-        """Where links of a device lead; nowhere if it holds data."""
-        return [] if self._holds[place] else self._out[place]
-
-    def _ends_towards(self, src: int, dst: int) -> Callable[[int], _Ends]:
-        """As `_ends`, but only in the nodes of the two devices and between them."""
+    def _ends(self, region: _Region) -> Callable[[int], _Ends]:
+        """Where links of a device lead that a search passes; nowhere if it holds data and none such is passed."""
+        src, to, past_members = region
+        every = self._out.__getitem__ if past_members else self._past_no_data
+        if to == _EVERYWHERE:
+            return every
+        # Only in the nodes of the two devices and between them.
         assert self._near is not None
         node = self._near.node
-        switches = self._near.switches(node[src], node[dst])
-        nodes = sorted({node[src], node[dst]} - {OUTSIDE})
+        switches = self._near.switches(node[src], to)
+        nodes = sorted({node[src], to} - {OUTSIDE})
 
         def ends(place: int) -> _Ends:
             if node[place] >= 0:
-                return [end for end in self._ends(place) if node[end[0]] in nodes or end[0] in switches]
-            if place not in self._into:
-                self._into[place] = {}
-                for end in self._ends(place):
-                    self._into[place].setdefault(node[end[0]], []).append(end)
-            into = self._into[place]
+                return [end for end in every(place) if node[end[0]] in nodes or end[0] in switches]
+            into = self._into.get((place, past_members))
+            if into is None:
+                into = self._into[place, past_members] = {}
+                for end in every(place):
+                    into.setdefault(node[end[0]], []).append(end)
             return [*(end for end in into.get(OUTSIDE, ()) if end[0] in switches),
                     *(end for number in nodes for end in into.get(number, ()))]  # fmt: skip
 
         return ends
+
+    def _past_no_data(self, place: int) -> _Ends:
+        return [] if self._holds[place] else self._out[place]
 
     def _breadth_first(self, src: int, ends: Callable[[int], _Ends]) -> _Arrivals:
         """What ends the shortest and widest routes from one device. ends: where links of a device passed lead."""

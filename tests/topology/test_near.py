@@ -29,7 +29,9 @@ def same_routes(topology: Topology, most: int, seed: int = 0) -> None:
         assert near.ways(*pair) == whole.ways(*pair)
 
 
-@pytest.mark.parametrize("machine", ["p5", "dgx-a100", "frontier", "aurora", "mi300x", "a3-mega", "gb200-nvl4"])
+@pytest.mark.parametrize(
+    "machine", ["p5", "dgx-a100", "hgx-h100", "frontier", "aurora", "mi300x", "a3-mega", "gb200-nvl4"]
+)
 def test_routes_of_the_catalogue(machine: str) -> None:
     same_routes(machines.load(machine, nodes=4).select(), 60)
 
