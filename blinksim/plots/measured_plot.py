@@ -1,24 +1,35 @@
-"""Published measurements as a picture: measured, predicted and bound against size, a colour per job."""
+"""Published measurements as a picture: measured, expected and bound against size, and how far apart they are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from blinksim.answers.measurements.public_jobs import job_of
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
-from blinksim.plots.measures import measure, number_axis, value_axis
-from blinksim.plots.style import COLOURS, MARKERS, figure, plain, wrapped
+from blinksim.plots.measures import Measure, measure, number_axis, value_axis
+from blinksim.plots.style import COLOURS, MARKERS, lighten, plain, wrapped
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements
 
-_WIDTH = 8.5
+_WIDTH, _HEIGHT = 8.5, 7.0
+_GREY = "#666666"
+# Errors beyond are drawn at the edge, in percent; and the band within which nine in ten large messages shall be.
+_MOST_ERROR, _BAND = 60, 20
+_STYLES: dict[str, Literal["-", "--", ":"]] = {"expected_s": "-", "predicted_s": "--", "bound": ":"}
+_WORDS = {"expected_s": "expected by constants", "predicted_s": "what NCCL predicts for itself", "bound": "bound"}
+Job = list["MeasuredCell"]
 
 
 def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", most: int = 5) -> Figure:
-    """What was measured (markers), what NCCL predicts for itself (dashed) and the bound (dotted), against size.
+    """What was measured, what is expected and the bound against size, and below how far off what is expected is.
+
+    Markers are measured times, hollow ones those that constants were fitted to. Solid lines are what constants say,
+    dashed ones what NCCL predicts for itself, dotted ones the bound.
 
     Parameters
     ----------
@@ -46,6 +57,8 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     >>> import blinksim as bs
     >>> picture = bs.plot.measured(bs.measured("nd-h200-v5"))
     """
+    from matplotlib.figure import Figure
+
     shown_as = measure(y)
     known = list(dict.fromkeys(one.cell.collective for one in found.cells))
     name = collective or ("allreduce" if "allreduce" in known else known[0])
@@ -53,38 +66,119 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
     jobs = _jobs([one for one in found.cells if one.cell.collective == name])
     shown = sorted(jobs, key=lambda job: -job[0].cell.gpus)[:most]
-    drawn, axes = figure(_WIDTH)
+    drawn = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", dpi=150)
+    above, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     values: list[float] = []
     for place, job in enumerate(shown):
-        cell, colour = job[0].cell, COLOURS[place % len(COLOURS)]
-        factor = float(busbw_factor(name, cell.gpus))
-        sizes = [one.cell.size for one in job]
-        real = [shown_as.of(one.cell.size / one.cell.time_s, one.cell.size, factor) for one in job]
-        nodes = "" if cell.nodes == 1 else f", {cell.nodes} nodes"
-        label = plain(f"{cell.set.name}: {cell.gpus} GPUs{nodes}")
-        marker = MARKERS[place % len(MARKERS)]
-        axes.plot(sizes, real, color=colour, marker=marker, markersize=4, linewidth=1.2, label=label)
-        guessed = [(one.cell.size, one.cell.size / one.predicted_s) for one in job if one.predicted_s is not None]
-        line = [shown_as.of(rate, size, factor) for size, rate in guessed]
-        axes.plot([size for size, _ in guessed], line, color=colour, linestyle="--", linewidth=1.2)
-        bound = job[0].bound
-        limit = [shown_as.of(float(bound.rate), size, factor) for size in sizes] if bound is not None else []
-        axes.plot(sizes[: len(limit)], limit, color=colour, linestyle=":", linewidth=1.2)
-        values += [*real, *line, *([] if y == "time" else limit)]
-    axes.set_xlabel("size")
-    axes.set_ylabel(shown_as.label)
-    number_axis(axes, sorted({one.cell.size for job in shown for one in job}), sizes=True)
-    value_axis(axes, values, times=y == "time")
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        values += _curves(above, shown_as, job, colour, marker)
+        _errors(below, job, colour, marker)
+    for axes in (above, below):
+        lighten(axes)
+    sizes = sorted({one.cell.size for job in shown for one in job})
+    number_axis(above, sizes, sizes=True)
+    value_axis(above, values, times=y == "time")
+    above.set_ylabel(shown_as.label)
+    _error_axis(below)
     left = f"; {len(shown)} of {len(jobs)} jobs" if len(shown) < len(jobs) else ""
-    title = f"{name} on {found.machine}, published: dashed what NCCL predicts for itself, dotted the bound{left}"
-    axes.set_title(wrapped(title, _WIDTH), fontsize=10, loc="left")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    above.set_title(wrapped(f"{name} on {found.machine}, as published{left}", _WIDTH), fontsize=10, loc="left")
+    _legend(drawn, shown)
     return drawn
 
 
-def _jobs(cells: list[MeasuredCell]) -> list[list[MeasuredCell]]:
-    """The cells by set, GPUs and use of the switches, sizes ascending."""
-    jobs: dict[tuple[str, int, int, str], list[MeasuredCell]] = {}
+def _curves(axes: Axes, shown_as: Measure, job: Job, colour: str, marker: str) -> list[float]:
+    """Markers and lines of a job; returns the values that the axis must hold."""
+    factor = float(busbw_factor(job[0].cell.collective, job[0].cell.gpus))
+
+    def values(cells: Job, times: list[float]) -> list[float]:
+        return [
+            shown_as.of(one.cell.size / time, one.cell.size, factor) for one, time in zip(cells, times, strict=True)
+        ]
+
+    drawn = []
+    for fitted, face in ((False, colour), (True, "white")):
+        cells = [one for one in job if one.fitted == fitted]
+        told = values(cells, [one.cell.time_s for one in cells])
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": face}
+        axes.plot(_sizes(cells), told, linestyle="none", markersize=4.5, zorder=3, **look)
+        drawn += told
+    for what, width in (("expected_s", 1.4), ("predicted_s", 0.9)):
+        cells = [one for one in job if getattr(one, what) is not None]
+        line = values(cells, [getattr(one, what) for one in cells])
+        axes.plot(_sizes(cells), line, color=colour, linestyle=_STYLES[what], linewidth=width)
+        drawn += line
+    bound = job[0].bound
+    if bound is None:
+        return drawn
+    limit = values(job, [one.cell.size / float(bound.rate) for one in job])
+    axes.plot(_sizes(job), limit, color=colour, linestyle=_STYLES["bound"], linewidth=1.2)
+    return drawn + (limit if shown_as.name != "time" else [])
+
+
+def _errors(axes: Axes, job: Job, colour: str, marker: str) -> None:
+    """How far the expected times are from the measured ones, in percent; NCCL's own where no constants are known."""
+    for fitted, face in ((False, colour), (True, "white")):
+        cells = [one for one in job if one.fitted == fitted and one.best_error_pct is not None]
+        errors = [max(-_MOST_ERROR, min(_MOST_ERROR, one.best_error_pct or 0.0)) for one in cells]
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": face}
+        axes.plot(_sizes(cells), errors, linestyle="none", markersize=3.5, zorder=3, **look)
+
+
+def _error_axis(axes: Axes) -> None:
+    axes.axhspan(-_BAND, _BAND, color="#eeeeee", zorder=0)
+    axes.axhline(0, color=_GREY, linewidth=0.8)
+    axes.set_ylim(-1.1 * _MOST_ERROR, 1.1 * _MOST_ERROR)
+    axes.set_yticks([-40, -_BAND, 0, _BAND, 40], ["-40 %", f"-{_BAND} %", "0", f"+{_BAND} %", "+40 %"])
+    axes.set_ylabel("time expected\nover measured")
+    axes.set_xlabel("size")
+
+
+def _sizes(cells: Job) -> list[int]:
+    return [one.cell.size for one in cells]
+
+
+def _legend(drawn: Figure, shown: list[Job]) -> None:
+    """Colours and markers of the jobs, and what lines and hollow markers mean, as far as they occur."""
+    from matplotlib.lines import Line2D
+
+    jobs = [
+        Line2D([], [], color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=label)
+        for place, label in enumerate(_labels(shown))
+    ]
+    entries = []
+    cells = [one for job in shown for one in job]
+    grey: dict[str, Any] = {"color": _GREY, "linestyle": "none", "marker": "o", "markersize": 4.5}
+    if any(not one.fitted for one in cells):
+        entries.append(Line2D([], [], label="measured", **grey))
+    if any(one.fitted for one in cells):
+        entries.append(Line2D([], [], label="measured, constants fitted to it", markerfacecolor="white", **grey))
+    for key, words in _WORDS.items():
+        if any(getattr(one, key) is not None for one in cells):
+            entries.append(Line2D([], [], color=_GREY, linestyle=_STYLES[key], label=words))
+    # A column each: a legend fills them one after the other.
+    for column in (jobs, entries):
+        column += [Line2D([], [], linestyle="none", label=" ")] * (max(len(jobs), len(entries)) - len(column))
+    drawn.legend(handles=[*jobs, *entries], fontsize=8, frameon=False, loc="outside lower left", ncols=2)
+
+
+def _labels(shown: list[Job]) -> list[str]:
+    """What tells the jobs apart: set, GPUs and nodes, and NVLS, placement and types where those of a set differ."""
+    told = []
+    for job in shown:
+        cell = job[0].cell
+        words = [f"{cell.gpus} GPUs" if cell.gpus > 1 else "1 GPU"]
+        words += [f"{cell.nodes} nodes"] if cell.nodes > 1 else []
+        alike = [other[0].cell for other in shown if other[0].cell.set is cell.set and other[0].cell.gpus == cell.gpus]
+        words += [f"NVLS {cell.nvls}"] if len({one.nvls for one in alike}) > 1 else []
+        words += [f"{cell.placement} of place"] if len({one.placement for one in alike}) > 1 else []
+        words += [cell.dtype] if len({one.dtype for one in alike}) > 1 else []
+        told.append(plain(f"{cell.set.name}: {', '.join(words)}"))
+    return told
+
+
+def _jobs(cells: Job) -> list[Job]:
+    """The cells by curve, sizes ascending."""
+    jobs: dict[tuple[Any, ...], Job] = {}
     for one in sorted(cells, key=lambda one: one.cell.size):
-        jobs.setdefault((one.cell.set.name, one.cell.nodes, one.cell.gpus, one.cell.nvls), []).append(one)
+        jobs.setdefault((*job_of(one.cell), one.cell.dtype), []).append(one)
     return list(jobs.values())

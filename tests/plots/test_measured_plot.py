@@ -20,25 +20,43 @@ def points(line: Line2D) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("y", ["busbw", "algbw", "time"])
-def test_lines_are_what_was_measured_predicted_and_bounded(y: str) -> None:
+def test_lines_are_what_was_measured_expected_predicted_and_bounded(y: str) -> None:
     found = bs.measured("nd-h200-v5")
     assert isinstance(found, bs.PublicMeasurements)
-    axes = plots.measured(found, y=y).axes[0]
+    above, below = plots.measured(found, y=y).axes
     rows = found.rows()
+    judged, fitted = ([row for row in rows if row["fitted"] is kind] for kind in (False, True))
     factor = {"busbw": 14 / 8, "algbw": 1, "time": 0}[y]
 
     def value(time: float, size: float) -> float:
         return size / time / 1e9 * factor if factor else time
 
-    measured, predicted, bound = (points(line) for line in axes.lines)
-    for line, key in ((measured, "time_s"), (predicted, "predicted_s")):
-        for (size, shown), row in zip(line, rows, strict=True):
+    lines = [points(line) for line in above.lines]
+    cases = ((judged, "time_s"), (fitted, "time_s"), (rows, "expected_s"), (rows, "predicted_s"))
+    for line, (cells, key) in zip(lines, cases, strict=False):
+        for (size, shown), row in zip(line, cells, strict=True):
             assert size == row["size_bytes"]
             assert shown == pytest.approx(value(row[key], size))
-    for (size, limit), row in zip(bound, rows, strict=True):
+    for (size, limit), row in zip(lines[4], rows, strict=True):
         assert limit == pytest.approx(value(size / row["bound_GBps"] / 1e9, size))
-    assert [line.get_linestyle() for line in axes.lines] == ["-", "--", ":"]
-    assert len({line.get_color() for line in axes.lines}) == 1
+    assert [line.get_linestyle() for line in above.lines] == ["None", "None", "-", "--", ":"]
+    assert len({line.get_color() for line in above.lines}) == 1
+    assert above.lines[1].get_markerfacecolor() == "white"
+    for drawn, cells in zip(below.lines, (judged, fitted), strict=False):
+        assert [error for _, error in points(drawn)] == pytest.approx([row["expected_error_pct"] for row in cells])
+
+
+def test_each_line_is_one_curve() -> None:
+    """Sets with and without NVLS, and of several types, are told apart: no size stands twice in a line."""
+    found = bs.measured("hgx-h100")
+    assert isinstance(found, bs.PublicMeasurements)
+    picture = plots.measured(found)
+    for line in picture.axes[0].lines:
+        sizes = [size for size, _ in points(line)]
+        assert sizes == sorted(set(sizes))
+    told = [text.get_text() for text in picture.legends[0].get_texts() if text.get_text().strip()]
+    assert len(set(told)) == len(told)
+    assert outside(picture) == []
 
 
 def test_the_largest_jobs_are_drawn_and_the_others_counted() -> None:
@@ -47,9 +65,9 @@ def test_the_largest_jobs_are_drawn_and_the_others_counted() -> None:
     picture = plots.measured(found, most=2)
     axes = picture.axes[0]
     assert axes.get_title(loc="left").endswith("2 of 11 jobs")
-    legend = axes.get_legend()
-    assert legend is not None
-    assert all("8 GPUs" in text.get_text() for text in legend.get_texts())
+    told = [text.get_text() for text in picture.legends[0].get_texts() if text.get_text().strip()]
+    assert ["8 GPUs" in text for text in told[:2]] == [True, True]
+    assert told[2:] == ["measured", "expected by constants", "what NCCL predicts for itself", "bound"]
     assert outside(picture) == []
     with pytest.raises(InputError, match=r"no alltoall of p5en\.48xlarge was published; there are allreduce"):
         plots.measured(found, "alltoall")
