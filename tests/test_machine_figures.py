@@ -58,3 +58,18 @@ def test_the_bound_of_two_nodes_follows_from_the_figures(name: str) -> None:
     least, most = (min(2 * node, into * ranks / (ranks - 1)) for into in (gpu, gpu + beside))
     found = bs.bound(bs.load(name, nodes=2), "allgather").rate
     assert least * Fraction(999999, 10**6) <= found <= most
+
+
+with (Path(__file__).parent / "golden" / "machine_sources.csv").open(newline="") as file:
+    SOURCES = list(csv.DictReader(file))
+
+
+def test_what_was_collected_about_machines_is_cited_or_marked_as_assumed() -> None:
+    """Figures collected with a source have it in the file; others name a document or are marked `assumed`."""
+    assert {row["machine"] for row in SOURCES} == set(machine_names.names())
+    for row in SOURCES:
+        head = machine_names.outline(row["machine"])
+        assumed = " ".join(head.structure)
+        cited = " ".join([head.source, *(one.source for one in head.link_classes.values())])
+        wanted = {"assumed": assumed, "memory": f"{assumed} {cited}"}.get(row["tag"], cited)
+        assert row["words"] in wanted, f"topologies/{row['machine']}.yaml: {row['figure']}: cite {row['words']!r}"

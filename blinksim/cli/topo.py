@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from fractions import Fraction
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import click
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 N = TypeVar("N", int, float, Fraction)
+# Columns where no terminal says how many it has; those that a list needs beside names and texts.
+_WIDTH, _MARGIN = 120, 10
 
 
 class ShowOptions(MachineOptions):
@@ -66,13 +71,52 @@ def list_machines(as_json: bool) -> None:
         ]
         print_json({"command": "topo list", "rows": rows, "shapes": dict(shapes.FORMS)})
         return
-    for maker in sorted({head.maker for head in heads.values()}, key=str.lower):
-        made = sorted((head.year or 0, name) for name, head in heads.items() if head.maker == maker)
-        lines = [(str(year or ""), name, heads[name].title, ", ".join(also[name])) for year, name in made]
-        click.echo(f"{maker}\n" + table(("year", "machine", "what it is", "also"), lines, left=(0, 1, 2, 3)) + "\n")
-    described = [(name, example, shapes.MEANINGS[name]) for name, example in shapes.FORMS.items()]
+    click.echo(_catalogue({name: (head.maker, head.year, head.title) for name, head in heads.items()}, also))
+    room = max(24, _columns() - _MARGIN - max(len(name) + len(form) for name, form in shapes.FORMS.items()))
+    described = [
+        row
+        for name, example in shapes.FORMS.items()
+        for row in _folded([name, example], [wrap(shapes.MEANINGS[name], room)])
+    ]
     click.echo(table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
     click.echo("\nnext: blinksim topo show dgx1-v100")
+
+
+def _catalogue(heads: Mapping[str, tuple[str, int | None, str]], also: Mapping[str, list[str]]) -> str:
+    """The machines by maker and year; heads: maker, year and title by name."""
+    made = sorted((maker.lower(), year or 0, name) for name, (maker, year, _) in heads.items())
+    # What the first two columns leave of a line, and how the last two share it.
+    room = _columns() - _MARGIN - max(map(len, heads))
+    what = min(max(len(title) for *_, title in heads.values()), room - 2 - max(16, 3 * room // 10))
+    lines = [
+        (heads[name][0], [str(year or ""), name], [wrap(heads[name][2], what), _listed(also[name], room - 2 - what)])
+        for _, year, name in made
+    ]
+    rows = [(maker, row) for maker, first, texts in lines for row in _folded(first, texts)]
+    head, *shown = table(
+        ("year", "machine", "what it is", "also"), [row for _, row in rows], left=(0, 1, 2, 3)
+    ).splitlines()
+    before = ["", *(maker for maker, _ in rows)]
+    titled = [
+        row if maker == last else f"\n{maker}\n{row}"
+        for row, (maker, _), last in zip(shown, rows, before, strict=False)
+    ]
+    return "\n".join([head, *titled, ""])
+
+
+def _listed(words: list[str], width: int) -> list[str]:
+    return wrap(", ".join(words), width, break_on_hyphens=False)
+
+
+def _folded(first: list[str], texts: list[list[str]]) -> list[list[str]]:
+    """Rows of a table: the first cells in front of the first lines of the texts."""
+    folded = zip_longest(*texts, fillvalue="")
+    return [[*(first if place == 0 else [""] * len(first)), *cells] for place, cells in enumerate(folded)]
+
+
+def _columns() -> int:
+    """How many columns the terminal has."""
+    return shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
 
 
 @command.command(

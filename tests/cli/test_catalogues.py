@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats.schedule_json import read_schedule
+from blinksim.formats.shipped import machine_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,3 +81,22 @@ def test_a_machine_without_measurements_is_refused(capsys: pytest.CaptureFixture
 def test_the_help_of_topo_cuts_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topo", "--help"]) == 0
     assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_list_of_machines_fits_the_terminal(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By maker and year, no line longer than the terminal, and every name whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run(["topo", "list"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= width
+    words = set(re.split(r"[\s,]+", text))
+    assert set(machine_names.names()) | set(machine_names.ALIASES) <= words
+    blocks = [block.splitlines() for block in text.split("\n\n")[1:-2]]
+    assert [block[0] for block in blocks] == sorted((block[0] for block in blocks), key=str.lower)
+    for block in blocks:
+        years = [int(line[2:6]) for line in block[1:] if line[2:6].strip()]
+        assert years == sorted(years)
+    assert {machine_names.outline(name).maker for name in machine_names.names()} == {block[0] for block in blocks}
