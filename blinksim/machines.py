@@ -15,7 +15,7 @@ from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import machine_names
-from blinksim.formats.shipped.machine_names import MachineName, catalogue_file, shared_rates
+from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalogue_file, measured_rates, shared_rates
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
@@ -372,7 +372,8 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     # A machine's own table goes before a file of the same name.
     if rates in head.rate_names():
         return machine_yaml.read(path, rates)
-    tables = shared_rates()
+    measured = measured_rates(head.name)
+    tables = shared_rates() | ({} if measured is None else {MEASURED: measured})
     if rates in tables:
         return machine_yaml.read(path, tables[rates])
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]

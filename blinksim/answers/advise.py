@@ -312,5 +312,6 @@ def _in_force(
 
 
 def _times_programs(part: Topology) -> bool:
-    """True if constants of running programs are in force on a selected part."""
-    return schedule_model(DEFAULT).on(part).name == "execution"
+    """True if constants of running programs that were measured on such GPUs are in force on a selected part."""
+    known = part.execution is not None and part.execution.measured.band is None
+    return known and schedule_model(DEFAULT).on(part).name == "execution"

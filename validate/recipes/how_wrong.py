@@ -9,6 +9,7 @@ import numpy as np
 
 from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements
 from blinksim.answers.measurements.public_jobs import grouped
+from blinksim.formats.shipped import machine_names
 from blinksim.sources import usable_rates
 from blinksim.sources.library_rates import scope_of
 from blinksim.sources.public_tables import BANDS
@@ -16,7 +17,12 @@ from blinksim.sources.public_tables import BANDS
 # An error from which a cell is an outlier, in percent.
 OUTLIER = 30
 AIMS = {"below 512 KiB": "25 %", "512 KiB to 64 MiB": "15 %", "from 64 MiB": "7 %, 90 % within 20 %"}
-SMALL = 2**13
+SMALL, LARGE = 2**13, 2**30
+# As titles of machines say them; the first that is found counts.
+GENERATIONS = (
+    "GB300", "GB200", "B300", "B200", "GH200", "H200", "H100", "A100", "V100", "P100", "MI355X", "MI325X", "MI300X",
+    "Gaudi 3", "Gaudi 2", "RTX PRO 6000", "DGX Spark",
+)  # fmt: skip
 Row = Sequence[str]
 Cells = Sequence[tuple[str, MeasuredCell]]
 
@@ -167,21 +173,49 @@ def _outliers(judged: Cells) -> str:
 
 
 def _efficiency(cells: Cells) -> str:
-    """What large sizes reach of the bound at nominal rates, and what small ones take, by machine and nodes."""
-    rows = []
-    for (machine, scope), alike in grouped(cells, lambda one: (one[0], scope_of(one[1].cell.nodes, one[1].cell.gpus))):
-        large = [
-            cell.of_bound_pct
-            for _, cell in alike
-            if cell.of_bound_pct is not None and cell.cell.size >= BANDS[-1][0] and cell.cell.collective != "alltoall"
-        ]
-        small = [cell.cell.time_s * 1e6 for _, cell in alike if cell.cell.size <= SMALL]
-        if large:
-            low, middle, high = np.quantile(large, (0.1, 0.5, 0.9))
-            latency = f"{np.median(small):.0f} us ({min(small):.0f} to {max(small):.0f})" if small else ""
-            rows.append((machine, scope, f"{middle:.0f} % ({low:.0f} to {high:.0f})", str(len(large)), latency))
+    """What large sizes reach of the bound at nominal rates, and what small ones take, by generation and by machine."""
     said = (
-        "What collectives from 64 MiB reach of the bound at nominal rates (median, 8 in 10 cells in brackets), and\n"
-        "what those of at most 8 KiB take.\n\n"
+        "What collectives (without alltoall) reach of the bound at nominal rates: median, 8 in 10 cells in brackets.\n"
+        "By generation of GPUs:\n\n"
     )
-    return said + _markdown(("machine", "jobs", "of the bound", "cells", "small sizes"), rows, 2)
+    rows = [
+        (generation, scope, *_share(alike, BANDS[-1][0], LARGE), *_share(alike, LARGE, 2**60), ", ".join(names))
+        for (generation, scope), alike in _by_scope(cells, _generation)
+        if (names := sorted({machine for machine, cell in alike if cell.of_bound_pct is not None and _large(cell)}))
+    ]
+    heading = ("GPUs", "jobs", "64 MiB to 1 GiB", "cells", "from 1 GiB", "cells", "machines")
+    said += _markdown(heading, sorted(rows), 2) + "\nBy machine, with what sizes of at most 8 KiB take:\n\n"
+    machines = list[Row]()
+    for (machine, scope), alike in _by_scope(cells, lambda machine: machine):
+        small = [cell.cell.time_s * 1e6 for _, cell in alike if cell.cell.size <= SMALL]
+        share, number = _share(alike, BANDS[-1][0], 2**60)
+        if number != "0":
+            latency = f"{np.median(small):.0f} us ({min(small):.0f} to {max(small):.0f})" if small else ""
+            machines.append((machine, scope, share, number, latency))
+    return said + _markdown(("machine", "jobs", "from 64 MiB", "cells", "small sizes"), machines, 2)
+
+
+def _by_scope(cells: Cells, key: Callable[[str], str]) -> list[tuple[Any, Any]]:
+    return grouped(cells, lambda one: (key(one[0]), scope_of(one[1].cell.nodes, one[1].cell.gpus)))
+
+
+def _generation(machine: str) -> str:
+    title = machine_names.describe(machine)
+    return next(name for name in GENERATIONS if name in title)
+
+
+def _large(cell: MeasuredCell) -> bool:
+    return cell.cell.size >= BANDS[-1][0] and cell.cell.collective != "alltoall"
+
+
+def _share(cells: Cells, least: int, most: int) -> tuple[str, str]:
+    """What cells of such sizes reach of the bound, and how many they are."""
+    reached = [
+        cell.of_bound_pct
+        for _, cell in cells
+        if cell.of_bound_pct is not None and _large(cell) and least <= cell.cell.size < most
+    ]
+    if not reached:
+        return "", "0"
+    low, middle, high = np.quantile(reached, (0.1, 0.5, 0.9))
+    return f"{middle:.0f} % ({low:.0f} to {high:.0f})", str(len(reached))

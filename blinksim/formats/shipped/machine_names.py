@@ -142,6 +142,9 @@ ALIASES = {
 }
 """Other names that people use for the machines of the catalogue."""
 
+MEASURED = "measured"
+"""What rates that were measured are called, in a machine's file or in `measured_rates`."""
+
 _AMBIGUOUS = {
     "dgx1": ("dgx1-v100", "dgx1-p100"),
     "dgx-1": ("dgx1-v100", "dgx1-p100"),
@@ -177,8 +180,20 @@ def rate_names(name: str) -> list[str]:
     """
     head = outline(name)
     own = head.rate_names()
+    own += [MEASURED] if MEASURED not in own and measured_rates(head.name) is not None else []
     shared = [table for table, found in shared_rates().items() if found.machine in ("", head.name)]
     return own + [table for table in shared if table not in own]
+
+
+def measured_folder() -> Path:
+    """Where rates are that published times suggest, a file for each machine."""
+    return data_files.folder("models") / "rates" / MEASURED
+
+
+def measured_rates(name: str) -> RateTable | None:
+    """The table of what links of the machine called `name` reach by published times; None where there is none."""
+    path = measured_folder() / f"{name}.yaml"
+    return rate_tables.read(path) if path.is_file() else None
 
 
 def catalogue_file(name: str) -> Path:
