@@ -1,10 +1,11 @@
 """SHARP: switches add messages as they pass, and multicast the sum back (Graham et al., COM-HPC 2016).
 
 Between nodes, the switches of the fabric add; inside, the GPU that talks to a switch reads the sum of its node's copies
-(as NVLS does) or, where switches only forward, gets one message from every other GPU. Every place in the nodes has a
-part of the data and trees of its own, so that all rails work, and a tree under each of the switches that are equally
-near. On one node, a switch that all GPUs are linked to adds. Broadcast and allgather only multicast, from the GPU that
-has the data; reduce and reducescatter only add, towards the GPU that needs it.
+(as NVLS does), gets it from a switch that adds in flight, or, where switches only forward, gets one message from every
+other GPU. Every place in the nodes has a part of the data and trees of its own, so that all rails work, and a tree
+under each of the switches that are equally near. On one node, a switch that all GPUs are linked to adds. Broadcast and
+allgather only multicast, from the GPU that has the data; reduce and reducescatter only add, towards the GPU that needs
+it.
 """
 
 from __future__ import annotations
@@ -98,6 +99,12 @@ def _gather(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> 
     if others and switch is not None:
         moves.read(switch, head, {switch: others})
         return
+    adding = _in_flight(plan, group, "reduce")
+    if others and adding is not None:
+        for gpu in others:
+            moves.send(gpu, adding, REDUCE)
+        moves.send(adding, head, REDUCE)
+        return
     for gpu, after in reversed(_hops(plan, head, others)):
         moves.send(after, gpu, REDUCE)
 
@@ -109,8 +116,19 @@ def _spread(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> 
     if others and switch is not None:
         moves.store(switch, head, {switch: others})
         return
+    copying = _in_flight(plan, group, "multicast")
+    if others and copying is not None:
+        for gpu in (copying, *others):
+            moves.send(head if gpu == copying else copying, gpu, COPY)
+        return
     for gpu, after in _hops(plan, head, others):
         moves.send(gpu, after, COPY)
+
+
+def _in_flight(plan: SwitchPlan, group: Sequence[int], ability: str) -> int | None:
+    """A switch that all GPUs of a group are linked to, and that does this to messages as they pass."""
+    found = plan.switches_of(group, (ability,))
+    return next((switch for switch in found if not plan.topology.devices[switch].reads), None)
 
 
 def _hops(plan: SwitchPlan, head: int, others: Sequence[int]) -> list[tuple[int, int]]:

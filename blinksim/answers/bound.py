@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from blinksim.bounds import BoundResult
+from blinksim.bounds import Bound, BoundResult
 from blinksim.bounds import bound as bound_of
+from blinksim.bounds import in_flight as in_flight_of
 from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
 from blinksim.bounds.time.time_bound_result import TimeBound
 from blinksim.collective import Collective, CollectiveName
@@ -52,9 +53,21 @@ def bound(
     >>> bs.bound("dgx1-v100", "allreduce").rate / 10**9
     Fraction(600, 7)
     """
-    found = bound_of(as_topology(machine), Collective.of(collective, root), shares=shares, in_network=True)
+    return _with_schedules(
+        bound_of(as_topology(machine), Collective.of(collective, root), shares=shares, in_network=True)
+    )
+
+
+def in_flight(found: BoundResult) -> Bound | None:
+    """The bound if the machine's switches that reduce into readers reduced in flight; None if there are none."""
+    other = in_flight_of(found)
+    return None if other is None else _with_schedules(other).in_network
+
+
+def _with_schedules(found: BoundResult) -> BoundResult:
+    """The bounds, with the one that switches attain marked so if an algorithm of theirs does."""
     granted = found.in_network
-    if granted is None or granted.exact or shares:
+    if granted is None or granted.exact or found.shares:
         return found
     from blinksim.answers.checks.verify_schedule import attained_in_network
 

@@ -101,8 +101,8 @@ def _in_network(topology: Topology, collective: Collective, shares: tuple[int, .
     return Bound.of(best[0], collective, best[1])
 
 
-def in_flight(found: BoundResult) -> Bound | None:
-    """The bound if switches that reduce into readers reduced in flight; None for a machine without such switches."""
+def in_flight(found: BoundResult) -> BoundResult | None:
+    """The bounds if switches that reduce into readers reduced in flight; None for a machine without such switches."""
     if found.in_network is None or "reduce_into_reader" not in found.in_network.grants:
         return None
     devices = (
@@ -110,7 +110,7 @@ def in_flight(found: BoundResult) -> Bound | None:
         for device in found.topology.devices
     )
     other = replace(found.topology, devices=tuple(devices))
-    return bound(other, found.collective, shares=found.shares, in_network=True).in_network
+    return bound(other, found.collective, shares=found.shares, in_network=True)
 
 
 def _is_reversed(collective: Collective) -> bool:

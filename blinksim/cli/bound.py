@@ -101,7 +101,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
 
 def in_network_lines(found: BoundResult) -> Iterator[str]:
     """What more the switches of the machine allow, by what they can, and what they would in flight."""
-    from blinksim.bounds import in_flight
+    from blinksim.answers.bound import in_flight
     from blinksim.collective import busbw_factor
 
     granted = found.in_network

@@ -97,6 +97,9 @@ def test_four_nodes_with_sharp_are_as_fast_as_one() -> None:
     assert found.rate == 400 * GB
     assert found.gap == 0
     assert not found.verdict.unproved
+    # As fast where the switches inside add in flight.
+    adding = bs.load("hgx-h200", nodes=4, edits=[f"nvswitch {ADDS}", f"fabric {ADDS}"])
+    assert bs.synthesize(adding, "allreduce", "sharp").gap == 0
     # Without NVLS inside, 15 of 8 shards pass each port there.
     inside = bs.load("hgx-h200", nodes=4, edits=["nvswitch can=forward", f"fabric {ADDS}"])
     assert bs.synthesize(inside, "allreduce", "sharp").rate == Fraction(450 * 8, 14) * GB
