@@ -10,12 +10,13 @@ from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Contest, contest
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError
+from blinksim.formats.shipped.machine_names import MEASURED, measured_rates
 from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
-from blinksim.timing.measured.interval import Interval, over_links
+from blinksim.timing.measured.interval import Interval, catalogued, over_links
 from blinksim.timing.model_registry import DEFAULT, ModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
@@ -216,7 +217,16 @@ def _beside(entrants: Contest, best: Projection) -> str:
     """What stands beside the quickest: launches where only links count, and switches that add where those count too."""
     if best.model != LINKS_ONLY:
         return _with_nvls(entrants, best)
-    return f"{best.rates} rates: links only, no launch{_with_launches(entrants, best)}"
+    return f"{best.rates} rates: links only, no launch{_reached(entrants, best)}{_with_launches(entrants, best)}"
+
+
+def _reached(entrants: Contest, best: Projection) -> str:
+    """Where rates of links come from that published times suggest; empty for all others."""
+    if best.rates.partition(" (")[0] != MEASURED:
+        return ""
+    table = measured_rates(catalogued(entrants.topology))
+    told = [] if table is None else table.source.split("; ")
+    return "".join(f"; {words}" for words in told if words.partition(" ")[0] in best.links)
 
 
 def _with_launches(entrants: Contest, best: Projection) -> str:

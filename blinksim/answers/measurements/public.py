@@ -281,9 +281,7 @@ def _spread(errors: list[float]) -> dict[str, float | None]:
     return {
         "median_error_pct": median(errors) if errors else None,
         "median_size_of_error_pct": median(sizes) if sizes else None,
-        "nine_of_ten_below_pct": quantiles(sizes, n=10, method="inclusive")[-1]
-        if len(sizes) > 1
-        else max(sizes, default=None),
+        "nine_of_ten_below_pct": _ninth(sizes),
     }
 
 
