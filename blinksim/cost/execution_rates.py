@@ -23,12 +23,18 @@ class PortRates:
         How much longer a transfer takes the way out, as a share, for every further GPU that the sender stores to.
     queue_s : float
         How far a receiver may be behind before it holds up what its sender has for others.
+    posted_s : float
+        How long the way out may be busy with what blocks have stored before the next one has to wait for its turn.
+    uneven : float
+        By how much, as a share, half of the blocks get more of the way out than an even share, and the others less.
     """
 
     out: float
     into: float
     fan: float
     queue_s: float
+    posted_s: float = 0.0
+    uneven: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class PacketRates:
         The exponent n of (work^n + port^n)^(1/n), the time of a block that does not wait.
     wire : float
         How many bytes ports carry for a byte of packets.
+    far_s : float
+        Of a block, for each round once the data lie in memory instead of the cache (`FlagRates.cache_bytes`).
     """
 
     piece_s: float
@@ -58,6 +66,7 @@ class PacketRates:
     own_s: float
     soft: float
     wire: float = 1.0
+    far_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,9 @@ class FlagRates:
         What a fence takes, and then the way of a flag to another GPU and within one.
     soft : float
         As in `PacketRates`.
+    look_s : float
+        Of a block, for looking at the flags of a piece, also where they are raised already; an op that only waits then
+        spends no `piece_s`. 0: `before_s` and `piece_s` hold it.
     """
 
     before_s: float
@@ -88,6 +100,7 @@ class FlagRates:
     flag_s: float
     own_s: float
     soft: float
+    look_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

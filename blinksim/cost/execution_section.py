@@ -59,7 +59,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # What the fields are that are no time.
 _KINDS = {
     **dict.fromkeys(("out", "into", "rate", "channel"), "rate"),
-    **dict.fromkeys(("fan", "median", "p90"), "share"),
+    **dict.fromkeys(("fan", "uneven", "median", "p90"), "share"),
     "cache_bytes": "size",
     **dict.fromkeys(("points", "channels", "gpus"), "count"),
     "source": "text",
@@ -128,11 +128,18 @@ def _ours(given: Mapping[str, Entry]) -> dict[str, Any]:
     return {
         "blocks": given["blocks"].integer(1, _MOST),
         **{f"{name}_s": given[name].time() for name in ("launch", "announce", "visit")},
-        "ports": _fields(given["ports"], PortRates),
+        "ports": _ports(given["ports"]),
         "packets": _fields(protocols["ll128"], PacketRates),
         "flags": _fields(protocols["simple"], FlagRates),
         "error": _fields(given["error"], FitError) if "error" in given else None,
     }
+
+
+def _ports(entry: Entry) -> PortRates:
+    found = _fields(entry, PortRates)
+    if found.uneven >= 1:
+        raise entry.error(f"blocks get some of a port: uneven is below 100 %; found {100 * found.uneven:g} %")
+    return found
 
 
 def _nccl(entry: Entry, head: Mapping[str, Any]) -> NcclRates:
@@ -202,4 +209,6 @@ def _head_text(rates: ExecutionRates | NcclRates) -> dict[str, Any]:
 
 def _texts(rates: PortRates | PacketRates | FlagRates | NcclLine | NvlsLine | FitError) -> dict[str, Any]:
     values = {field: getattr(rates, field.name) for field in fields(rates)}
-    return {_key(field): _TEXT[_kind(field)](value) for field, value in values.items() if value is not None}
+    # What is 0 unless it was measured goes without saying.
+    said = {field: value for field, value in values.items() if value is not None and (value or field.default != 0)}
+    return {_key(field): _TEXT[_kind(field)](value) for field, value in said.items()}

@@ -55,9 +55,9 @@ nccl = st.builds(
 )  # fmt: skip
 ours = st.builds(
     ExecutionRates, texts, origins, counts, st.integers(1, 500), seconds(), seconds(), seconds(),
-    st.builds(PortRates, rates, rates, shares, seconds()),
-    st.builds(PacketRates, *[seconds()] * 6, numbers),
-    st.builds(FlagRates, *[seconds()] * 4, st.integers(1, 10**10).map(float), *[seconds()] * 4, numbers),
+    st.builds(PortRates, rates, rates, shares, seconds(), seconds(), st.floats(0.0, 0.99)),
+    st.builds(PacketRates, *[seconds()] * 6, numbers, numbers, seconds()),
+    st.builds(FlagRates, *[seconds()] * 4, st.integers(1, 10**10).map(float), *[seconds()] * 4, numbers, seconds()),
     errors,
 )  # fmt: skip
 

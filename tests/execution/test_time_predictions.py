@@ -31,7 +31,7 @@ def test_every_run_is_there_with_the_time_that_was_measured(content: Any) -> Non
     for path in RESULTS.glob("*.json"):
         if path.stem.startswith(("full-speed", "odd-sizes", "held-out")) and not path.stem.endswith("tuning"):
             rows = json.loads(path.read_text())["ours"]
-        elif path.stem in ("elementary-2gpu", "elementary-8gpu"):
+        elif path.stem in ("elementary-2gpu", "elementary-4gpu", "elementary-8gpu"):
             rows = json.loads(path.read_text())["allreduce"]
         else:
             continue

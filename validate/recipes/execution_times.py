@@ -37,8 +37,7 @@ from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import arguments, script
 
 RESULTS = Path(__file__).parents[1] / "results"
-MANY, FEW = (2, 3, 4, 6, 8), (2, 8)
-# Runs on four GPUs used an older kernel.
+MANY, FEW, TUNED = (2, 3, 4, 6, 8), (2, 4, 8), (2, 8)
 BANDS = (("below 256 KiB", 256 << 10), ("to 16 MiB", 16 << 20), ("from 16 MiB", 1 << 62))
 
 
@@ -110,7 +109,7 @@ def points(results: Path = RESULTS, tuning: bool = False) -> Iterator[Point]:
         name = f"elementary-{gpus}gpu"
         for row in json.loads((results / f"{name}.json").read_text())["allreduce"]:
             yield Point(gpus, row, source=name)
-    for gpus in FEW if tuning else ():
+    for gpus in TUNED if tuning else ():
         for row in json.loads((results / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]:
             yield Point(gpus, row, scan=True)
 
@@ -134,6 +133,32 @@ def lost(points: Sequence[Point], errors: Sequence[float]) -> dict[tuple[object,
     for point, error in zip(points, errors, strict=True):
         groups[point.rivals].append((point.time_s * (1 + error), point.time_s))
     return {key: min(found)[1] / min(time for _, time in found) - 1 for key, found in groups.items()}
+
+
+def lost_by_cut(points: Sequence[Point], errors: Sequence[float], blocks: int) -> list[tuple[float, float]]:
+    """What cuts cost where slices and pieces were scanned, the cut of `fit` among them: for each question, how much
+    longer than the quickest cut that of `fit` takes, and the one that is predicted to be quickest; as shares."""
+    scans: dict[tuple[object, ...], list[tuple[Point, float]]] = defaultdict(list)
+    for point, error in zip(points, errors, strict=True):
+        if point.scan:
+            row = point.row
+            scans[(*point.rivals, row["algorithm"], row["protocol"], row.get("staged"))].append((point, error))
+    found = []
+    for runs in scans.values():
+        usual = Point(runs[0][0].gpus, runs[0][0].row).program(blocks)
+        nbytes = usual.piece_units * usual.unit * usual.kind.itemsize
+        # Pieces were asked for in bytes, and rounded to units.
+        mine = [
+            point.time_s
+            for point, _ in runs
+            if point.row["slices"] == usual.slices
+            and 0.99 * point.row["piece_bytes"] <= nbytes <= point.row["piece_bytes"]
+        ]
+        if mine:
+            taken = min(runs, key=lambda run: run[0].time_s * (1 + run[1]))[0]
+            best = min(point.time_s for point, _ in runs)
+            found.append((min(mine) / best - 1, taken.time_s / best - 1))
+    return found
 
 
 def within(errors: Iterable[float], share: float = 0.9) -> float:
@@ -201,6 +226,12 @@ def main() -> None:
     if options.tuning and not options.odd_sizes:
         scans = [(point, error) for point, error in zip(found, errors, strict=True) if point.scan]
         print(errors_by([p for p, _ in scans], [e for _, e in scans], lambda point: ("scans",), ("",)) + "\n")
+        cuts = lost_by_cut(found, errors, rates.blocks)
+        rows = [
+            [who, str(len(cuts)), *(f"{100 * share:.1f}" for share in (mean(shares), median(shares), max(shares)))]
+            for who, shares in zip(("of fit", "predicted to be quickest"), zip(*cuts, strict=True), strict=True)
+        ]
+        print(table(("the cut", "cases", "loses: mean %", "median %", "worst %"), rows) + "\n")
     losses = lost(main_points, main_errors)
     rows = []
     for gpus in sorted({point.gpus for point in main_points}):

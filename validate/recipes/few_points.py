@@ -20,9 +20,11 @@ GUESSES = ExecutionRates(
     launch_s=8 * US,
     announce_s=0.5 * US,
     visit_s=0.6 * US,
-    ports=PortRates(out=370e9, into=400e9, fan=0.025, queue_s=50 * US),
-    packets=PacketRates(0.5 * US, 0.5 * US, 0.25 * US, 0.4 * US, 1 * US, 1 * US, 2.5),
-    flags=FlagRates(0.35 * US, 1 * US, 0.4 * US, 0.4 * US, 25.0 * 2**20, 0.014e-9, 0.8 * US, 1.3 * US, 1 * US, 4.0),
+    ports=PortRates(out=370e9, into=400e9, fan=0.025, queue_s=10 * US, posted_s=1.5 * US, uneven=0.5),
+    packets=PacketRates(0.5 * US, 0.5 * US, 0.25 * US, 0.4 * US, 1 * US, 1 * US, 2.5, far_s=0.6 * US),
+    flags=FlagRates(
+        0.7 * US, 1 * US, 0.4 * US, 0.4 * US, 25.0 * 2**20, 0.014e-9, 0.7 * US, 1.2 * US, 1 * US, 4.0, look_s=0.45 * US
+    ),
 )
 # Of NCCL, on two and on four GPUs: bytes by collective. A step of Simple is what such sets determine worst.
 NCCL = {
@@ -34,11 +36,11 @@ NCCL = {
 
 
 def ours() -> Iterator[Case]:
-    """Of both counts of GPUs where there are both; sizes below 1 MiB were measured on two and on eight."""
-    for name in ("direct", "ring", "chain_tree"):
-        yield Case(2, "allreduce", name, "ll128", KIB)
-    yield Case(2, "allreduce", "double_binary", "ll128", 64 * KIB)
-    yield Case(2, "allreduce", "direct", "ll128", 256 * KIB)
+    """Small and large ones, of both counts of GPUs."""
+    for gpus, name in ((2, "direct"), (4, "direct"), (4, "ring"), (2, "chain_tree")):
+        yield Case(gpus, "allreduce", name, "ll128", KIB)
+    yield Case(4, "allreduce", "double_binary", "ll128", 64 * KIB)
+    yield Case(4, "allreduce", "direct", "ll128", 256 * KIB)
     packets = [
         ("allreduce", "ring", MIB), ("allreduce", "direct", MIB), ("allgather", "direct", MIB),
         ("reduce", "double_binary", MIB), ("broadcast", "chain", MIB), ("allreduce", "two_shot", 4 * MIB),
@@ -57,7 +59,8 @@ def ours() -> Iterator[Case]:
         yield Case(2 if number % 3 == 2 else 4, collective, name, "ll128", size)
     for number, (collective, name, size) in enumerate(flags):
         yield Case(2 if number % 3 == 2 else 4, collective, name, "simple", size)
-    for name, size in (("ring", MIB), ("ring", 16 * MIB)):
-        yield Case(2, "allreduce", name, "ll128", size)
-    for name, size in (("ring", MIB), ("direct", 16 * MIB), ("two_shot", 256 * MIB)):
+    yield Case(2, "allreduce", "ring", "ll128", 16 * MIB)
+    # Ops that only wait; pieces that follow each other on a block.
+    yield Case(4, "allgather", "direct", "simple", MIB)
+    for name, size in (("ring", 4 * MIB), ("two_shot", 256 * MIB)):
         yield Case(2, "allreduce", name, "simple", size)

@@ -31,9 +31,13 @@ Floats = npt.NDArray[np.float64]
 Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float]]
 """What evaluates many predictions: in this process, or in several."""
 
-COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan")
-PACKETS = tuple(f"packets.{name}" for name in ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire"))
-FLAGS = tuple(f"flags.{name}" for name in ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s"))
+COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s")
+PACKETS = tuple(
+    f"packets.{name}" for name in ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
+)
+FLAGS = tuple(
+    f"flags.{name}" for name in ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s")
+)
 CONSTANTS = (*COMMON, *PACKETS, *FLAGS)
 """What is fitted. The others hardly show: they keep what they had, and the way into a GPU its ratio to the way out."""
 MOST_ERROR = 0.08

@@ -1,9 +1,9 @@
 """Launches of a program, event by event: blocks, the ports of their GPUs, and what they hand on.
 
 A block is busy or waits: for a flag, for packets, or for its turn at the port. Blocks that have data for other GPUs
-take turns at the way out, target by target, and get equal shares of it: the one goes first whose turn would have begun
-first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). While a block does not wait, moving
-data and the port overlap: the time of both is (work^n + port^n)^(1/n) since it last waited.
+take turns at the way out, target by target, and get their shares of it: the one goes first whose turn would have begun
+first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). What they store is buffered for a
+while. As long as a block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n).
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ class _Block:
 
     __slots__ = (
         "at", "came", "device", "done", "fence", "first", "last", "launch", "look", "number", "out_at",
-        "port", "port_s", "rounds", "since", "tail_s", "taken", "target", "until", "work_s",
+        "port", "port_s", "rounds", "share", "since", "tail_s", "taken", "target", "until", "work_s",
     )  # fmt: skip
 
-    def __init__(self, number: int, device: int, port: _Port, rounds: tuple[Round, ...], tail_s: float) -> None:
-        self.number, self.device, self.port, self.rounds, self.tail_s = number, device, port, rounds, tail_s
+    def __init__(self, number: int, blocks: Blocks, ports: list[_Port]) -> None:
+        self.number, self.device, self.share = number, blocks.device[number], blocks.share[number]
+        self.port, self.rounds, self.tail_s = ports[self.device], blocks.rounds[number], blocks.tail_s[number]
         self.came = self.taken = self.first = self.done = 0.0
         self.target = 0
 
@@ -110,12 +111,10 @@ class Launches:
         self.step_s = rates.packets.step_s
         ports = rates.ports
         self.ports = [_Port((1 + ports.fan * max(0, len(others) - 1)) / ports.out) for others in blocks.receivers]
-        self.in_s, self.queue_s = 1 / ports.into, ports.queue_s
+        self.in_s, self.queue_s, self.posted_s = 1 / ports.into, ports.queue_s, ports.posted_s
         self.blocks_of: list[list[_Block]] = [[] for _ in range(devices)]
-        for number, (device, rounds, tail_s) in enumerate(
-            zip(blocks.device, blocks.rounds, blocks.tail_s, strict=True)
-        ):
-            self.blocks_of[device].append(_Block(number, device, self.ports[device], rounds, tail_s))
+        for number, device in enumerate(blocks.device):
+            self.blocks_of[device].append(_Block(number, blocks, self.ports))
         self.begun: list[list[float | None]] = [[None] * devices for _ in range(launches)]
         self.started = [NONE] * devices
         self.unmet: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -248,8 +247,8 @@ class Launches:
                 self._arrive(block, found.arrival + at, now, now)
             else:
                 first = block.first = port.served if port.served > block.done else block.done
-                block.done = first + load
-                if port.out_free > now or port.line:
+                block.done = first + load / block.share
+                if port.out_free > now + self.posted_s or port.line:
                     block.target = at
                     port.line.append(block)
                     if not port.called:
@@ -263,7 +262,7 @@ class Launches:
     def _call(self, port: _Port) -> None:
         """Sees to it that one of those in line comes next."""
         port.called = True
-        heappush(self.events, (port.out_free, next(self.order), self.next_in_line, port))
+        heappush(self.events, (port.out_free - self.posted_s, next(self.order), self.next_in_line, port))
 
     def _next_in_line(self, port: _Port, now: float) -> None:
         port.called = False
@@ -283,8 +282,9 @@ class Launches:
         """One target's data on their way out of this GPU and into the other."""
         load, me, other = found.load, block.port, self.ports[found.targets[at]]
         out, into = load * me.out_s, load * self.in_s
-        gone, free = now + out, other.in_free
-        end = (free if free > now else now) + into
+        begin = me.out_free if me.out_free > now else now
+        gone, free = begin + out, other.in_free
+        end = (free if free > begin else begin) + into
         if gone > end:
             end = gone
         other.in_free = end

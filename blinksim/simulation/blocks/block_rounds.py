@@ -1,13 +1,14 @@
 """A program as its blocks spend time on it: piece by piece, in the rounds in which the kernel moves data.
 
 One slice stands for all. Slices never meet, and the last one has what rounding leaves over, so it is the longest;
-what it sends counts at the ports for the whole chunk.
+what it sends counts at the ports for the whole chunk. Ports do not share out evenly what they carry, so slices drift
+apart: then two slices stand for a half of them each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -43,18 +44,29 @@ class Round(NamedTuple):
     arrival: int
     flag: int
 
+    def moved(self, arrivals: int, load: float) -> Round:
+        """The same round with another load; its arrivals come after so many of others."""
+        return self._replace(
+            wait_for=tuple(number + arrivals for number in self.wait_for),
+            needs=tuple(number + arrivals for number in self.needs),
+            load=load,
+            arrival=self.arrival + arrivals,
+            flag=self.flag if self.flag == NONE else self.flag + arrivals,
+        )
+
 
 @dataclass(frozen=True)
 class Blocks:
     """The blocks of one slice, with D devices and Q queues.
 
-    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). receivers (D): the other devices
-    that each stores to. arrivals: how many there are in a launch.
+    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). share (Q): what it gets of a port
+    that is shared. receivers (D): the other devices that each stores to. arrivals: how many there are in a launch.
     """
 
     rounds: tuple[tuple[Round, ...], ...]
     tail_s: tuple[float, ...]
     device: tuple[int, ...]
+    share: tuple[float, ...]
     receivers: tuple[tuple[int, ...], ...]
     arrivals: int
     staged: bool
@@ -63,7 +75,26 @@ class Blocks:
 
 def blocks_of(program: Program, rates: ExecutionRates) -> Blocks:
     """The blocks of the last slice of a program that was cut for a machine with these rates."""
-    return _Reader(program, rates).blocks()
+    blocks = _Reader(program, rates).blocks()
+    return _halves(blocks, rates.ports.uneven) if rates.ports.uneven and program.slices > 1 else blocks
+
+
+def _halves(blocks: Blocks, uneven: float) -> Blocks:
+    """The blocks of two slices, each with half of the load; of any two, one gets more of a port than the other."""
+    rounds = [
+        tuple(found.moved(half * blocks.arrivals, found.load / 2) for found in queue)
+        for half in range(2)
+        for queue in blocks.rounds
+    ]
+    queues = len(blocks.rounds)
+    return replace(
+        blocks,
+        rounds=tuple(rounds),
+        tail_s=2 * blocks.tail_s,
+        device=2 * blocks.device,
+        share=tuple(1 + (uneven if (half + queue) % 2 else -uneven) for half in range(2) for queue in range(queues)),
+        arrivals=2 * blocks.arrivals,
+    )
 
 
 def wire(packets: PacketRates) -> float:
@@ -109,7 +140,8 @@ class _Reader:
                     self.author[device, offset] = op, number
             for device, flag in self.signals_of[op]:
                 self.raiser[device, flag] = op
-        self.far_s = rates.flags.far_s * cached_share(program, rates.flags)
+        far_s = rates.packets.far_s if program.packets else rates.flags.far_s
+        self.far_s = far_s * cached_share(program, rates.flags)
         self.ends: dict[tuple[int, int], list[int]] = {}
         self.first: dict[tuple[int, int], int] = {}
         self.flag: dict[tuple[int, int], int] = {}
@@ -134,6 +166,7 @@ class _Reader:
             ),
             tail_s=tuple(tails),
             device=tuple(program.queue_device.tolist()),
+            share=(1.0,) * program.queues,
             receivers=tuple(map(tuple, receivers(program))),
             arrivals=arrivals,
             staged=program.staged,
@@ -143,7 +176,9 @@ class _Reader:
     def _rounds(self, op: int, piece: int, looks: int) -> Iterator[Round]:
         program, rates, here = self.program, self.rates, self.device[op]
         packets = program.packets
-        before = looks * rates.visit_s + (0.0 if packets else rates.flags.before_s)
+        before = looks * rates.visit_s
+        if not packets:
+            before += rates.flags.before_s + (rates.flags.look_s if self.waits_of[op] else 0.0)
         lead = rates.packets.piece_s if packets else rates.flags.piece_s
         for (flag,) in self.waits_of[op]:
             if (here, flag) not in self.raiser:
@@ -152,6 +187,8 @@ class _Reader:
         wait_for = tuple(self.flag[other, piece] + (self.device[other] == here) for other in raised)
         targets = tuple(HERE if device == here else device for device, _, _ in self.targets_of[op])
         if not targets:
+            # Constants that do not say what looking at flags takes count it here.
+            lead = 0.0 if rates.flags.look_s and not packets else lead
             yield Round(before, wait_for, lead, 0.0, (), 0.0, (), NONE, NONE)
             return
         ends = self.ends[op, piece]
@@ -188,7 +225,7 @@ class _Reader:
         rates = self.rates.packets
         inboxes = sum(buffer == INBOX for buffer, _ in self.source_of[op])
         others = len(self.source_of[op]) - inboxes
-        return rates.round_s - (-nbytes // ROW_BYTES) * (rates.inbox_s * inboxes + rates.local_s * others)
+        return rates.round_s + self.far_s - (-nbytes // ROW_BYTES) * (rates.inbox_s * inboxes + rates.local_s * others)
 
     def _needed(self, op: int, piece: int, end: int) -> tuple[int, ...]:
         """The arrivals of the packets that hold the last byte of a round."""

@@ -45,11 +45,12 @@ def sized(kind: Kind, shape: Shape, rates: ExecutionRates, size: int, slices: in
     pieces = -(-own // piece)
     whole, last = min(own, piece), own - (pieces - 1) * piece
     first_rounds, last_rounds = (round_bytes(part, kind.inboxes + kind.others, shape.packets) for part in (whole, last))
+    far = min(1.0, shape.buffers * size / rates.flags.cache_bytes)
     if shape.packets:
         packets = rates.packets
         local_s = packets.inbox_s * kind.inboxes + packets.local_s * kind.others
         first_s, last_s = (
-            [packets.round_s - (-part // ROW_BYTES) * local_s for part in rounds]
+            [packets.round_s + packets.far_s * far - (-part // ROW_BYTES) * local_s for part in rounds]
             for rounds in (first_rounds, last_rounds)
         )
         before_s, lead_s = 0.0, packets.piece_s
@@ -58,12 +59,13 @@ def sized(kind: Kind, shape: Shape, rates: ExecutionRates, size: int, slices: in
         between_s = (pieces - 1) * whole_s + sum(last_s) - begin_s
     else:
         flags = rates.flags
-        far_s = flags.far_s * min(1.0, shape.buffers * size / flags.cache_bytes)
         first_s, last_s = (
-            [flags.round_s + far_s + part * kind.targets * flags.byte_s for part in rounds]
+            [flags.round_s + flags.far_s * far + part * kind.targets * flags.byte_s for part in rounds]
             for rounds in (first_rounds, last_rounds)
         )
-        before_s, lead_s = flags.before_s, flags.piece_s
+        before_s, lead_s = flags.before_s + kind.waits * flags.look_s, flags.piece_s
+        if flags.look_s and not kind.targets:
+            lead_s = 0.0
         begin, begin_s, begin_end = whole, sum(first_s), first_rounds[-1]
         whole_s = sum(first_s) + lead_s + before_s
         between_s = (pieces - 2) * whole_s + before_s

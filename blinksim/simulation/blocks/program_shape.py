@@ -18,12 +18,14 @@ from blinksim.simulation.blocks.block_rounds import HERE
 
 
 class Kind(NamedTuple):
-    """What ops have in common that take equally long: how much of the vector, from how many sources, to how many."""
+    """What ops have in common that take equally long: how much of the vector, from how many sources, to how many, and
+    whether they wait for flags."""
 
     share: float
     inboxes: int
     others: int
     targets: int
+    waits: bool
 
 
 class Op(NamedTuple):
@@ -134,7 +136,8 @@ def shape_of(program: Program) -> Shape:
         for number in members:
             here = devices[number]
             inboxes = sum(buffer == INBOX for buffer, _ in sources[number])
-            kind = Kind(round(shares[number], 6), inboxes, len(sources[number]) - inboxes, len(targets[number]))
+            others, waiting = len(sources[number]) - inboxes, bool(waits[number])
+            kind = Kind(round(shares[number], 6), inboxes, others, len(targets[number]), waiting)
             to = tuple(HERE if device == here else device for device, _, _ in targets[number])
             raised = [raiser[here, flag] for (flag,) in waits[number]]
             read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX and program.packets]
