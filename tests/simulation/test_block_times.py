@@ -176,15 +176,14 @@ ROUND = few_points.GUESSES
 def test_uneven_shares_leave_ports_as_busy(case: tuple[int, str, str, str, int]) -> None:
     """Two slices stand for all instead of one: they carry as much, and no port goes faster than it can."""
     program, even = program_of(*case), replace(ROUND, ports=replace(ROUND.ports, uneven=0.0))
-    blocks = blocks_of(program, ROUND)
-    assert len(blocks.rounds) == 2 * len(blocks_of(program, even).rounds)
-    assert {len(found) for found in blocks.rounds[: program.queues]} == {
-        len(found) for found in blocks.rounds[program.queues :]
-    }
-    assert sorted(set(blocks.share)) == [0.5, 1.5]
-    busy = busiest_port(blocks, ROUND, program.devices)
-    assert busy == pytest.approx(busiest_port(blocks_of(program, even), even, program.devices))
-    assert run_time(program, ROUND).time_s >= busy[1]
+    one, two = blocks_of(program, even), blocks_of(program, ROUND)
+    assert [len(found) for found in two.rounds] == 2 * [len(found) for found in one.rounds]
+    assert sorted(set(two.share)) == [0.5, 1.5]
+    carried = [
+        sum(found.load * len(found.targets) for rounds in blocks.rounds for found in rounds) for blocks in (one, two)
+    ]
+    assert carried[1] == pytest.approx(carried[0])
+    assert run_time(program, ROUND).time_s >= busiest_port(program, ROUND)[2]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+from itertools import product
 from statistics import median
 
 import numpy as np
@@ -16,6 +18,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.simulation.blocks import run_time as simulated
 from blinksim.simulation.blocks.schedule_times import ScheduleTimes
 from blinksim.timing.execution_model import OVERSTATED
+from validate.recipes import few_points
 from validate.recipes.execution_times import schedule_of
 
 KIB, MIB = 2**10, 2**20
@@ -65,6 +68,16 @@ def test_programs_take_as_long_as_simulated(gpus: int) -> None:
     assert off[int(0.8 * len(off))] < 0.05
     assert off[int(0.9 * len(off))] < 0.1
     assert off[-1] < 0.35
+
+
+@pytest.mark.parametrize("name", ["ring", "direct", "two_shot"])
+def test_looking_at_flags_and_memory_count_as_they_do_when_simulated(name: str) -> None:
+    """With round constants for both, and ports as the formula knows them."""
+    ports = replace(few_points.GUESSES.ports, uneven=0.0, posted_s=0.0)
+    times, schedule = ScheduleTimes(replace(few_points.GUESSES, ports=ports)), schedule_of(name, "allreduce", 4)
+    for protocol, size in product(PROTOCOLS, (64 * KIB, 256 * KIB)):
+        one, other = times.estimate(schedule, size, protocol), times.simulate(schedule, size, protocol)
+        assert one.time.time_s == pytest.approx(other.time.time_s, rel=0.01), (protocol, size)
 
 
 def test_a_further_gpu_in_a_ring_costs_two_steps_more() -> None:
