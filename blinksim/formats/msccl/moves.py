@@ -126,8 +126,13 @@ def moves(schedule: Schedule) -> Moves:
     found: list[Move] = []
     first_round = 0
     bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
+    ends = list(zip(schedule.src.tolist(), schedule.dst.tolist(), schedule.route.tolist(), strict=True))
+    by_ends: dict[tuple[int, int, int], list[int]] = {}
     for first, last in pairwise(bounds):
-        stops = {send: _hops(schedule, send) for send in range(first, last)}
+        for send in ends[first:last]:
+            if send not in by_ends:
+                by_ends[send] = _hops(schedule, *send)
+        stops = {send: by_ends[ends[send]] for send in range(first, last)}
         found += _step(schedule, stops, buffers, first_round)
         first_round += max((len(passed) - 1 for passed in stops.values()), default=0)
     inputs, outputs = collective.buffers(units, ranks)
@@ -159,20 +164,22 @@ def _cut(schedule: Schedule) -> tuple[int, list[int]]:
 
 def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, first_round: int) -> Iterator[Move]:
     """The moves of one step, hop by hop. stops: the ranks that each of its sends passes."""
+    first, last = min(stops, default=0), max(stops, default=-1) + 1
+    chunks, ops, own = (table[first:last].tolist() for table in (schedule.chunk, schedule.op, schedule.channel))
     # What is read is what was there when the step began.
-    read = {send: buffers.at[ranks[0], int(schedule.chunk[send])] for send, ranks in stops.items()}
+    read = {send: buffers.at[ranks[0], chunks[send - first]] for send, ranks in stops.items()}
     channels = int(schedule.channel.max(initial=0)) + 1
     for hop in range(max((len(ranks) - 1 for ranks in stops.values()), default=0)):
         for send, ranks in stops.items():
             if hop >= len(ranks) - 1:
                 continue
-            chunk, receiver = int(schedule.chunk[send]), ranks[hop + 1]
+            chunk, receiver = chunks[send - first], ranks[hop + 1]
             whole, passing = f"{chunk}", f"{chunk} by send {send}"
-            last = hop == len(ranks) - 2
+            ends = hop == len(ranks) - 2
             operand = None
-            if last:
+            if ends:
                 into = buffers.home(receiver, chunk)
-                if schedule.op[send] == REDUCE:
+                if ops[send - first] == REDUCE:
                     operand = buffers.at.get((receiver, chunk))
                 buffers.at[receiver, chunk] = into
             else:
@@ -182,24 +189,24 @@ def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, fi
                 src=ranks[hop],
                 dst=receiver,
                 # Hops of longer routes keep to connections of their own, or they would block those beside them.
-                channel=int(schedule.channel[send]) + (0 if len(ranks) == 2 else channels * (hop + 1)),
+                channel=own[send - first] + (0 if len(ranks) == 2 else channels * (hop + 1)),
                 units=buffers.lengths[chunk],
                 reads=read[send],
                 into=into,
                 operand=operand,
                 slot_read=whole if hop == 0 else passing,
-                slot_written=whole if last else passing,
+                slot_written=whole if ends else passing,
             )
             read[send] = into
 
 
-def _hops(schedule: Schedule, send: int) -> list[int]:
-    """The ranks that a send passes, from its source to its destination."""
+def _hops(schedule: Schedule, src: int, dst: int, route: int) -> list[int]:
+    """The ranks that a send from device `src` to device `dst` passes, both included."""
     topology = schedule.topology
-    stops = [int(schedule.src[send])]
-    for link in schedule.links_of(int(schedule.route[send])):
+    stops = [src]
+    for link in schedule.links_of(route):
         device = topology.index[topology.links[link].dst]
-        if topology.devices[device].kind in ("gpu", "tile") or device == int(schedule.dst[send]):
+        if topology.devices[device].kind in ("gpu", "tile") or device == dst:
             stops.append(device)
     for stop in stops:
         if schedule.rank_of[stop] < 0:

@@ -103,18 +103,18 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
     for move in plan.moves:
         for rank in {move.src, move.dst}:
             own[rank].append(move)
-    gpus = [_blocks(plan, rank, moves, number) for rank, moves in enumerate(own)]
     both = int(plan.aliased)
-    used = 1 + max((block.channel for blocks in gpus for block in blocks), default=0)
+    used = 1 + max(number.values(), default=0)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{used}" nchunksperloop="{plan.units}" ngpus="{plan.ranks}" '
         f'coll="{plan.collective}" inplace="{both}" outofplace="1" minBytes="0" maxBytes="4294967296">'
     ]
-    for rank, blocks in enumerate(gpus):
+    # Rank by rank: a plan that the first one cannot hold costs no more than that one.
+    for rank, mine in enumerate(own):
         lines.append(
             f'  <gpu id="{rank}" i_chunks="{plan.inputs}" o_chunks="{plan.outputs}" s_chunks="{plan.scratch[rank]}">'
         )
-        lines += _gpu_lines(rank, blocks)
+        lines += _gpu_lines(rank, _blocks(plan, rank, mine, number))
         lines.append("  </gpu>")
     return "\n".join([*lines, "</algo>"]) + "\n"
 
