@@ -10,10 +10,10 @@ QUICK = [case for case in cases(quick=True) if case.members and not case.edits]
 
 
 def check(case: Case) -> None:
-    found = row(case, "256MiB")
+    found = row(case)
     assert found.faults == []
-    # Latencies, and pipelines that fill, cost no more than that at such sizes.
-    assert found.simulated > 0.7 * found.found.rate
+    # At such sizes, latencies and pipelines that fill cost little.
+    assert found.simulated > 0.85 * found.found.rate
 
 
 @pytest.mark.parametrize("case", QUICK, ids=str)

@@ -1,6 +1,6 @@
 """Collectives whose switches multicast and reduce: rates by hand, beside bounds, schedules, runs and simulations.
 
-    PYTHONPATH=. python3 validate/recipes/in_network.py [--quick] [--size 4GiB]
+    PYTHONPATH=. python3 validate/recipes/in_network.py [--quick] [--size 16GiB]
 
 For every case: the rate by a formula, the bound that grants what the switches can, the rate and the gap of a schedule,
 if it is verified and gives the right result with the NumPy executor, and the algbw of a simulation at `--size`. It ends
@@ -186,7 +186,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
         yield from other_switches("gb200-nvl72", "nvswitch", 900, 72)
 
 
-def row(case: Case, size: str = "4GiB") -> Row:
+def row(case: Case, size: str = "16GiB") -> Row:
     """Bounds, builds, verifies, runs and simulates one case."""
     machine = bs.load(case.machine, nodes=case.nodes, edits=list(case.edits)).select(case.members)
     found = bs.synthesize(machine, case.collective, case.algorithm)
@@ -198,7 +198,7 @@ def row(case: Case, size: str = "4GiB") -> Row:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--quick", action="store_true", help="one node of eight GPUs, and small fabrics")
-    parser.add_argument("--size", default="4GiB", help="of the simulation")
+    parser.add_argument("--size", default="16GiB", help="of the simulation")
     given = parser.parse_args()
     rows = [row(case, given.size) for case in cases(given.quick)]
     print(table(HEAD, [one.cells() for one in rows], left=(0, 1, 2, 3, 8, 9)))
