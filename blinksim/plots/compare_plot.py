@@ -108,13 +108,23 @@ def _title(comparison: Comparison, shown: int) -> str:
 
 
 def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float, fastest: float) -> list[float]:
-    """Draws the bound that holds for all projections, whatever their rates; its values, none without a bound."""
-    known = [float(p.bound.rate) for found in comparison.projections for p in found if p.bound is not None]
-    if not known or fastest > 1.001 * max(known):
+    """Draws the bound that holds for all projections, whatever their rates, and what switches that add allow beyond it.
+
+    Returns the values of both, none without a bound.
+    """
+    known = [p.bound for found in comparison.projections for p in found if p.bound is not None]
+    top = max(known, key=lambda bound: bound.rate, default=None)
+    if top is None or fastest > 1.001 * float(top.rate):
         return []
-    line = [shown_as.of(max(known), size, factor) for size in comparison.sizes]
-    axes.plot(comparison.sizes, line, color="#000000", linestyle="--", linewidth=1.0, label="best that is possible")
-    return line
+    bounds = [(top.rate, "best that is possible", "--")]
+    if top.in_network is not None:
+        bounds = [(top.rate, "best if switches only forward", "--"), (top.in_network[0], "best if switches add", ":")]
+    values: list[float] = []
+    for rate, label, style in bounds:
+        line = [shown_as.of(float(rate), size, factor) for size in comparison.sizes]
+        axes.plot(comparison.sizes, line, color="#000000", linestyle=style, linewidth=1.0, label=label)
+        values += line
+    return values
 
 
 def _measured(
