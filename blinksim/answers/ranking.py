@@ -196,7 +196,7 @@ def rank(
         best = found[0]
         links_only = model.name == DEFAULT and timing.name == LINKS_ONLY
         interval = over_links(topology, best) if links_only else _within(best)
-        beside = _beside(entrants, best) if model.name == DEFAULT else ""
+        beside = _beside(entrants, best) if model.name == DEFAULT else _guessed(topology, best)
         refused, left_out = entrants.refused, entrants.left_out
         return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval)
     asked = timing.best if algorithms == BEST else names
@@ -216,7 +216,7 @@ def _within(best: Projection) -> Interval | None:
 def _beside(entrants: Contest, best: Projection) -> str:
     """What stands beside the quickest: launches where only links count, and switches that add where those count too."""
     if best.model != LINKS_ONLY:
-        return _with_nvls(entrants, best)
+        return "; ".join(filter(None, (_guessed(entrants.topology, best), _with_nvls(entrants, best))))
     return f"{best.rates} rates: links only, no launch{_reached(entrants, best)}{_with_launches(entrants, best)}"
 
 
@@ -227,6 +227,14 @@ def _reached(entrants: Contest, best: Projection) -> str:
     table = measured_rates(catalogued(entrants.topology))
     told = [] if table is None else table.source.split("; ")
     return "".join(f"; {words}" for words in told if words.partition(" ")[0] in best.links)
+
+
+def _guessed(part: Topology, best: Projection) -> str:
+    """That constants of programs were not measured on these GPUs; empty where they were, and for other models."""
+    rates = part.execution
+    if "executor" not in dict(best.basis) or rates is None or rates.measured.band is None:
+        return ""
+    return f"constants not measured on {rates.hardware}: {100 * rates.measured.band:.0f} % more or less"
 
 
 def _with_launches(entrants: Contest, best: Projection) -> str:

@@ -58,7 +58,7 @@ def test_programs_and_nccl_on_h200_are_drawn_as_they_were_measured() -> None:
 
 
 def test_published_cells_are_named_by_library_and_set() -> None:
-    axes = plots.compare(bs.compare("hgx-h100", "allreduce", ["1KiB", "8GiB"], ["ring"])).axes[0]
+    axes: Any = plots.compare(bs.compare("hgx-h100", "allreduce", ["1KiB", "8GiB"], ["ring"])).axes[0]
     assert "measured: NCCL 2.29.2, xxr-h100-n8" in legend(axes)
     [cell] = [
         one

@@ -136,6 +136,10 @@ def test_links_alone_say_so_where_more_is_known() -> None:
         beside = bs.rank(machine, "allreduce", "1MiB").beside
         assert words in beside
         assert beside.endswith(": model=execution")
-        assert bs.rank(machine, "allreduce", "1MiB", "execution").best.model == "execution"
+        asked = bs.rank(machine, "allreduce", "1MiB", "execution")
+        assert asked.best.model == "execution"
+        guessed = "constants not measured on NVIDIA B200: 35 % more or less"
+        assert asked.beside == (guessed if machine == "hgx-b200" else "")
+        assert (guessed in asked.text().splitlines()[1]) == (machine == "hgx-b200")
     assert bs.rank("ring:8@25GB/s", "allreduce", "1MiB").beside == "nominal rates: links only, no launch"
     assert not bs.rank("hgx-h200", "allreduce", "1MiB", "alpha-beta").beside
