@@ -124,8 +124,8 @@ def _every(case: Case) -> list[bs.Projection]:
     """What every algorithm of the registry answers, quickest first; those that cannot run here have no answer."""
     found = []
     for name, entry in REGISTRY.items():
-        # What switches compute is another question: the default asks what links carry.
-        if entry.in_network or case.part.ranks > MOST_RANKS.get(name, case.part.ranks):
+        # What switches compute is another question, and so is what is made for one size.
+        if entry.in_network or "size" in entry.options() or case.part.ranks > MOST_RANKS.get(name, case.part.ranks):
             continue
         try:
             found.append(bs.project(case.part, "allreduce", case.size, algorithm=name))

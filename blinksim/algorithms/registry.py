@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 AlgorithmName = Literal[
     "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "two_shot",
-    "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "chains", "rings", "blink",
-    "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot", "packed_in_network", "nvls_tree", "sharp",
+    "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "few_rounds", "chains", "rings",
+    "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot", "packed_in_network", "nvls_tree", "sharp",
 ]  # fmt: skip
 """The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
 
@@ -249,6 +249,15 @@ REGISTRY = {
             "the fewest steps and rounds for a given number of chunks, by search",
             solver=True,
             source="Cai et al. (SCCL), PPoPP 2021",
+        ),
+        Algorithm(
+            "few_rounds",
+            COLLECTIVES,
+            "the quickest messages of a few rounds for one size, by linear programs",
+            solver=True,
+            most_ranks=256,
+            routes=True,
+            source="Gilmore and Gomory 1961; Bar-Noy and Kipnis 1992",
         ),
         Algorithm(
             "chains",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.project import Contest, contest, with_least_time
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.ways import MOST_SENDS, Parallel
@@ -85,10 +88,23 @@ class Candidates:
         raise InfeasibleError(f"every schedule has more than {MOST_SENDS:,} sends; take fewer nodes")
 
 
-def candidates(part: Topology, collective: Collective, size: int) -> Candidates:
-    """The algorithms that are considered on a selected topology; raises as `blinksim.contest` does."""
-    field = contest(part, collective, sizes=[size])
-    return Candidates(field, size, tuple(field.answers(size)))
+def candidates(part: Topology, collective: Collective, size: int, *, search: bool = False) -> Candidates:
+    """The algorithms that are considered on a selected topology; raises as `blinksim.contest` does.
+
+    search: True for those too that search for the size, where the model in force counts the links alone.
+    """
+    rivals = contest(part, collective, sizes=[size])
+    if search and rivals.model.on(part).name in ON_LINKS:
+        more = dict(_searched(part, collective, size))
+        rivals = replace(rivals, field=replace(rivals.field, entrants={**rivals.field.entrants, **more}))
+    return Candidates(rivals, size, tuple(rivals.answers(size)))
+
+
+def _searched(part: Topology, collective: Collective, size: int) -> Iterator[tuple[str, Parallel]]:
+    for entry in REGISTRY.values():
+        if entry.supports(collective.name) and "size" in entry.options():
+            with suppress(InfeasibleError):
+                yield entry.name, entry.parallel(part, collective, size=size)
 
 
 def timed(rivals: Candidates, schedule: Schedule, bound: Bound) -> AtSize:

@@ -214,7 +214,7 @@ def synthesize(
     Fraction(0, 1)
     >>> small = bs.synthesize("dgx1-v100", "allreduce", size="16KiB")
     >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 1)
-    ('blink_hierarchical', 7.7, 3.8)
+    ('few_rounds', 4.5, 3.8)
     """
     limit = options.get("time_limit")
     most = None if limit is None else limit + (polish_seconds or 0)
@@ -237,9 +237,12 @@ def _synthesize(
     wanted.check_ranks(part.ranks)
     require_served(part, wanted)
     start = perf_counter()
-    rivals = None if size is None else candidates(part, wanted, size)
+    rivals = None if size is None else candidates(part, wanted, size, search=algorithm is None)
     if rivals is None or algorithm is not None:
-        schedule, known = _named(part, wanted, algorithm or _USUAL, options)
+        chosen = algorithm or _USUAL
+        if rivals is not None and "size" in registered(chosen).options():
+            options = {"size": rivals.size, **options}
+        schedule, known = _named(part, wanted, chosen, options)
     else:
         if odd := sorted(options.keys() - {"time_limit"}):
             raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")

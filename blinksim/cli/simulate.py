@@ -66,8 +66,8 @@ Examples:
 @click.option("--chunk", metavar="SIZE", help="Bytes of a piece at most.  [default: what takes the least time]")
 @_choice(
     "--service",
-    ["fifo", "static", "weighted", "equal"],
-    "How a link serves: in order of arrival; in rounds; shared in proportion to the trees' shares, or equally.",
+    ["fifo", "static", "ordered", "weighted", "equal"],
+    "How a link serves: in order of arrival; in rounds; by steps; shared in proportion to the shares, or equally.",
 )
 @_choice(
     "--offer",

@@ -16,7 +16,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.limits.effort import most_events
 from blinksim.units import parse_size
 
-ServiceName = Literal["fifo", "static", "weighted", "equal"]
+ServiceName = Literal["fifo", "static", "ordered", "weighted", "equal"]
 OfferName = Literal["turns", "burst"]
 EngineName = Literal["auto", "closed-form", "waves", "heap"]
 SwitchingName = Literal["cut-through", "store-and-forward"]
@@ -104,10 +104,10 @@ class Service:
     """How links serve, and what finds the times.
 
     name: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for steps),
-    ``weighted`` or ``equal`` sharing. offer: how pieces stand in line under ``fifo``: in ``turns`` (default for
-    forests), one of each send and chunk at a time, or as a ``burst`` (default for steps), everything that is there.
-    slots: pieces that a connection holds, in place of turns; None for no limit (``fifo`` only). engine: ``auto``, or
-    the one to use: ``closed-form``, ``waves`` or ``heap``.
+    ``ordered`` (step by step at every link, as channels do), ``weighted`` or ``equal`` sharing. offer: how pieces stand
+    in line under ``fifo``: in ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst``
+    (default for steps), everything that is there. slots: pieces that a connection holds, in place of turns; None for no
+    limit (``fifo`` only). engine: ``auto``, or the one to use: ``closed-form``, ``waves`` or ``heap``.
     """
 
     name: ServiceName = "fifo"
@@ -131,6 +131,8 @@ class Service:
             raise InputError(f"service {self.name} is simulated by events only; leave the engine out")
         if self.name == "static" and self.engine == "closed-form":
             raise InputError("the formulas hold for service fifo; take waves or heap for static")
+        if self.name == "ordered" and self.engine not in ("auto", "heap"):
+            raise InputError("service ordered is simulated by events only; leave the engine out")
 
     @property
     def shares(self) -> bool:

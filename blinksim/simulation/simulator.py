@@ -62,7 +62,7 @@ def simulate(
         Bytes of a piece at most.
     pieces : int, optional
         Into which every chunk is cut, in place of `chunk`. Default: the number with the least time.
-    service : {"fifo", "static", "weighted", "equal"}
+    service : {"fifo", "static", "ordered", "weighted", "equal"}
         How links serve.
     protocol : {"simple", "ll", "ll128"}
         What share of the traffic is data.

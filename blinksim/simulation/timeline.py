@@ -160,6 +160,7 @@ class Timeline(Rates, Result):
             "static": "in rounds, piece by piece through all trees"
             if self.schedule.form == "forest"
             else "level by level",
+            "ordered": "in the order of steps",
             "weighted": "shared by streams in proportion to their shares",
             "equal": "shared equally by streams",
         }

@@ -107,11 +107,14 @@ def asked_as(name: str) -> str:
     return name if plugins.split(name) else entry.asked_as
 
 
-def named(entrant: Entrant, part: Topology, collective: Collective) -> tuple[str, Callable[[], Parallel]]:
+def named(
+    entrant: Entrant, part: Topology, collective: Collective, sizes: Collection[int] = ()
+) -> tuple[str, Callable[[], Parallel]]:
     """What the answer calls an entrant, and how to build its schedule.
 
-    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. Raises `InputError`
-    for text that is neither an algorithm nor a file by its ending.
+    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in bytes, for
+    which it is to be built; building what serves one size raises `InfeasibleError` for several. Raises `InputError` for
+    text that is neither an algorithm nor a file by its ending.
     """
     from blinksim.formats import schedule_files
     from blinksim.schedule.model import as_schedule
@@ -123,7 +126,15 @@ def named(entrant: Entrant, part: Topology, collective: Collective) -> tuple[str
     if schedule_files.names_a_file(name):
         return name, partial(schedule_files.entrant, name, part, collective)
     entry = algorithm(name)
+    if "size" in entry.options() and sizes:
+        return entry.name, partial(_of_one_size, entry, part, collective, sizes)
     return entry.name, partial(entry.parallel, part, collective)
+
+
+def _of_one_size(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
+    if len(sizes) > 1:
+        raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
+    return entry.parallel(part, collective, size=next(iter(sizes)))
 
 
 def best_of(

@@ -199,7 +199,7 @@ class ScheduleModel(TimingModel):
             return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say)
         entrants: dict[str, Parallel] = {}
         for name in each(names):
-            label, build = named(name, part, collective)
+            label, build = named(name, part, collective, sizes)
             if label in entrants and label.endswith(GIVEN):
                 label = f"{label} {sum(other.startswith(label) for other in entrants) + 1}"
             say(f"building {label}")

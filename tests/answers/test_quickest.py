@@ -82,8 +82,8 @@ def test_one_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(tmp_path / "quickest.json")
     assert run(["synth", "dgx1-v100", "allreduce", "--size", "16KiB", "-o", file]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("allreduce of 16 KiB on dgx1-v100 by blink_hierarchical: 7.65")
-    assert lines[0].endswith(" us, the quickest of 13 (alpha-beta)")
+    assert lines[0].startswith("allreduce of 16 KiB on dgx1-v100 by few_rounds: 4.455")
+    assert lines[0].endswith(" us, the quickest of 14 (alpha-beta)")
     labels = [line[2:12].strip() for line in lines[2:]]
     wanted = [
         "terms",

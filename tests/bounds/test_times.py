@@ -33,6 +33,8 @@ NAMED = [
     ("hgx-h200", 1, "", "allgather", "1MiB", "clock", 3.939),
     ("hgx-h200", 1, "", "allgather", "1MiB", "informed", 5.7),
     ("hgx-h200", 1, "0,1,2,3", "alltoall", "4MiB", "served-twice", 11.491),
+    ("hgx-h200", 1, "", "allgather", "1MiB", "tree-cost", 6.754),
+    ("hgx-h200", 1, "", "allreduce", "4MiB", "tree-cost", 19.44),
     ("ring:8@50GB/s", 1, "", "allgather", "1MiB", "clock", 10.175),
     ("ring:8@50GB/s", 1, "", "allreduce", "1MiB", "clock", 14.486),
     ("ring:8@50GB/s", 1, "", "allreduce", "1MiB", "windows", 19.350),

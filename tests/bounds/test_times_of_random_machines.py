@@ -24,6 +24,7 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.simulation.simulator import simulate
+from blinksim.topology import shapes
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Link, Topology
 
@@ -172,3 +173,18 @@ def without(certificate: TimeCertificate, part: Topology, collective: Collective
     known = {link.name for link in part.links}
     lengths = {name: length for name, length in certificate.proof.lengths if name in known}
     return Windows.of(part, collective, size, Lengths.of(part, collective, lengths), certificate.time).time
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_one_port_for_each_rank(data: st.DataObject) -> None:
+    """Behind one switch, where messages wait for each other at the ports: every theorem against every algorithm."""
+    ranks, latency, overhead = data.draw(st.integers(3, 8)), data.draw(DELAYS), data.draw(DELAYS)
+    part = shapes.one_switch(ranks, bandwidth=Fraction(10**11), latency=latency, overhead=overhead).selected()
+    collective, size = data.draw(collectives(part)), data.draw(SIZES)
+    check_simulated(part, collective, size, searches=False)
+    schedule = REGISTRY["few_rounds"].build(part, collective, size=size)
+    for service in ("fifo", "ordered"):
+        time = simulate(schedule, size, service=service).time_s
+        for certificate in theorems(part, collective, size):
+            assert time >= certificate.time / SECOND * ROUNDING, certificate

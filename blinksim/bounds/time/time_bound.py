@@ -17,12 +17,13 @@ from blinksim.bounds.time.theorems.message_counts import SecondMessage, ServedTw
 from blinksim.bounds.time.theorems.small_sizes import Coverage, Informed, OneStep
 from blinksim.bounds.time.theorems.straddling import Straddling
 from blinksim.bounds.time.theorems.theorem import Stated, Theorem
+from blinksim.bounds.time.theorems.tree_cost import TreeCost
 from blinksim.bounds.time.time_certificate import TimeCertificate
 from blinksim.bounds.time.windows import Windows
 from blinksim.collective import Collective
 from blinksim.topology.graph import Topology
 
-THEOREMS: tuple[type[Theorem], ...] = (OneStep, Informed, Coverage, SecondMessage, ServedTwice, Straddling)
+THEOREMS: tuple[type[Theorem], ...] = (OneStep, Informed, Coverage, SecondMessage, ServedTwice, Straddling, TreeCost)
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
 _COUNTED = 128
 _KEPT = 4096

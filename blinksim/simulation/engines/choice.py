@@ -54,6 +54,8 @@ def outcome(
         return _full(lambda n: sharing.shared(work, n, weighted=weighted), work, pieces, "shares")
     if service.name == "static":
         return _static(graph, work, pieces, service.engine, tail=tail, record=record)
+    if service.name == "ordered":
+        return _full(lambda n: given_order.in_order(work, step_order(graph, work, n), n), work, pieces, "heap")
     return _first_come(graph, work, pieces, service, record=record)
 
 
@@ -135,3 +137,17 @@ def static_order(graph: Stages, work: Work, pieces: int) -> Ticks:
     if graph.schedule.form == "steps":
         return items[np.lexsort((stage, piece, level))]
     return items[np.lexsort((stage, piece + level))]
+
+
+def step_order(graph: Stages, work: Work, pieces: int) -> Ticks:
+    """The order of service ``ordered`` as items (piece * E + stage): every server goes by step, then by piece.
+
+    Raises `InputError` for a forest, whose pieces are in several steps at once.
+    """
+    if graph.schedule.form != "steps":
+        raise InputError("service ordered is for schedules in steps; take static for trees")
+    items = np.arange(pieces * work.count)
+    piece, stage = items // work.count, items % work.count
+    # A joint is a server of its own, so its place is no matter.
+    step = np.append(graph.schedule.step, -1)[graph.send[stage]]
+    return items[np.lexsort((stage, piece, step))]

@@ -1,0 +1,201 @@
+"""Schedules of a few rounds for one size: trees by brute force, times by an own recurrence, known values, promises."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import topologies
+
+import blinksim as bs
+from blinksim.algorithms.few_rounds import build
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.time_bound import quick_time
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.packing.rounds.clique_exchanges import sequences
+from blinksim.packing.rounds.growth import Growth
+from blinksim.packing.rounds.wires import FAR, Wires
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.verify import verify
+from blinksim.topology.graph import Topology
+from blinksim.units import size_of
+
+# Machine, members, collective, size, and microseconds of a schedule that was found in another way.
+KNOWN = [("dgx1-v100", None, "allgather", "1MiB", 10.791)]
+KNOWN_SLOW = [
+    ("dgx1-v100", None, "allgather", "4KiB", 3.282),
+    ("dgx1-v100", "0,1,2,3", "allreduce", "64MiB", 902.385),
+    ("dgx1-v100", None, "alltoall", "1MiB", 17.79),
+    ("dgx1-v100", None, "allgather", "64MiB", 397.168),
+    ("dgx1-v100", None, "broadcast", "1MiB", 19.086),
+    ("dgx1-v100", None, "allreduce", "1MiB", 21.288),
+    ("dgx1-v100", None, "allreduce", "64MiB", 792.437),
+    ("dgx1-p100", None, "allreduce", "1MiB", 30.538),
+]
+
+
+def quickest(schedule: Schedule, size: int) -> float:
+    """Seconds, whichever way links serve."""
+    return min(bs.simulate(schedule, size).time_s, bs.simulate(schedule, size, service="ordered").time_s)
+
+
+def check_known(machine: str, members: str | None, collective: str, size: str, due: float, limit: float) -> None:
+    part = bs.Question(machine, members=members).part()
+    schedule = build(part, Collective(collective), size=size_of(size), time_limit=limit)
+    assert verify(schedule).ok
+    assert quickest(schedule, size_of(size)) * 1e6 <= due * 1.0005
+
+
+@pytest.mark.parametrize("case", KNOWN, ids=str)
+def test_known_times(case: tuple[str, str | None, str, str, float]) -> None:
+    check_known(*case, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", KNOWN_SLOW, ids=str)
+def test_more_known_times(case: tuple[str, str | None, str, str, float]) -> None:
+    check_known(*case, 60)
+
+
+def in_order(schedule: Schedule, size: int) -> float:
+    """Seconds if every link sends its messages in the order of steps, each when all its data is there.
+
+    For routes of one link, one message for each link and step.
+    """
+    links = schedule.topology.links
+    share = schedule.share_num / schedule.share_den
+    messages: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for send in range(schedule.sends):
+        number = int(schedule.route_links[schedule.route_start[schedule.route[send]]])
+        messages[int(schedule.step[send]), number].append(send)
+    free: dict[int, float] = defaultdict(float)
+    there: dict[tuple[int, int], float] = defaultdict(float)
+    for step in sorted({step for step, _ in messages}):
+        came = dict(there)
+        for (now, number), sends in messages.items():
+            if now != step:
+                continue
+            link = links[number]
+            ready = max(came.get((int(schedule.chunk[send]), int(schedule.src[send])), 0.0) for send in sends)
+            size_here = sum(share[schedule.chunk[send]] for send in sends) * size
+            free[number] = max(ready, free[number]) + link.overhead + size_here / float(link.bandwidth)
+            for send in sends:
+                place = int(schedule.chunk[send]), int(schedule.dst[send])
+                there[place] = max(there[place], free[number] + link.latency)
+    return max(there.values())
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Topology:
+    topology = draw(topologies(max_devices=5, relays=False))
+    delays = st.integers(0, 30).map(lambda tenths: tenths * 1e-7)
+    links = [replace(link, latency=draw(delays), overhead=draw(delays), bus=None) for link in topology.links]
+    return replace(topology, devices=tuple(replace(d, capacity=None) for d in topology.devices)).with_links(links)
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_promises_and_times(data: st.DataObject) -> None:
+    part = data.draw(machines()).selected()
+    assume(all(device.kind == "gpu" for device in part.devices) and part.ranks > 1)
+    name, size = data.draw(st.sampled_from(COLLECTIVES)), 2 ** data.draw(st.integers(12, 24))
+    collective = Collective(name, part.ranks - 1 if Collective(name).rooted else 0)
+    schedule = build(part, collective, size=size, time_limit=0.5)
+    assert verify(schedule).ok
+    assert quickest(schedule, size) >= quick_time(part, collective, size).time / SECOND * (1 - 1e-9)
+    if bool((np.diff(schedule.route_start) == 1).all()):
+        found = bs.simulate(schedule, size, service="ordered", pieces=1).time_s
+        assert found == pytest.approx(in_order(schedule, size), rel=1e-6, abs=1e-12)
+
+
+def cheapest(pair: np.ndarray, have: frozenset[int], now: int) -> float:
+    """The least cost of reaching all ranks, by trying every source of every rank in every round."""
+    n = pair.shape[1]
+    if len(have) == n:
+        return 0.0
+    if now == len(pair):
+        return FAR
+    best = FAR
+    others = [rank for rank in range(n) if rank not in have]
+    for sources in product([None, *have], repeat=len(others)):
+        new = [(source, rank) for source, rank in zip(sources, others, strict=True) if source is not None]
+        cost = sum(float(pair[now, source, rank]) for source, rank in new)
+        if cost < best:
+            best = min(best, cost + cheapest(pair, have | {rank for _, rank in new}, now + 1))
+    return best
+
+
+@settings(max_examples=15)
+@given(st.integers(3, 4), st.integers(1, 3), st.integers(0, 10**6))
+def test_cheapest_trees(n: int, rounds: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pair = random.integers(1, 50, (rounds, n, n)).astype(float)
+    pair[random.random((rounds, n, n)) < 0.3] = FAR
+    growth = Growth(pair, np.arange(n * n).reshape(1, n, n).repeat(rounds, axis=0))
+    for root in range(n):
+        due = cheapest(pair, frozenset({root}), 0)
+        assert growth.left[0, 1 << root] == pytest.approx(min(due, FAR))
+        if due < FAR:
+            sends = growth.sends(1 << root, 0)
+            assert sum(pair[now, wire // n, wire % n] for now, wire in sends) == pytest.approx(due)
+            assert len(sends) == n - 1
+
+
+def test_exchanges_of_a_dgx1() -> None:
+    """Inside both quads, then between them, and the other way round; and three rounds of pairs."""
+    found = sequences(Wires.of(bs.load("dgx1-v100").selected(), 2**20))
+    assert {len(sequence) for sequence in found} == {2, 3}
+    quads = ((0, 1, 2, 3), (4, 5, 6, 7))
+    pairs = ((0, 4), (1, 5), (2, 6), (3, 7))
+    assert (quads, pairs) in found
+    assert (pairs, quads) in found
+
+
+@pytest.mark.parametrize(
+    ("nodes", "members", "collective", "size", "due"),
+    [
+        (1, None, "allreduce", "4MiB", 25.811),
+        (1, None, "allgather", "1MiB", 7.739),
+        (1, "0,1,2,3", "alltoall", "4MiB", 11.491),
+    ],
+)
+def test_known_times_behind_switches(nodes: int, members: str | None, collective: str, size: str, due: float) -> None:
+    part = bs.Question("hgx-h200", nodes=nodes, members=members).part()
+    schedule = build(part, Collective(collective), size=size_of(size))
+    assert verify(schedule).ok
+    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=0.001)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_two_nodes_keep_their_promises(collective: str) -> None:
+    for machine in ("rails:2x4", "rails:2x3", "switch:6"):
+        part = bs.load(machine).selected()
+        for size in (2**12, 2**22):
+            assert verify(build(part, Collective(collective), size=size)).ok
+
+
+def test_what_it_refuses() -> None:
+    rounds = REGISTRY["few_rounds"]
+    with pytest.raises(InfeasibleError, match="at most 8"):
+        rounds.build(bs.load("torus:4x4").selected(), Collective("allgather"))
+    with pytest.raises(InputError, match="at least 1 byte"):
+        build(bs.load("ring:4").selected(), Collective("allgather"), size=0)
+    with pytest.raises(InfeasibleError, match="for one size"):
+        bs.compare("dgx1-v100", "allgather", ["1KiB", "1MiB"], ["few_rounds"])
+
+
+def test_synth_takes_it_where_it_is_quickest() -> None:
+    part = bs.Question("dgx1-v100", members="0,1,2,3").part()
+    made = bs.synthesize(part, "allgather", size="1MiB")
+    assert made.schedule.algorithm == "few_rounds"
+    assert made.verdict.ok
+    assert made.at is not None
+    assert made.at.quickest
+    assert made.at.least_s == bs.time_bound(part, "allgather", "1MiB").time_s
