@@ -61,7 +61,7 @@ def test_relatives_have_the_same_share() -> None:
 def test_an_answer_says_whose_rates_it_rests_on() -> None:
     found = bs.rank(bs.load("p5", rates="measured"), "allreduce", "1GiB")
     second = found.text().splitlines()[1]
-    assert "rates: links only, no launch; nvlink 75 % of nominal as on hgx-h100, its nearest relative" in second
+    assert "rates: links only, no launch; nvlink 78 % of nominal as on hgx-h100, its nearest relative" in second
     assert "efa 9" not in second
     assert found.best.time_s > bs.project("p5", "allreduce", "1GiB").time_s
     assert "of nominal" not in bs.rank("p5", "allreduce", "1GiB").text()

@@ -132,6 +132,6 @@ def test_the_commands_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "NCCL ran NVLS, and a port carries 3" in out
     assert "nvls.rate" in out
     assert run(["diagnose", log, "--machine", "hgx-h200", "--rates", rates]) == 0
-    assert "NVLS by constants blinksim calibrate of log.txt" in capsys.readouterr().out
+    assert "NVLS by constants from blinksim calibrate of log.txt" in capsys.readouterr().out
     assert run(["project", "hgx-h200", "allreduce", "64MiB", "--algorithm", "nccl", "--rates", rates]) == 0
-    assert "by constants blinksim calibrate of log.txt" in capsys.readouterr().out
+    assert "by constants from blinksim calibrate of log.txt" in capsys.readouterr().out

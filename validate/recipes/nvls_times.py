@@ -1,10 +1,11 @@
 """Allreduces of GPUs whose switches add: published times beside those by constants, and beside NCCL's own model.
 
-    PYTHONPATH=. python3 validate/recipes/nvls_times.py [--least 512KiB] [--csv]
+    PYTHONPATH=. python3 validate/recipes/nvls_times.py [--least 512KiB] [--csv | --page]
 
-Every table in models/measured that is of one NVLink domain and of more GPUs than rings serve best. The time predicted
-is by the constants of the machine, or of the one with the same ports (`CONSTANTS`), for what ran: what the table says,
-else what NCCL's own model chooses. `fitted` marks the times that constants were fitted to (models/usable/parts.csv).
+Every table in models/measured that is of one NVLink domain and says whether NVLS was on, or is of more GPUs than rings
+serve best. The time predicted is by the constants of the machine, or of its nearest relative, for what ran: what the
+table says, else what NCCL's own model chooses. `fitted` marks the times that constants were fitted to
+(models/usable/parts.csv). `--page` writes the tables of docs/nvls.md.
 """
 
 from __future__ import annotations
@@ -14,28 +15,34 @@ import csv
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
-from blinksim.answers.measurements.public import MeasuredCell, public_measurements
+from blinksim.answers.measurements.public import MeasuredCell
+from blinksim.answers.measurements.public_jobs import Jobs, with_places
 from blinksim.cost.nccl_rates import NVLS, NcclRates
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
+from blinksim.nccl.tuner.constants import nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.sources import public_tables
 from blinksim.textio.text_table import table
+from blinksim.timing.measured.interval import relative_of
 from blinksim.units import format_size, format_time, size_of
 from validate.recipes.arguments import arguments, script
 
-CONSTANTS = {
-    "nd-h200-v5": "nd-h200-v5", "p5en.48xlarge": "p5en.48xlarge", "hgx-h100": "hgx-h100", "hgx-b200": "hgx-b200",
-    "p6-b200.48xlarge": "hgx-b200", "gb200-nvl72": "hgx-b200", "gb300-nvl72": "hgx-b200",
-}  # fmt: skip
-"""Machines with tables, and the machine whose constants count there."""
+MACHINES = (
+    "nd-h200-v5", "p5en.48xlarge", "hgx-h100", "hgx-b200", "p6-b200.48xlarge", "hgx-b300", "gb200-nvl72", "gb300-nvl72",
+)  # fmt: skip
+"""Machines with tables of one domain whose switches add."""
 RINGS = {("stas-p6b200-nvls-ramp", 5)}
 """Where the source says that NCCL took the ring though switches could add."""
 DOMAINS = ("gb200-nvl72", "gb300-nvl72")
 """One NVLink domain of many trays."""
 LEAST_GPUS = 5
 BANDS = ((0, "below 512 KiB"), (512 << 10, "512 KiB to 64 MiB"), ((64 << 20) + 1, "above 64 MiB"))
+LARGE = 1 << 30
+"""Bytes from which on a table that says so ran NVLS."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ class Line:
 
     @property
     def fitted(self) -> bool:
-        """True if constants of NVLS were fitted to it: those of NVL72 are B200's."""
-        return self.found.fitted and self.ran.startswith(NVLS) and self.machine not in DOMAINS
+        """True if constants that count here were fitted to it: those of NVL72 are B200's."""
+        return self.found.fitted and self.machine not in DOMAINS
 
     @property
     def band(self) -> str:
@@ -70,24 +77,25 @@ class Line:
         }  # fmt: skip
 
 
+@cache
 def rates_of(machine: str) -> NcclRates:
-    """The constants that count on a machine."""
-    found = load(CONSTANTS[machine]).nccl_rates
+    """The constants that count on a machine: its own, or those of its nearest relative."""
+    found = load(machine).nccl_rates or load(relative_of(machine)).nccl_rates
     assert found is not None
     return found
 
 
 def lines(machine: str, least: int) -> Iterator[Line]:
     """The allreduces of a machine of which there are constants, from a size on."""
-    rates = rates_of(machine)
-    plans: dict[tuple[int, bool], Prediction | None] = {}
-    for found in public_measurements(machine).cells:
-        cell = found.cell
-        domains = cell.nodes if machine not in DOMAINS else 1
-        small = cell.gpus < LEAST_GPUS or cell.gpus > 72
-        if cell.collective != "allreduce" or cell.size < least or domains > 1 or small:
+    rates, jobs = rates_of(machine), Jobs(machine)
+    plans: dict[tuple[int, bool, str], Prediction | None] = {}
+    for cell, fitted in with_places(public_tables.cells(machine)):
+        few = cell.gpus < LEAST_GPUS - (cell.nvls in ("on", "off"))
+        if cell.collective != "allreduce" or cell.size < least or cell.nodes > 1 or few:
             continue
-        key = cell.gpus, cell.adds_in_switches
+        own = jobs.nccl_takes(cell)
+        found = MeasuredCell(cell, None, own.time_s if own else None, fitted=fitted)
+        key = cell.gpus, cell.adds_in_switches, nearest(cell.set.version)
         if key not in plans:
             plans[key] = _plan(machine, *key)
         ran, time = _time(rates, found, plans[key])
@@ -95,19 +103,19 @@ def lines(machine: str, least: int) -> Iterator[Line]:
             yield Line(machine, found, ran, time)
 
 
-def _plan(machine: str, gpus: int, adds: bool) -> Prediction | None:
+def _plan(machine: str, gpus: int, adds: bool, version: str) -> Prediction | None:
     """What NCCL would do; None where its planning is not modelled."""
     if gpus > 16:
         return None
     whole = load(machine, rates="nccl")
-    return predict(whole, whole.members[:gpus], multicast=adds)
+    return predict(whole, whole.members[:gpus], multicast=adds, version=version)
 
 
 def _time(rates: NcclRates, found: MeasuredCell, plan: Prediction | None) -> tuple[str, float]:
     """What ran, and how long it takes by constants: from 1 GiB on NVLS, as the sources say, else what NCCL chooses."""
     cell = found.cell
-    named = cell.adds_in_switches and (cell.set.name, cell.gpus) not in RINGS
-    if rates.nvls is not None and (plan is None or (named and cell.size >= 1 << 30)):
+    named = cell.adds_in_switches and cell.gpus >= LEAST_GPUS and (cell.set.name, cell.gpus) not in RINGS
+    if rates.nvls is not None and (plan is None or (named and cell.size >= LARGE)):
         return f"{NVLS}/Simple", rates.nvls.time(cell.gpus, cell.size)
     if plan is None:
         return "", 0.0
@@ -117,6 +125,12 @@ def _time(rates: NcclRates, found: MeasuredCell, plan: Prediction | None) -> tup
         return "", 0.0
     channels = 2 * plan.nchannels
     return f"{best.algorithm}/{best.protocol}", rates.time("allreduce", cell.gpus, cell.size, line, channels)
+
+
+@cache
+def every(least: int) -> tuple[Line, ...]:
+    """The lines of all machines."""
+    return tuple(one for machine in MACHINES for one in lines(machine, least))
 
 
 def shown(found: Sequence[Line]) -> str:
@@ -171,8 +185,15 @@ def main() -> None:
     parser: argparse.ArgumentParser = arguments(__doc__)
     parser.add_argument("--least", default="512KiB", help="leave smaller sizes out")
     parser.add_argument("--csv", action="store_true", help="all lines as CSV")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/nvls.md")
     given = parser.parse_args()
-    found = [one for machine in CONSTANTS for one in lines(machine, size_of(given.least))]
+    if given.page:
+        # The page is made of what this module finds.
+        from validate.recipes import nvls_page
+
+        nvls_page.write()
+        return
+    found = every(size_of(given.least))
     if not found:
         raise BlinksimError(f"no table has allreduces from {given.least} on")
     if given.csv:

@@ -93,7 +93,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
         start_s=rounded(values["nvls.start"]),
         chunk_s=rounded(values["nvls.chunk"]) if "nvls.chunk" in values else line.chunk_s,
         rate=digits(1 / values["nvls.byte"]),
-        source=source or "fitted to measured times",
+        source=f"from {source}" if source else "fitted to measured times",
         gpus=max(one.topology.ranks for one in series),
     )
     constants = tuple(constant_of(name, values[name], span, start[name]) for name, span in found.intervals.items())
