@@ -61,6 +61,16 @@ def test_published_runs_are_normal_by_the_bound_for_switches_that_add(
     assert found.of_bound(found.largest) == pytest.approx(busbw / (port * 14 / 9), rel=0.01)
 
 
+def test_nvls_where_the_model_takes_rings_is_judged_as_such(tmp_path: Path) -> None:
+    """Five H200 ran NVLS by NCCL 2.27.7 (stas-h200-nvls-ramp: 414.2 GB/s busbw), where 2.28.3's model takes rings."""
+    points = [Point(size, 1e6 * 1.6 * size / 414.2e9, None) for size in (2**31, 2**32, 2**33)]
+    path = log_of(tmp_path, points, 5)
+    part = load("hgx-h200").select([f"gpu{rank}" for rank in range(5)])
+    for multicast, rate in ((True, 375), (False, 281.25)):
+        found = diagnose(path, part, load("hgx-h200", rates="nccl"), multicast=multicast)
+        assert float(found.bound.rate) / 1e9 == rate
+
+
 def test_nvls_that_is_slow_from_a_size_on_is_found(tmp_path: Path) -> None:
     points = []
     for size, time, _ in published("azure-ndh200v5", "nd-h200-v5"):
