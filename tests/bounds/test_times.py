@@ -196,3 +196,12 @@ def test_times_without_a_size_are_refused(tmp_path: Any, missing: object) -> Non
     path.write_text(json.dumps(document))
     with pytest.raises(bs.FileError, match="whole number of bytes"):
         bs.verify_file(path)
+
+
+def test_a_bus_starts_with_one_link_and_ends_with_another() -> None:
+    """Two GPUs on buses to a switch: out of gpu0 from the start, into it until a latency before the end."""
+    ends = [("gpu0", "sw"), ("sw", "gpu0"), ("gpu1", "sw"), ("sw", "gpu1")]
+    links = [Link(a, b, "link", Fraction(10**9), 1, 1e-7, 0.0, "bus0" if "gpu0" in (a, b) else None) for a, b in ends]
+    devices = (Device("gpu0", "gpu"), Device("gpu1", "gpu"), Device("sw", "switch"))
+    part = Topology("bus", devices, tuple(links), collective_links=("link",)).selected()
+    assert bs.time_bound(part, "allreduce", 1024).time_s == pytest.approx(2.148e-6, rel=1e-9)

@@ -62,9 +62,12 @@ class Windows(TimeCertificate):
         total = Fraction(0)
         for price, links in priced(topology, proof):
             total += price
-            losses = [lost for link in links if (lost := facts.idle(link)) is not None]
-            if losses:
-                groups[min(losses)] += price
+            carrying = [link for link in links if facts.idle(link) is not None]
+            if carrying:
+                # A bus starts with one of its links and may end with another.
+                opens = min(facts.opens(link) or 0 for link in carrying)
+                closes = min(facts.closes(link) or 0 for link in carrying)
+                groups[opens + closes] += price
         # Every byte costs at least this much: total / rate is what one byte's worth of the size takes.
         needed = total / proof.rate * size
         idle = tuple(sorted(groups.items()))
