@@ -34,6 +34,8 @@ from blinksim.topology.symmetry import orbits as device_orbits
 # Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
 _MOST_WAYS = 400
 _MOST_RANKS, _MOST_RANKS_OF_HOSTS = 256, 128
+# Ranks on several hosts from which on few ways are tried.
+_FEW_RANKS, _FEW_WAYS = 64, 6
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
@@ -120,7 +122,7 @@ def best_ways(
     search = _Search(topology, collective, tuple(shares))
     if guess is not None:
         search.begin(guess)
-    for _ in range(_MOST_WAYS):
+    for _ in range(search.most_ways):
         if search.extend():
             return search.result(True)
     return search.result(False)
@@ -131,6 +133,8 @@ class _Search:
         hosts = {topology.device(name).node for name in topology.members}
         if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
             raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
+        # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
+        self.most_ways = _FEW_WAYS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_WAYS
         self.collective, self.shares = collective, shares
         self.grants = abilities(topology)
         net = network(topology)

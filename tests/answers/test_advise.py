@@ -124,6 +124,7 @@ def test_gpus_that_are_not_connected() -> None:
         dgx1(["gpu0", "gpu5"])
 
 
+@pytest.mark.slow
 def test_what_no_file_brings_is_said() -> None:
     """Far from the bound, "nothing worth loading" has another reason than a bound that is near."""
     machine = load("p5.48xlarge", nodes=16, rates="nccl")

@@ -77,6 +77,7 @@ def test_the_envelope_is_the_quickest_of_all_candidates(
     assert len(ends) == 1
 
 
+@pytest.mark.slow
 def test_sccl_s_points_of_a_dgx1_are_among_the_candidates() -> None:
     # Cai et al., PPoPP 2021, table 4: allgather with (chunks, steps, rounds) (1, 2, 2), (2, 2, 3), (6, 3, 7) …
     found = bs.pareto("dgx1-v100", "allgather", seconds=20)

@@ -69,6 +69,7 @@ def test_a_named_algorithm_is_timed_beside_the_others() -> None:
     assert bs.synthesize("dgx1-v100", "allreduce", "chain").at is None
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_of_a_size() -> None:
     with pytest.raises(InputError, match="trees is what a certain algorithm takes"):
         bs.synthesize("dgx1-v100", "allreduce", size="1MiB", trees=2)

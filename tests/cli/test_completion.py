@@ -31,7 +31,7 @@ def offered(*words: str) -> tuple[set[str], bool]:
         ("project dgx1-v100 all", {"allreduce", "allgather", "alltoall"}, False),
         ("project dgx1-v100 allreduce 1M --algorithm b", {"best", "binary", "blink", "blink_hierarchical", "blinkplus"},
          True),
-        ("synth dgx1-v100 alltoall --algorithm ", {"direct", "packed", "few_steps"}, True),
+        ("synth dgx1-v100 alltoall --algorithm ", {"direct", "packed", "few_rounds", "few_steps"}, True),
         ("compare dgx1-v100 allreduce --algorithms ring,chain_", {"ring,chain_tree"}, True),
         ("compare dgx1-v100 allreduce --model alpha-beta,nccl", {"alpha-beta,nccl-tuner"}, True),
         ("bound dgx1-v100 allreduce --rates n", {"nominal", "nccl"}, True),

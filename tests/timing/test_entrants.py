@@ -40,6 +40,7 @@ def test_blinks_three_phases_are_considered_for_small_messages(machine: str, nod
     assert best(loaded, size).time_s <= named.time_s * 1.01
 
 
+@pytest.mark.slow
 def test_p5_answers_with_trees_over_all_nics() -> None:
     question = Question(str(MACHINES / "p5.yaml"), nodes=64)
     found = rank(question, Collective("allreduce"), 2**31, schedule_model("alpha-beta"))
