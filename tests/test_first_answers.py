@@ -47,6 +47,7 @@ def assert_below_the_bound(row: Row) -> None:
         assert Fraction(found.size) / found.bound.rate <= found.time_s
 
 
+@pytest.mark.slow
 def test_the_two_files_of_one_machine_give_one_time() -> None:
     """Within 2 %, as four adapters and one of four lanes are the same hardware."""
     for nodes in (2, 8):

@@ -173,6 +173,7 @@ def test_where_constants_are_known_both_times_are_real(size: int, quickest_us: f
     assert "measured on 2 to 8 NVIDIA H200" in answer["nccl"]["measured_on"]
 
 
+@pytest.mark.slow
 def test_the_choice_at_a_size_is_that_of_project() -> None:
     for size in (2**16, 2**22):
         found = advise("hgx-h200", "allreduce", size)
@@ -180,6 +181,7 @@ def test_the_choice_at_a_size_is_that_of_project() -> None:
         assert (found.best.algorithm, found.best.time_s) == (best.algorithm, best.time_s)
 
 
+@pytest.mark.slow
 def test_other_rates_and_edits_of_links_leave_measured_constants_out() -> None:
     for rates in ("nccl", "nominal"):
         found = advise("hgx-h200", rates=rates)

@@ -172,6 +172,7 @@ def test_none_of_many_forgeries_is_accepted(tmp_path: Path) -> None:
     assert tally["wrong"] + tally["refused"] > 2000
 
 
+@pytest.mark.slow
 def test_every_value_of_a_claim_in_every_way(tmp_path: Path) -> None:
     original, met = bound_file("full:3", {}, "allgather"), 0
     for told, document in systematic(original, 3):

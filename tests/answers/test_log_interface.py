@@ -15,6 +15,7 @@ LOG = TESTS / "data" / "nccl_tests" / "h200x8-allreduce.txt"
 CAPTURE = TESTS / "data" / "captures" / "h200x8"
 
 
+@pytest.mark.slow
 def test_from_a_path() -> None:
     machine = bs.load("hgx-h200")
     (series,) = bs.read_series(LOG, machine)

@@ -85,6 +85,7 @@ def test_sccl_s_points_of_a_dgx1_are_among_the_candidates() -> None:
     assert {"few_steps of 1 chunk, 2 steps, 2 rounds", "few_steps of 2 chunks, 2 steps, 3 rounds"} <= known
 
 
+@pytest.mark.slow
 def test_a_given_schedule_may_join(tmp_path: Path) -> None:
     own = bs.synthesize("dgx1-v100", "broadcast", "blink").schedule
     bs.write(own, tmp_path / "own.json")
@@ -97,6 +98,7 @@ def test_a_given_schedule_may_join(tmp_path: Path) -> None:
         bs.pareto("dgx1-v100", "allgather", seconds=0)
 
 
+@pytest.mark.slow
 def test_the_command_prints_draws_and_writes_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, picture = tmp_path / "front", tmp_path / "front.svg"
     words = ["synth", "dgx1-v100", "broadcast", "--pareto", "--time-limit", "1", "-o", str(folder)]
@@ -116,6 +118,7 @@ def test_the_command_prints_draws_and_writes_points(tmp_path: Path, capsys: pyte
     assert "--polish is for one schedule" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_one_point_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["synth", "dgx1-v100", "broadcast", "--pareto", "--time-limit", "1", "-o", str(tmp_path / "one.json")]
     assert run([*words, "--point", "1", "--json"]) == 0

@@ -79,6 +79,7 @@ def test_what_cannot_be_asked_of_a_size() -> None:
         bs.synthesize(MACHINE, "allreduce", "packed_in_network", size="1MiB")
 
 
+@pytest.mark.slow
 def test_one_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(tmp_path / "quickest.json")
     assert run(["synth", "dgx1-v100", "allreduce", "--size", "16KiB", "-o", file]) == 0

@@ -324,6 +324,7 @@ def test_another_file_is_no_journal(tmp_path: Path) -> None:
     assert other.read_text() == "my notes\n"
 
 
+@pytest.mark.slow
 def test_a_killed_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     members = ";".join(f"0-{last}" for last in range(1, 8))
     command = ["sweep", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--algorithms", "ring,packed,few_steps"]
@@ -401,6 +402,7 @@ def _killed(output: Path, moment: Callable[[subprocess.Popen[bytes]], bool]) -> 
     assert _until(lambda: not _left(process.pid)), "processes are left"
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_leaves_no_process_and_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     with _started(tmp_path / "whole.csv") as whole:
         assert whole.wait(600) == 0
@@ -528,6 +530,7 @@ def test_processes_give_the_same_and_survive_one_that_dies(monkeypatch: pytest.M
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::pytest.PytestWarning")
+@pytest.mark.slow
 def test_a_real_cluster_of_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
     distributed = pytest.importorskip("distributed")
     command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1;0,2", "--bounds", "--json"]

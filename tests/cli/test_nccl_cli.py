@@ -74,6 +74,7 @@ def test_a_graph_file_takes_the_place_of_the_search(capsys: pytest.CaptureFixtur
     assert len(read["channel_orders"]) == 12
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_cost_no_more_than_one(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "project", "dgx1-v100", "allreduce", "1GiB", "--algorithm", "nccl", "--nodes", "1000")
     assert len(found["members"]) == 8000
@@ -118,6 +119,7 @@ def test_what_cannot_be_asked_of_nccl(
     assert says in refused(capsys, "project", "dgx1-v100", *arguments, status=status)
 
 
+@pytest.mark.slow
 def test_nccls_ring_and_tree_are_compared_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """One model is a comparison like any other: who leads from which size, by NCCL's words, with a picture."""
     words = ("compare", "p5.48xlarge", "allreduce", "--nodes", "8", "--model", "nccl-tuner", "--sizes", "1MiB:2GiB:x16")

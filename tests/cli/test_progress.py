@@ -17,6 +17,7 @@ def compute(seconds: float) -> None:
         sum(range(1000))
 
 
+@pytest.mark.slow
 def test_long_work_says_so_ever_later(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "FIRST_WORD_S", 0.1)
     with progress.still_at_work("blinksim project"):
@@ -30,6 +31,7 @@ def test_long_work_says_so_ever_later(capsys: pytest.CaptureFixture[str], monkey
     assert len(lines) <= 4
 
 
+@pytest.mark.slow
 def test_quick_and_quiet_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.still_at_work("blinksim project"):
         pass

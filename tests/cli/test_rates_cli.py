@@ -70,11 +70,15 @@ LINES = {
     "verify": "verify {schedule}",
     "diagnose": f"diagnose {HEALTHY} --machine hgx-h200 --no-nvls",
 }
+LONG = {"synth, a front", "advise"}
 NO_TABLE = {"synth", "advise", "topo show", "simulate", "verify"}
 
 
 @pytest.mark.parametrize("table", [None, "nominal", "nccl"])
-@pytest.mark.parametrize("case", LINES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in LINES],
+)
 def test_every_answer_says_its_rates(
     case: str, table: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -504,6 +504,7 @@ def test_flags_may_be_raised_long_after_their_pieces(
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_fewest_threads_are_enough(fake: object) -> None:
     fewest: tuple[tuple[ProtocolName, int], ...] = (("ll128", 32), ("simple", 64))
     for protocol, threads in fewest:

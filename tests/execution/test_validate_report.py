@@ -405,6 +405,7 @@ def test_the_protocol_follows_the_measurements() -> None:
 
 
 @pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
+@pytest.mark.slow
 def test_two_gpus_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first measurement to the report on two GPUs, which are a stand-in: no step may need more of them."""
     large = 64 << 10

@@ -56,6 +56,7 @@ def test_what_is_written_is_read_back_with_the_same_loads(name: str, collective:
 
 
 @pytest.mark.parametrize("name", ["ring", "chain", "two_shot", "mxnet", "packed", "chains", "rings", "blink"])
+@pytest.mark.slow
 def test_the_simulated_time_is_the_same(name: str) -> None:
     schedule = algorithm(name).build(EIGHT, Collective("allreduce"))
     read = again(schedule, "msccl-xml")

@@ -57,6 +57,7 @@ def test_the_samples_are_read(name: str, tmp_path: Path) -> None:
     assert read
 
 
+@pytest.mark.slow
 def test_inputs_can_be_made_again() -> None:
     for name, reader in READERS.items():
         first = [reader.input(random.Random(f"{name} {number}")) for number in range(40)]

@@ -222,6 +222,7 @@ def check_channels(topology: Topology, found: Prediction) -> int:
 
 
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.slow
 def test_random_machines_are_answered_by_nccls_rules(part: int) -> None:
     several = 0
     for seed in range(part, 80, 4):

@@ -58,6 +58,7 @@ def height(tree: object) -> int:
 # --- machines -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dgx1v_allgather_is_two_hops_high() -> None:
     """7/6 of a lane's time per shard; 304 trees of height 2 exist. ForestColl's release makes 22 trees of height 5."""
     hops = find_hops(DGX1V)

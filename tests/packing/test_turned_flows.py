@@ -49,6 +49,7 @@ def test_nothing_where_machines_are_not_alike() -> None:
     assert turned_flows(network(topology), Fraction(1), automorphisms(topology)) is None
 
 
+@pytest.mark.slow
 def test_alltoall_of_a_large_torus_attains_its_bound() -> None:
     """144 GPUs are too many for a flow from each; a block takes 6 links of 25 GB/s on average, of 4 each way."""
     topology = load("torus:12x12").select()

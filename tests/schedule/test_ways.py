@@ -87,18 +87,21 @@ def test_dividing_never_lowers_the_rate(topology: Topology) -> None:
 
 @given(topologies(max_devices=6, unequal=False))
 @settings(max_examples=15)
+@pytest.mark.slow
 def test_lanes_or_links_make_no_difference(topology: Topology) -> None:
     assert alike(times(built(topology)), times(built(split_lanes(topology))), within=1e-9)
 
 
 @given(nic_clusters())
 @settings(max_examples=15)
+@pytest.mark.slow
 def test_nics_or_lanes_of_one_nic_make_no_difference(cluster: NicCluster) -> None:
     assert alike(times(built(cluster.topology())), times(built(cluster.topology(bundled=True))))
 
 
 @given(nic_clusters(most_gpus=2), st.sampled_from(SEARCHED))
 @settings(max_examples=40)
+@pytest.mark.slow
 def test_nor_does_it_for_what_a_solver_finds(cluster: NicCluster, name: str) -> None:
     both = [built(machine, names=[name]) for machine in (cluster.topology(), cluster.topology(bundled=True))]
     assert alike(times(both[0]), times(both[1]))

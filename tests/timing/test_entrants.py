@@ -23,6 +23,7 @@ def best(machine: Topology, size: str) -> bs.Projection:
 @pytest.mark.parametrize(
     ("machine", "edits"), [("torus:4x4", []), ("torus:4x4", ["degrade gpu0-gpu1 bandwidth=10GB/s"]), ("dgx1-v100", [])]
 )
+@pytest.mark.slow
 def test_nothing_that_is_named_beats_the_default(machine: str, edits: list[str]) -> None:
     loaded = bs.load(machine, edits=edits)
     found = best(loaded, "256MiB").time_s

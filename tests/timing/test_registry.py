@@ -66,6 +66,7 @@ def test_nccl_is_asked_by_names_of_the_registry() -> None:
         model.times(DGX1, ALLREDUCE, [2**28], ["chain"])
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_are_searched_as_one() -> None:
     timing, topology = models.model("nccl-tuner").at(Question("hgx-h100", nodes=1000, rates="nccl"))
     assert isinstance(timing, NcclTuner)
