@@ -2,7 +2,7 @@
 
 Every algorithm that has the collective builds its schedules, the searches for `few_steps` with 1, 2 and 4 chunks; what
 is quickest in `simulate` counts. The gap is its time over the bound, less 1. ``--csv FILE`` writes the points,
-``--only TEXT`` takes those whose name has the text.
+``--only TEXT`` takes those whose name has the text, ``--limit S`` gives every search so many seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MACHINES: tuple[tuple[str, int, str | None, str | None, tuple[str, ...]], ...] =
     ("mesh:3x3@50GB/s", 1, None, None, ("broadcast",)),
     ("hgx-h200", 2, None, None, ("allgather", "allreduce")),
 )
-MOST_SECONDS = 15.0
+MOST_SECONDS = 15.0  # of a search
 Point = tuple[str, int, float, str, float, str, float]
 Made = dict[str, list[Schedule]]
 
@@ -54,7 +54,7 @@ def problems() -> Iterator[tuple[str, bs.Topology, bs.Collective]]:
             yield " ".join((machine, *more, name)), part, bs.Collective(name)
 
 
-def of_any_size(part: bs.Topology, collective: bs.Collective) -> Made:
+def of_any_size(part: bs.Topology, collective: bs.Collective, seconds: float) -> Made:
     """The schedules that serve all sizes, by the name of their algorithm."""
     made: Made = {}
     for name, entry in REGISTRY.items():
@@ -64,7 +64,7 @@ def of_any_size(part: bs.Topology, collective: bs.Collective) -> Made:
         for options in choices:
             if options and collective.name == "alltoall":
                 options = {"chunks": options["chunks"] * part.ranks}
-            limit = {"time_limit": MOST_SECONDS} if "time_limit" in entry.options() else {}
+            limit = {"time_limit": seconds} if "time_limit" in entry.options() else {}
             try:
                 made.setdefault(name, []).append(entry.build(part, collective, **options, **limit))
             except BlinksimError:
@@ -72,32 +72,34 @@ def of_any_size(part: bs.Topology, collective: bs.Collective) -> Made:
     return made
 
 
-def of_a_size(part: bs.Topology, collective: bs.Collective, size: int) -> Made:
+def of_a_size(part: bs.Topology, collective: bs.Collective, size: int, seconds: float) -> Made:
     """The schedules that are made for a size."""
     made: Made = {}
     for name, entry in REGISTRY.items():
         if entry.supports(collective.name) and "size" in entry.options():
             try:
-                made[name] = [entry.build(part, collective, size=size, time_limit=MOST_SECONDS)]
+                made[name] = [entry.build(part, collective, size=size, time_limit=seconds)]
             except BlinksimError:
                 continue
     return made
 
 
-def points(only: str) -> Iterator[Point]:
+def points(only: str, seconds: float) -> Iterator[Point]:
     """Problem, size, bound, kind, best time, algorithm, seconds that the point took."""
     for name, part, collective in problems():
         if only not in name:
             continue
         start = time.perf_counter()
-        made = of_any_size(part, collective)
+        made = of_any_size(part, collective, seconds)
         proofs = [entry.certificate for entry in bs.bound(part, collective).bounds if not entry.grants]
         common = (time.perf_counter() - start) / len(SIZES)
         for size in SIZES:
             start = time.perf_counter()
             least = all_times(part, collective, size, proofs)[0]
             entries = [(label, one) for label, many in made.items() for one in many]
-            entries += [(label, one) for label, many in of_a_size(part, collective, size).items() for one in many]
+            entries += [
+                (label, one) for label, many in of_a_size(part, collective, size, seconds).items() for one in many
+            ]
             took, label = min((_simulated(one, size), label) for label, one in entries)
             yield name, size, least.time / SECOND, least.kind, took, label, common + time.perf_counter() - start
 
@@ -121,10 +123,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1, help="has no effect: a point is worked out once")
     parser.add_argument("--only", default="", help="problems whose name has this text")
+    parser.add_argument("--limit", type=float, default=MOST_SECONDS, help="seconds of a search (default: %(default)s)")
     parser.add_argument("--csv", type=Path, help="write the points to this file")
     options = parser.parse_args()
     found = list[Point]()
-    for point in points(options.only):
+    for point in points(options.only, options.limit):
         name, size, least, kind, took, label, seconds = point
         found.append(point)
         print(

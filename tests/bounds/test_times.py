@@ -30,6 +30,8 @@ NAMED = [
     ("dgx1-v100", 1, "", "allreduce", "1MiB", "windows", 14.133),
     ("dgx1-v100", 1, "0,1,2,3", "allreduce", "64MiB", "straddling", 897.987),
     ("dgx1-v100", 1, "", "broadcast", "1MiB", "clock", 9.991),
+    ("dgx1-v100", 1, "", "broadcast", "1MiB", "random-clock", 14.070),
+    ("hgx-h200", 1, "", "broadcast", "16MiB", "random-clock", 48.208),
     ("hgx-h200", 1, "", "allgather", "1MiB", "clock", 3.939),
     ("hgx-h200", 1, "", "allgather", "1MiB", "informed", 5.7),
     ("hgx-h200", 1, "0,1,2,3", "alltoall", "4MiB", "served-twice", 11.491),

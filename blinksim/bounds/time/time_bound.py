@@ -14,6 +14,7 @@ from blinksim.bounds.certificates.certificate import Certificate, Phases
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.clock_search import best_clock
 from blinksim.bounds.time.theorems.message_counts import SecondMessage, ServedTwice
+from blinksim.bounds.time.theorems.random_clock import RandomClock
 from blinksim.bounds.time.theorems.small_sizes import Coverage, Informed, OneStep
 from blinksim.bounds.time.theorems.straddling import Straddling
 from blinksim.bounds.time.theorems.theorem import Stated, Theorem
@@ -23,7 +24,16 @@ from blinksim.bounds.time.windows import Windows
 from blinksim.collective import Collective
 from blinksim.topology.graph import Topology
 
-THEOREMS: tuple[type[Theorem], ...] = (OneStep, Informed, Coverage, SecondMessage, ServedTwice, Straddling, TreeCost)
+THEOREMS: tuple[type[Theorem], ...] = (
+    OneStep,
+    Informed,
+    Coverage,
+    SecondMessage,
+    ServedTwice,
+    Straddling,
+    TreeCost,
+    RandomClock,
+)
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
 _COUNTED = 128
 _KEPT = 4096
