@@ -9,15 +9,17 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.cost import presets
 from blinksim.timing.model_registry import MODELS
 
-settings.register_profile(
-    "steady",
-    derandomize=True,
-    deadline=None,
-    max_examples=50,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("steady")
+# `make test` takes the quick profile, `make test-all` the other.
+for profile, examples in (("quick", 25), ("thorough", 80)):
+    settings.register_profile(
+        profile,
+        derandomize=True,
+        deadline=None,
+        max_examples=examples,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.algorithms import mxnet
@@ -285,7 +285,6 @@ def test_halving_gets_stuck_on_few_gpus_and_is_rescued(gpus: tuple[int, ...]) ->
     assert rescued
 
 
-@settings(max_examples=40)
 @given(st.integers(3, 6), st.randoms(use_true_random=False))
 def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: Random) -> None:
     """Against all ways to let everyone send once: without penalties of the score, no tree weighs more."""

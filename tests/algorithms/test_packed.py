@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from all_cuts import best_cut
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from independent_check import check
 from strategies import topologies
@@ -123,7 +123,6 @@ def test_shares_are_rounded_where_their_common_denominator_is_out_of_reach(
     assert (1 - Fraction(1, 10**6)) * best < near <= best
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
 @given(topologies(max_devices=7))
 def test_two_phases_are_bounded_by_the_best_of_each(topology: Topology) -> None:
     """What reduces first and then gathers is an allreduce, so its bound is not above that of all of them."""
@@ -136,7 +135,6 @@ def test_two_phases_are_bounded_by_the_best_of_each(topology: Topology) -> None:
     assert written == phases.certificate
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(topologies(max_devices=7), st.sampled_from(["gather", "scatter", "alltoall"]), st.data())
 def test_what_crosses_a_bus_of_many_links(topology: Topology, collective: str, data: st.DataObject) -> None:
     """No loose bound: all links of one device may share a bus."""

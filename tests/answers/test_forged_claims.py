@@ -19,7 +19,7 @@ import pytest
 from all_branching import best_rate
 from all_cuts import best_cut, sides
 from forgeries import forge, systematic
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import topologies
 
@@ -259,7 +259,6 @@ def test_what_nobody_derives_is_not_proved(tmp_path: Path) -> None:
 # --- random machines, random witnesses ----------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_a_sum_is_accepted_exactly_when_it_is_the_sum(data: st.DataObject) -> None:
     """Any side, partition or lengths: the right sums are accepted, all others refused, and none is below the truth."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from golden_machines import GB, a100, aurora, dgx1v
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
@@ -149,7 +149,6 @@ def test_anybody_may_choose_the_lengths() -> None:
         assert Lengths.of(machine, collective, lengths).rate >= best
 
 
-@settings(max_examples=60)
 @given(st.integers(2, 5), st.data())
 def test_arborescences_against_all_parent_choices(count: int, data: st.DataObject) -> None:
     weights = st.integers(0, 6)

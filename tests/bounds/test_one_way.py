@@ -7,7 +7,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import blinksim as bs
@@ -50,7 +50,6 @@ def test_a_machine_without_links(name: str) -> None:
             ask(machine, name)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_what_is_served_is_what_networkx_reaches(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 5))

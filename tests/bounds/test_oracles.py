@@ -54,7 +54,6 @@ def best_partition(topology: Topology) -> Fraction:
     return best
 
 
-@settings(max_examples=60)
 @given(topologies(max_devices=8, relays=True))
 def test_cuts_are_the_tightest_of_all(topology: Topology) -> None:
     for name in ONE_WAY:
@@ -75,7 +74,6 @@ def test_cuts_of_twelve_devices(topology: Topology) -> None:
         assert cut.rate == best_cut(topology, Collective(name))
 
 
-@settings(max_examples=40)
 @given(topologies(max_devices=7, switches=False, relays=False))
 def test_partitions_of_direct_graphs_are_the_best_of_all(topology: Topology) -> None:
     result = bound(topology, Collective("allreduce"))
@@ -85,7 +83,6 @@ def test_partitions_of_direct_graphs_are_the_best_of_all(topology: Topology) -> 
     assert all(not entry.check(topology, result.collective) for entry in result.bounds)
 
 
-@settings(max_examples=40)
 @given(topologies(max_devices=7, relays=True))
 def test_allreduce_bounds_stand_in_order(topology: Topology) -> None:
     result = bound(topology, Collective("allreduce"))
@@ -171,7 +168,6 @@ def test_symmetry_changes_no_bound(port: str) -> None:
         assert bound(replace(slower, symmetries=whole.symmetries), collective).rate == bound(slower, collective).rate
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_serving_sinks_host_by_host_finds_the_same_cuts(data: st.DataObject) -> None:
     # Wherever devices are said to sit, the tightest cut is the same.
@@ -263,7 +259,6 @@ def packed(topology: Topology, name: str) -> float:
     return program.solve([(amount, 1.0) for amount in amounts])
 
 
-@settings(max_examples=40)
 @given(topologies(max_devices=4, switches=False))
 def test_exact_bounds_are_attained_by_packing_all_trees(topology: Topology) -> None:
     # Unequal directions and shared buses included: a packing of explicit trees reaches what is called exact.

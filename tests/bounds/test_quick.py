@@ -101,7 +101,6 @@ def greedy(topology: Topology) -> Fraction:
     return least
 
 
-@settings(max_examples=60)
 @given(
     machine=st.sampled_from(["full:17", "mesh:5x4", "torus:4x5", "hypercube:5", "line:20"]),
     widths=st.lists(st.integers(1, 4), min_size=16, max_size=16),

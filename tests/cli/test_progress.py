@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -68,13 +70,14 @@ def test_every_command_is_watched(
     assert capsys.readouterr().err == ""
 
 
-# The end may come while garbage is collected; Python then drops it with a warning, and it comes again.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_time_limit_is_kept_by_what_is_large(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["synth", "mesh:100x100", "allgather", "--time-limit", "0.001"]) == 3
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith("blinksim: no schedule within 0.001 s; allow more time")
+def test_a_time_limit_is_kept_by_what_is_large() -> None:
+    # In a process of its own: the end may come while the garbage collector calls back into the tests' own tools, and
+    # is dropped there with a warning.
+    words = ["synth", "mesh:100x100", "allgather", "--time-limit", "0.001"]
+    done = subprocess.run([sys.executable, "-m", "blinksim", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("blinksim: no schedule within 0.001 s; allow more time")
 
 
 @pytest.mark.parametrize("algorithm", ["packed", "few_steps", "chains", "blink"])

@@ -386,7 +386,6 @@ def machines(draw: st.DrawFn) -> Topology:
 
 
 @given(machines())
-@settings(max_examples=80)
 def test_writing_and_reading_are_inverse(machine: Topology) -> None:
     assert machine_yaml.read_text(machine_yaml.write(machine), "drawn.yaml") == machine
 
@@ -406,7 +405,6 @@ def only_blinksim_errors(text: str) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=60).map(str.encode))
-@settings(max_examples=80)
 def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     path.write_bytes(data)
@@ -427,7 +425,6 @@ def test_damaged_files(text: str) -> None:
 
 
 @given(mutations((data_files.folder("topologies") / "k2200-ntb.yaml").read_text()))
-@settings(max_examples=60)
 def test_damaged_catalogue_files(text: str) -> None:
     only_blinksim_errors(text)
 

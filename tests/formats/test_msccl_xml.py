@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_schedules import full, ring_allreduce, steps, whole
 
@@ -213,7 +213,6 @@ def test_what_the_runtimes_parsers_refuse(change: tuple[str, str], message: str)
 
 
 @given(st.integers(0, len(HAND)), st.integers(0, 30), st.text(alphabet='<>/="0129 rsio\n', max_size=6))
-@settings(max_examples=60)
 def test_damaged_files_are_files_or_file_errors(start: int, length: int, text: str) -> None:
     with suppress(FileError):
         check_text(HAND[:start] + text + HAND[start + length :], "x.xml")

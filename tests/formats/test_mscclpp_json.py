@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_schedules import full, ring_allreduce, steps, whole
 
@@ -155,7 +155,6 @@ def test_what_the_executor_refuses(key: tuple[Any, ...], value: Any, message: st
 
 
 @given(st.integers(0, len(PAIR)), st.integers(0, 30), st.text(alphabet='{}[]",:0129 \n', max_size=6))
-@settings(max_examples=60)
 def test_damaged_plans_are_plans_or_file_errors(start: int, length: int, text: str) -> None:
     with suppress(FileError):
         check_text(PAIR[:start] + text + PAIR[start + length :], "x.json")

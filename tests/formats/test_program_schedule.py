@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from small_schedules import forests, full
 from test_msccl_xml import CASES, HAND, IN_PLACE, QUAD
 
@@ -75,7 +75,6 @@ def test_what_passes_through_a_gpu_keeps_its_loads(topology: bs.Topology, collec
     assert same_loads(schedule, read)
 
 
-@settings(max_examples=60)
 @given(forests())
 def test_random_forests_are_read_back(schedule: Schedule) -> None:
     read = again(schedule, "msccl-xml")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.graphs.compressed_rows import expand
@@ -22,7 +22,6 @@ def found(events: int, waits: list[tuple[int, int]]) -> list[set[int]]:
     return [set(front.tolist()) for front in fronts(before, after, events)]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
 @given(WAITS)
 def test_fronts_are_the_generations_of_the_graph(case: tuple[int, list[tuple[int, int]]]) -> None:
     """Waits from a smaller number to a larger one hold no circle; some of them are listed several times."""
@@ -33,7 +32,6 @@ def test_fronts_are_the_generations_of_the_graph(case: tuple[int, list[tuple[int
     assert found(events, waits) == [set(front) for front in nx.topological_generations(graph)]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
 @given(WAITS)
 def test_what_waits_for_a_circle_is_in_no_front(case: tuple[int, list[tuple[int, int]]]) -> None:
     events, waits = case

@@ -78,7 +78,6 @@ def best_by_flows(net: Network, shared: list[SharedCapacity], both: bool) -> flo
     return program.solve([(rate, 1.0 if both else float(len(roots))) for rate in rates]) * scale
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(topologies(max_devices=7), st.booleans())
 def test_the_sets_that_are_asked_for_suffice(topology: Topology, both: bool) -> None:
     net = network(topology)

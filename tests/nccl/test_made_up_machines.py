@@ -79,10 +79,10 @@ def check(cases: list[dict[str, Any]], folder: Path) -> None:
 
 
 def test_channels_of_made_up_machines_are_nccls(tmp_path: Path) -> None:
-    chosen = made_up_cases()[::3]
-    assert len(chosen) == 110
-    assert sum(case["gpus"] != sorted(case["gpus"]) for case in chosen) >= 20
-    assert sum(case["nodes"] == 2 for case in chosen) == 55
+    chosen = made_up_cases()[::7]
+    assert len(chosen) == 48
+    assert sum(case["gpus"] != sorted(case["gpus"]) for case in chosen) >= 8
+    assert sum(case["nodes"] == 2 for case in chosen) == 24
     check(chosen, tmp_path)
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim import machines
@@ -160,7 +160,6 @@ GOOD = QUAD.read_text()
 
 
 @given(st.integers(0, len(GOOD)), st.integers(0, 40), st.text(max_size=5))
-@settings(max_examples=60)
 def test_a_damaged_file_is_a_file_or_a_file_error(start: int, length: int, text: str) -> None:
     with suppress(FileError):
         read_text(GOOD[:start] + text + GOOD[start + length :], "damaged.xml")

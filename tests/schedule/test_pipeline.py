@@ -11,7 +11,7 @@ from itertools import groupby
 import independent_check
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_schedules import forests, full, helped, ring_allreduce, star_broadcast, steps, through_the_helper, whole
 
@@ -37,7 +37,6 @@ def test_a_chain_in_pieces_by_hand() -> None:
     assert pieces.steps == 4
 
 
-@settings(max_examples=40)
 @given(forests(), st.integers(1, 5))
 def test_pieces_keep_the_promise_and_the_loads(schedule: Schedule, pieces: int) -> None:
     steps_form = cut(schedule, pieces)
@@ -118,7 +117,6 @@ def room_step_by_step(schedule: Schedule) -> dict[str, Fraction]:
     return {name: share for name, share in result.items() if share}
 
 
-@settings(max_examples=60)
 @given(forests(), st.integers(1, 4))
 def test_scratch_is_what_book_keeping_finds(schedule: Schedule, pieces: int) -> None:
     found = {name: room.share for name, room in scratch(schedule, pieces).items()}

@@ -59,7 +59,6 @@ def test_facts_of_a_ring() -> None:
     assert (facts.bound, facts.gap) == (None, None)
 
 
-@settings(max_examples=60)
 @given(forests())
 def test_random_forests_are_right_and_have_the_loads_of_the_fractions(schedule: Schedule) -> None:
     verdict = verify(schedule)

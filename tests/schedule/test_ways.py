@@ -100,7 +100,6 @@ def test_nics_or_lanes_of_one_nic_make_no_difference(cluster: NicCluster) -> Non
 
 
 @given(nic_clusters(most_gpus=2), st.sampled_from(SEARCHED))
-@settings(max_examples=40)
 @pytest.mark.slow
 def test_nor_does_it_for_what_a_solver_finds(cluster: NicCluster, name: str) -> None:
     both = [built(machine, names=[name]) for machine in (cluster.topology(), cluster.topology(bundled=True))]

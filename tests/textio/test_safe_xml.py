@@ -134,7 +134,6 @@ def plain(element: Element) -> Tree:
     return element.tag, dict(element.attributes), [plain(child) for child in element.children]
 
 
-@settings(max_examples=60)
 @given(trees)
 def test_reads_what_the_standard_library_writes(tree: Tree) -> None:
     text = ElementTree.tostring(build(tree), encoding="unicode")

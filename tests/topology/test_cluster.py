@@ -159,7 +159,6 @@ def test_what_cannot_be_joined_is_refused(make: Callable[[], object], kind: type
         make()
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from(SHAPES),
     st.integers(1, 3),

@@ -46,7 +46,6 @@ def maps_onto_itself(machine: Topology, perm: tuple[int, ...]) -> bool:
     return all(part(name.__getitem__) == part(str) for part in (devices, links, buses))
 
 
-@settings(max_examples=40)
 @given(topologies(max_devices=5, relays=True))
 def test_every_permutation_is_judged_as_the_definition_says(machine: Topology) -> None:
     for perm in permutations(range(len(machine.devices))):

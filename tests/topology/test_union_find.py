@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import networkx as nx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.topology.union_find import UnionFind
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_joined_items_are_one_component(pairs: list[tuple[int, int]]) -> None:
     joined = UnionFind(range(31))
