@@ -201,7 +201,7 @@ def _next(found: Ranking, question: Question, options: Options) -> None:
     if best.bound is None and not options["what_if"] and models.model(best.model).pins_rates:
         click.echo(f"next: blinksim project {again} {size} --model {timed_by} --what-if")
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
-        click.echo(f"next: blinksim synth {again} -o schedule.json")
+        click.echo(f"next: blinksim synth {again} --size {size} -o schedule.json")
     elif best.bound is None:
         # A preset times itself only: other sizes of the same question, by the same model.
         click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png")
