@@ -40,6 +40,7 @@ ROWS = (
     ("question",),
     ("timing",),
     ("answers", "execution"),
+    ("jobs",),
     ("plots",),
     ("cli",),
     ("__main__",),

@@ -69,6 +69,7 @@ static inline unsigned long long cycles() { return nanoseconds(); }
 static inline unsigned long long atomicCAS(unsigned long long* p, unsigned long long a, unsigned long long b) {
   reinterpret_cast<std::atomic<unsigned long long>*>(p)->compare_exchange_strong(a, b); return a;
 }
+template <class T> static inline T atomicAdd(T* p, T v) { return reinterpret_cast<std::atomic<T>*>(p)->fetch_add(v); }
 static inline float from_bits(unsigned int b) { float f; std::memcpy(&f, &b, 4); return f; }
 static inline unsigned int to_bits(float f) { unsigned int b; std::memcpy(&b, &f, 4); return b; }
 static inline float from_half(unsigned short h) { _Float16 x; std::memcpy(&x, &h, 2); return x; }
@@ -93,6 +94,27 @@ extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 tim
     }
   for (auto& t : blocks) t.join();
 }
+#ifdef BLINKSIM_CALLS
+// One rank's launch of a call.
+extern "C" void launch_call(const i64* table, char* input, char* output, u64 signature, u64 timeout) {
+  std::vector<std::thread> blocks;
+  std::deque<Mail> mails;
+  for (unsigned b = 0; b == 0 || b < table[0] * table[1]; ++b) {
+    Mail* const mail = &mails.emplace_back();
+    const auto run = [=](unsigned t) {
+      blockIdx.x = b, threadIdx.x = t, of_block = mail;
+      run_call(table, table[QUEUES], table[STRIDE], input, output, signature, timeout);
+    };
+    blocks.emplace_back([=] {
+      std::vector<std::thread> posters;
+      for (int t = 0; t < POSTERS; ++t) posters.emplace_back(run, movers() + t);
+      run(0);
+      for (auto& t : posters) t.join();
+    });
+  }
+  for (auto& t : blocks) t.join();
+}
+#endif
 extern "C" void stream(unsigned blocks, const i64* addresses, i64 sources, i64 targets, i64 count) {
   for (unsigned b = 0; b < blocks; ++b) blockIdx.x = b, gridDim.x = blocks, run_stream(addresses, sources, targets, count);
 }

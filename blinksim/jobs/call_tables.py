@@ -1,0 +1,58 @@
+"""The table of one rank for calls.cu: that of `blinksim.execution.executors.tables`, and behind its queues a tail.
+
+Addresses that only a launch knows are marked: those in the caller's input and output, and those of flags, which have
+two halves. The tail has the rank, the number of ranks, the bytes of half the flags, a bit for every rank that sends to
+this one, the address of the launch counter, that of the alarm (a word in the computer's memory that says that a launch
+has failed), what is written to the output (parts, bytes of each, bytes from one to the next) and the addresses of every
+rank's notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError
+from blinksim.execution.executors.tables import HEAD_WORDS, STRIDE, kernel_source, pack
+from blinksim.jobs.segment import Segment
+from blinksim.jobs.turns import Turn
+from blinksim.programs.dtypes import ElementType
+from blinksim.programs.handover import receivers
+from blinksim.programs.program import Longs
+from blinksim.textio import text_files
+
+IN_INPUT, IN_OUTPUT, IN_FLAGS = 1 << 61, 1 << 60, 1 << 59
+# Words of the launch counter: launches done, blocks that have left, what the last launch was.
+STATE_WORDS = 3
+# The longest queue that the kernel copies into shared memory, where it fills in the addresses.
+_CACHE_WORDS = 2048
+_INBOX_BYTES = 8
+
+
+def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, int, int], segment: Segment) -> Longs:
+    """The table of a rank.
+
+    segments: where this rank sees every rank's segment. own: addresses of its scratch memory, launch counter and alarm.
+    Raises `InfeasibleError` if a queue is too long for the kernel.
+    """
+    program = turn.program
+    inbox, half = segment.inbox(program.packets)
+    scratch, state, alarm = own
+    buffers = [[IN_INPUT, IN_OUTPUT, scratch, at + inbox] for at in segments]
+    flags = [IN_FLAGS + at + segment.flags_at for at in segments]
+    ranks = len(segments)
+    table = pack(program, buffers, flags, [0] * ranks)[rank]
+    if table[STRIDE] > _CACHE_WORDS:
+        raise InfeasibleError(f"{turn.says}: a queue has {table[STRIDE]} words, and the kernel holds {_CACHE_WORDS}")
+    table[_INBOX_BYTES] = half
+    end = HEAD_WORDS + int(table[0] * table[STRIDE])
+    senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
+    tail = [rank, ranks, segment.flags, senders, state, alarm, *turn.written, *segments]
+    return np.concatenate([table[:end], np.array(tail, dtype=np.int64)])
+
+
+def call_source(kind: ElementType, op: str, packets: bool) -> str:
+    """The kernel ``run_call`` for an element type and a reduction."""
+    return kernel_source(kind, op, packets) + text_files.read_text(Path(__file__).with_name("calls.cu"))

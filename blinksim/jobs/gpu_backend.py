@@ -1,0 +1,148 @@
+"""Turns on GPUs: one process for each, memory of the others mapped through CUDA IPC, launches on a stream."""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blinksim.errors import MissingError
+from blinksim.execution.executors.gpu_devices import THREADS, keeps_lines_whole, load_kernel, require_cupy
+from blinksim.execution.executors.tables import STRIDE
+from blinksim.jobs.backend import Backend, Words
+from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
+from blinksim.jobs.segment import NOTES_BYTES, Segment
+from blinksim.jobs.turns import Turn
+from blinksim.programs.dtypes import POISON_BYTE
+from blinksim.units import format_size
+
+# Blocks of a launch: enough to fill the links, few enough to leave most processors to what computes meanwhile.
+BLOCKS = 32
+# Tables kept on the GPU, each some KiB.
+_MOST_TABLES = 1024
+
+
+class GpuBackend(Backend):
+    """The GPU of this process.
+
+    gpu: its number in CUDA. stream: the address of the stream that turns are queued on, or 0 for a new one; `launch`
+    takes addresses in the GPU's memory. Raises `MissingError` without CuPy or a GPU.
+    """
+
+    def __init__(self, gpu: int, stream: int = 0, blocks: int = BLOCKS) -> None:
+        self.cupy, self.gpu, self.blocks = require_cupy(), gpu, blocks
+        self.name = f"GPU {gpu}"
+        runtime = self.cupy.cuda.runtime
+        if not 0 <= gpu < runtime.getDeviceCount():
+            raise MissingError(f"there is no GPU {gpu}: this process sees {runtime.getDeviceCount()}, numbered from 0")
+        self.packets = keeps_lines_whole(self.cupy, range(runtime.getDeviceCount()))
+        with self.device():
+            streams = self.cupy.cuda
+            self.stream = streams.ExternalStream(stream) if stream else streams.Stream(non_blocking=True)
+            self.watch = streams.Stream(non_blocking=True)
+        self.opened: list[int] = []
+        self.segments: list[int] = []
+        self.lent = 0
+        self.tables: OrderedDict[int, tuple[Turn, Any, Any]] = OrderedDict()
+
+    def device(self) -> Any:
+        """This GPU as the current one."""
+        return self.cupy.cuda.Device(self.gpu)
+
+    def allocate(self, segment: Segment) -> str:
+        runtime, self.segment = self.cupy.cuda.runtime, segment
+        with self.device() as device:
+            try:
+                self.lent = runtime.malloc(segment.lent)
+                self.scratch = self.cupy.cuda.Memory(segment.scratch)
+            except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
+                raise MissingError(
+                    f"GPU {self.gpu} has no memory left for the {format_size(segment.total)} of a group; take a "
+                    f"smaller buffer"
+                ) from None
+            runtime.memset(self.lent, 0, segment.packets_at)
+            runtime.memset(self.lent + segment.packets_at, POISON_BYTE, segment.lent - segment.packets_at)
+            self.state = self.cupy.zeros(STATE_WORDS, dtype=np.uint64)
+            # In this computer's memory, so that to look at it needs no call of CUDA.
+            self.alarm = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(8), dtype=np.uint64, count=1)
+            self.alarm[0] = 0
+            self.own = self.scratch.ptr, self.state.data.ptr, self.alarm.ctypes.data
+            device.synchronize()
+            return base64.b64encode(runtime.ipcGetMemHandle(self.lent)).decode()
+
+    def connect(self, rank: int, handles: Sequence[str]) -> None:
+        runtime, self.rank = self.cupy.cuda.runtime, rank
+        with self.device():
+            for other, handle in enumerate(handles):
+                if other == rank:
+                    self.segments.append(self.lent)
+                    continue
+                try:
+                    self.segments.append(runtime.ipcOpenMemHandle(base64.b64decode(handle)))
+                except runtime.CUDARuntimeError as error:
+                    raise MissingError(
+                        f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}; the processes "
+                        f"need one host, GPUs with peer access and a GPU of its own each"
+                    ) from None
+                self.opened.append(self.segments[-1])
+
+    def launch(self, turn: Turn, op: str, source: int, target: int, timeout_s: float) -> None:
+        with self.device():
+            table, kernel = self.table(turn, op)
+            numbers = (
+                table.head[0],
+                table.head[1],
+                np.int64(source + turn.input_at),
+                np.int64(target + turn.output_at),
+            )
+            arguments = (table.words, *numbers, np.uint64(turn.signature), np.uint64(int(timeout_s * 1e9)))
+            kernel((table.grid,), (THREADS,), arguments, stream=self.stream)
+
+    def table(self, turn: Turn, op: str) -> tuple[Any, Any]:
+        """A turn's table on the GPU, and the kernel that runs it; both are made once."""
+        key = id(turn)
+        if key not in self.tables:
+            words = call_table(turn, self.rank, self.segments, self.own, self.segment)
+            kernel = load_kernel(self.gpu, call_source(turn.program.kind, op, turn.program.packets), "run_call")
+            if len(self.tables) >= _MOST_TABLES:
+                self.finish()  # its memory may be in use
+                self.tables.popitem(last=False)
+            self.tables[key] = turn, _Table(self.cupy, words), kernel
+        self.tables.move_to_end(key)
+        _, table, kernel = self.tables[key]
+        return table, kernel
+
+    def notes(self) -> Words:
+        runtime, notes = self.cupy.cuda.runtime, np.empty(NOTES_BYTES // 8, dtype=np.uint64)
+        with self.device():
+            runtime.memcpyAsync(notes.ctypes.data, self.lent, NOTES_BYTES, runtime.memcpyDeviceToHost, self.watch.ptr)
+            self.watch.synchronize()
+        return notes
+
+    def alarmed(self) -> bool:
+        return bool(self.alarm[0])
+
+    def finish(self) -> None:
+        with self.device():
+            self.stream.synchronize()
+
+    def close(self, keep: bool) -> None:
+        runtime = self.cupy.cuda.runtime
+        with self.device():
+            for at in self.opened:
+                runtime.ipcCloseMemHandle(at)
+            if self.lent and not keep:
+                runtime.free(self.lent)
+        self.opened, self.segments, self.lent = [], [], 0
+        self.tables.clear()
+
+
+class _Table:
+    def __init__(self, cupy: Any, words: Any) -> None:
+        self.words = cupy.asarray(words)
+        cupy.cuda.get_current_stream().synchronize()  # it is read on another stream
+        self.head = words[0], words[STRIDE]
+        self.grid = max(1, int(words[0] * words[1]))

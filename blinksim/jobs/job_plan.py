@@ -1,0 +1,187 @@
+"""Which schedule a group runs for which call: by collective and size, from a file or from rules."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective
+from blinksim.errors import FileError, InputError, unknown
+from blinksim.jobs.calls import CALLED, Call
+from blinksim.programs.handover import PROTOCOLS
+from blinksim.schedule.model import Schedule
+from blinksim.textio import text_files
+from blinksim.topology.graph import Topology
+from blinksim.topology.shapes import one_switch
+from blinksim.units import size_of
+
+_KEYS = {"collective", "up_to", "algorithm", "schedule", "protocol"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A schedule, and how it hands data on: ``ll128`` or ``simple``."""
+
+    schedule: Schedule
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """For vectors of a collective up to so many bytes (None: any): an algorithm's name or a schedule, a protocol."""
+
+    collective: str
+    up_to: int | None
+    what: str | Schedule
+    protocol: str
+
+    def __post_init__(self) -> None:
+        if self.collective not in CALLED:
+            raise unknown("collective of a group", self.collective, CALLED)
+        if isinstance(self.what, str) and self.what not in REGISTRY:
+            raise unknown("algorithm", self.what, REGISTRY)
+        if self.protocol not in PROTOCOLS:
+            raise unknown("protocol", self.protocol, PROTOCOLS)
+
+
+# What was quickest on four H200 (validate/results/full-speed-4gpu.json).
+_SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
+    ("allreduce", 256 << 10, "direct", "ll128"),
+    ("allreduce", 1 << 20, "two_shot", "ll128"),
+    ("allreduce", 16 << 20, "ring", "ll128"),
+    ("allreduce", None, "ring", "simple"),
+    ("allgather", 1 << 20, "direct", "ll128"),
+    ("allgather", 16 << 20, "ring", "ll128"),
+    ("allgather", None, "ring", "simple"),
+    ("reducescatter", 1 << 20, "direct", "ll128"),
+    ("reducescatter", 16 << 20, "ring", "ll128"),
+    ("reducescatter", None, "ring", "simple"),
+    ("broadcast", 256 << 10, "direct", "ll128"),
+    ("broadcast", 8 << 20, "chain", "ll128"),
+    ("broadcast", None, "chain", "simple"),
+    ("reduce", 256 << 10, "direct", "ll128"),
+    ("reduce", 8 << 20, "chain", "ll128"),
+    ("reduce", None, "chain", "simple"),
+)
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """The rules of a group; the first one that fits a call is taken.
+
+    topology: the selected part that the ranks are, in rank order. origin: where the rules are from, for people.
+
+    Examples
+    --------
+    >>> from blinksim.jobs.calls import Call
+    >>> from blinksim.jobs.job_plan import JobPlan
+    >>> from blinksim.programs.dtypes import element_type
+    >>> plan = JobPlan.for_switch(4)
+    >>> choice = plan.choose(Call("allreduce", 1000, element_type("float32")))
+    >>> choice.schedule.algorithm, choice.protocol
+    ('direct', 'll128')
+    """
+
+    topology: Topology
+    rules: tuple[Rule, ...]
+    origin: str = "built-in rules"
+    known: dict[tuple[str, Collective], Schedule] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in CALLED:
+            last = (rule for rule in self.rules if rule.up_to is None and isinstance(rule.what, str))
+            if not any(rule.collective == name for rule in last):
+                raise InputError(f"{self.origin}: no rule for {name} of any size; add one without up_to")
+
+    @property
+    def ranks(self) -> int:
+        return self.topology.ranks
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for plans that choose the same."""
+        rows = [(rule.collective, rule.up_to, _named(rule.what), rule.protocol) for rule in self.rules]
+        return f"{self.origin} ({zlib.crc32(repr((self.ranks, rows)).encode()):08x})"
+
+    @classmethod
+    def for_switch(cls, ranks: int) -> JobPlan:
+        """The rules for GPUs that a switch joins."""
+        return cls(one_switch(ranks).select(), tuple(Rule(*row) for row in _SWITCH))
+
+    @classmethod
+    def of(cls, topology: Topology, text: str, place: str | Path = "the plan") -> JobPlan:
+        """From the text of a plan: a JSON list of rules, before which the built-in ones stand back.
+
+        A rule has ``collective``, ``algorithm`` (a name) or ``schedule`` (a schedule file, relative to the plan), and
+        may have ``up_to`` (a size such as ``1MiB``; default: any) and ``protocol`` (``ll128``, or by default
+        ``simple``). Raises `FileError` for a text that is no such list, and `InputError` for names that do not exist.
+        """
+        try:
+            rows = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise FileError(place, f"no JSON: {error.msg}", error.lineno, error.colno) from None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise FileError(place, 'a plan is a list of rules, such as [{"collective": "allreduce", …}]')
+        folder = Path(place).parent
+        rules = [_rule(row, number, place, folder) for number, row in enumerate(rows, 1)]
+        for rule in rules:
+            if isinstance(rule.what, Schedule) and rule.what.topology.ranks != topology.ranks:
+                there = rule.what.topology.ranks
+                raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
+        return cls(topology, (*rules, *(Rule(*row) for row in _SWITCH)), f"{place}")
+
+    @classmethod
+    def read(cls, topology: Topology, path: str | Path) -> JobPlan:
+        """From a file; see `of`."""
+        return cls.of(topology, text_files.read_text(Path(path)), path)
+
+    def choose(self, call: Call) -> Choice:
+        """The schedule for a call."""
+        for rule in self.rules:
+            if rule.collective != call.collective or (rule.up_to is not None and call.nbytes > rule.up_to):
+                continue
+            # A schedule from a file is for one root.
+            if isinstance(rule.what, str) or rule.what.collective == call.what:
+                return Choice(self._schedule(rule.what, call.what), rule.protocol)
+        raise InputError(f"{self.origin}: no rule for {call}")
+
+    def _schedule(self, source: str | Schedule, what: Collective) -> Schedule:
+        if isinstance(source, Schedule):
+            return source
+        key = source, what
+        if key not in self.known:
+            self.known[key] = REGISTRY[source].build(self.topology, what)
+        return self.known[key]
+
+    def with_rules(self, rules: Sequence[Rule], origin: str) -> JobPlan:
+        """The same with other rules in front."""
+        return replace(self, rules=(*rules, *self.rules), origin=origin, known={})
+
+
+def _rule(row: Mapping[str, Any], number: int, place: str | Path, folder: Path) -> Rule:
+    where = f"rule {number}"
+    for key in row:
+        if key not in _KEYS:
+            raise FileError(place, f"{where}: {unknown('key', str(key), sorted(_KEYS))}")
+    if ("algorithm" in row) == ("schedule" in row) or "collective" not in row:
+        raise FileError(place, f"{where} needs a collective, and either an algorithm or a schedule")
+    what: str | Schedule = str(row.get("algorithm", ""))
+    if "schedule" in row:
+        from blinksim.formats.schedule_json import read_schedule
+
+        what = read_schedule(folder / str(row["schedule"]))
+    limit = row.get("up_to")
+    return Rule(
+        str(row["collective"]), None if limit is None else size_of(limit), what, str(row.get("protocol", "simple"))
+    )
+
+
+def _named(what: str | Schedule) -> str:
+    from blinksim.formats.schedule_json import to_text
+
+    return what if isinstance(what, str) else to_text(what)

@@ -1,0 +1,103 @@
+"""Calls compiled: every turn of a call is a staged program of one rank's view, fitted to the group's fixed memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError
+from blinksim.jobs.calls import Call, say, signature_of
+from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.segment import Segment
+from blinksim.programs.compile import compile_schedule
+from blinksim.programs.fit import fit
+from blinksim.programs.layout import INPUT, OUTPUT
+from blinksim.programs.program import Program
+
+# A vector is tried in as many turns as this at most.
+_MOST_TURNS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one launch does.
+
+    program: with the places of INPUT and OUTPUT where they are in the caller's vectors. says, signature: what is
+    called. input_at, output_at: bytes to add to the caller's addresses. written: (parts, bytes of each, bytes from one
+    to the next) of what this rank's output gets.
+    """
+
+    program: Program
+    says: str
+    signature: int
+    input_at: int
+    output_at: int
+    written: tuple[int, int, int]
+
+
+class Turns:
+    """Makes the turns of calls for one rank.
+
+    blocks: how many thread blocks a launch has at most. packets: False if the links may split the lines of packets.
+    """
+
+    def __init__(self, plan: JobPlan, rank: int, segment: Segment, blocks: int, packets: bool = True) -> None:
+        self.plan, self.rank, self.segment, self.blocks, self.packets = plan, rank, segment, blocks, packets
+
+    def of(self, call: Call) -> list[Turn]:
+        """The turns of a call, the same on all ranks but for the addresses.
+
+        Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the memory.
+        """
+        parts = call.parts(self.plan.ranks)
+        most = min(call.nbytes, self.segment.data)
+        while True:
+            stretches = list(call.stretches(self.plan.ranks, most))
+            longest = max(length for _, length in stretches)
+            program = self._program(call, longest, parts)
+            if self.segment.holds(program):
+                break
+            if longest <= 1 or len(stretches) > _MOST_TURNS:
+                raise InfeasibleError(f"{call}: its schedule needs more inboxes or flags than the group has")
+            most = most * 3 // 4
+        programs = {length: self._program(call, length, parts) for length in {length for _, length in stretches}}
+        return [self._turn(call, programs[length], first, length, parts) for first, length in stretches]
+
+    def _program(self, call: Call, length: int, parts: int) -> Program:
+        choice = self.plan.choose(call)
+        packets = choice.protocol == "ll128" and self.packets
+        program = compile_schedule(
+            choice.schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True
+        )
+        fitted = fit(program, self.blocks)
+        if not fitted.staged and len(fitted.destinations) and self.plan.ranks > 1:
+            raise InfeasibleError(f"{call}: {choice.schedule.algorithm} moves nothing between the ranks")
+        return fitted
+
+    def _turn(self, call: Call, program: Program, first: int, length: int, parts: int) -> Turn:
+        size = call.kind.itemsize
+        whole = call.count // parts
+        spread = _spread(program, call.collective, length, whole)
+        written = (1, length * size, 0)
+        if call.collective == "allgather":
+            written = (parts, length * size, whole * size)
+        elif (call.collective == "reduce" and self.rank != call.root) or (
+            call.collective == "broadcast" and self.rank == call.root
+        ):
+            written = (0, 0, 0)
+        says = say(call, first, length, self.plan.ranks)
+        return Turn(spread, says, signature_of(call, first, length), first * size, first * size, written)
+
+
+def _spread(program: Program, collective: str, length: int, whole: int) -> Program:
+    """The program for parts that lie `whole` elements apart in the caller's vector, and not `length`."""
+    buffer = {"allgather": OUTPUT, "reducescatter": INPUT}.get(collective)
+    if buffer is None or length == whole:
+        return program
+    sources, destinations = program.sources.copy(), program.destinations.copy()
+    for rows in (sources, destinations):
+        there = rows[:, -2] == buffer
+        at = rows[there, -1]
+        rows[there, -1] = at + at // length * np.int64(whole - length)
+    return replace(program, sources=sources, destinations=destinations)

@@ -1,0 +1,144 @@
+"""calls.cu itself, built for the CPU: a thread for every block, and memory of one process in place of the GPUs'."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
+from blinksim.jobs.calls import CALLED, Call
+from blinksim.jobs.faults import explain
+from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.segment import NOTES_BYTES, Segment
+from blinksim.jobs.turns import Turns
+from blinksim.programs.dtypes import ELEMENT_TYPES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
+
+import fake_cupy
+from test_cuda_source import NVCC
+
+RANKS = 3
+SEGMENT = Segment.of(1 << 20)
+FLOAT = ELEMENT_TYPES["float32"]
+needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler")
+
+
+class Ranks:
+    """The memory of some ranks, and launches on all of them at once."""
+
+    def __init__(self, library: ctypes.CDLL, plan: JobPlan, packets: bool) -> None:
+        self.library = library
+        self.memory = [_aligned(SEGMENT.lent) for _ in range(RANKS)]
+        for memory in self.memory:
+            memory[: SEGMENT.packets_at], memory[SEGMENT.packets_at :] = 0, 0xFF
+        self.scratch = [_aligned(SEGMENT.scratch) for _ in range(RANKS)]
+        self.state = [np.zeros(STATE_WORDS, dtype=np.uint64) for _ in range(RANKS)]
+        self.alarm = [np.zeros(1, dtype=np.uint64) for _ in range(RANKS)]
+        self.turns = [Turns(plan, rank, SEGMENT, 4, packets) for rank in range(RANKS)]
+        self.names: dict[int, str] = {}
+
+    def run(self, calls: list[Call], sources: list[Any], targets: list[Any], timeout_s: float = 20.0) -> None:
+        def work(rank: int) -> None:
+            for turn in self.turns[rank].of(calls[rank]):
+                self.names[turn.signature] = turn.says
+                own = self.scratch[rank].ctypes.data, self.state[rank].ctypes.data, self.alarm[rank].ctypes.data
+                table = call_table(turn, rank, [memory.ctypes.data for memory in self.memory], own, SEGMENT)
+                numbers = turn.signature, int(timeout_s * 1e9)
+                self.library.launch_call(
+                    ctypes.c_void_p(table.ctypes.data),
+                    ctypes.c_void_p(sources[rank].ctypes.data + turn.input_at),
+                    ctypes.c_void_p(targets[rank].ctypes.data + turn.output_at),
+                    *(ctypes.c_uint64(number) for number in numbers),
+                )
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(RANKS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def explain(self, rank: int) -> str:
+        notes = self.memory[rank][:NOTES_BYTES].view(np.uint64)
+        return explain(notes, rank, RANKS, 0.3, self.names.__getitem__) if self.alarm[rank][0] else ""
+
+
+def _aligned(size: int) -> Any:
+    raw = np.zeros(size + 256, dtype=np.uint8)
+    skip = -raw.ctypes.data % 256
+    return raw[skip : skip + size]
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("packets", [True, False])
+def test_the_kernel_carries_calls_out(packets: bool, tmp_path: Path) -> None:
+    library = fake_cupy.build(call_source(FLOAT, "sum", packets), tmp_path)
+    protocol = "ll128" if packets else "simple"
+    chosen = {
+        "allreduce": "ring",
+        "allgather": "direct",
+        "reducescatter": "ring",
+        "broadcast": "chain",
+        "reduce": "binary",
+    }
+    rows = ",".join(
+        f'{{"collective": "{name}", "algorithm": "{what}", "protocol": "{protocol}"}}' for name, what in chosen.items()
+    )
+    ranks = Ranks(library, JobPlan.of(JobPlan.for_switch(RANKS).topology, f"[{rows}]"), packets)
+    for collective in CALLED:
+        for part in (1, 130, 30_001):
+            call = Call(collective, part * RANKS if collective in ("allgather", "reducescatter") else part, FLOAT)
+            given = part if collective == "allgather" else call.count
+            sources = [np.arange(given, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
+            total = np.sum(sources, axis=0)
+            targets = sources if call.parts(RANKS) == 1 else [np.zeros(
+                call.count if collective == "allgather" else part, dtype=np.float32) for _ in range(RANKS)]  # fmt: skip
+            expected = {
+                "allreduce": [total] * RANKS,
+                "allgather": [np.concatenate(sources)] * RANKS,
+                "reducescatter": np.array_split(total, RANKS),
+                "broadcast": [sources[0].copy()] * RANKS,
+                "reduce": [total, *(source.copy() for source in sources[1:])],
+            }[collective]
+            ranks.run([call] * RANKS, sources, targets)
+            for rank in range(RANKS):
+                assert np.array_equal(targets[rank], expected[rank]), (collective, part, rank, ranks.explain(rank))
+    assert len({int(state[0]) for state in ranks.state}) == 1  # launches are counted alike
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("packets", [True, False])
+def test_the_kernel_finds_calls_that_differ(packets: bool, tmp_path: Path) -> None:
+    library = fake_cupy.build(call_source(FLOAT, "sum", packets), tmp_path)
+    ranks = Ranks(library, JobPlan.for_switch(RANKS), packets)
+    calls = [Call("allreduce", 100 - (rank == 1), FLOAT) for rank in range(RANKS)]
+    data = [np.ones(100, dtype=np.float32) for _ in range(RANKS)]
+    ranks.run(calls, data, data, timeout_s=0.3)
+    messages = [ranks.explain(rank) for rank in range(RANKS)]
+    assert all(messages)
+    assert any("allreduce of 99 float32" in message and "rank 1" in message for message in messages)
+    assert all(np.isnan(values[:99]).all() for values in data)
+    # Nothing is done any more until the group is made anew.
+    data = [np.ones(100, dtype=np.float32) for _ in range(RANKS)]
+    ranks.run([Call("allreduce", 100, FLOAT)] * RANKS, data, data, timeout_s=0.3)
+    assert all(np.isnan(values).all() for values in data)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="no nvcc")
+@pytest.mark.parametrize(("dtype", "op", "packets"), [("float32", "sum", False), ("bfloat16", "max", True)])
+def test_nvcc_compiles_calls(dtype: str, op: str, packets: bool, tmp_path: Path) -> None:
+    source = tmp_path / "calls.cu"
+    source.write_text(call_source(ELEMENT_TYPES[dtype], op, packets))
+    command = [str(NVCC), "-std=c++17", "-arch=sm_90", "-ptx", "-o", str(tmp_path / "calls.ptx"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

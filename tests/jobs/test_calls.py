@@ -1,0 +1,102 @@
+"""Calls, their turns and their plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import blinksim as bs
+from blinksim.errors import InputError
+from blinksim.formats.schedule_json import write_schedule
+from blinksim.jobs.calls import CALLED, Call, signature_of
+from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.segment import Segment
+from blinksim.jobs.turns import Turns
+from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.topology.shapes import one_switch
+
+FLOAT = ELEMENT_TYPES["float32"]
+
+
+@given(
+    collective=st.sampled_from(CALLED),
+    part=st.integers(1, 10**6),
+    ranks=st.integers(1, 9),
+    kind=st.sampled_from(["int8", "float16", "float64"]),
+    most=st.integers(64, 10**6),
+)
+def test_stretches_cover_a_call_once(collective: str, part: int, ranks: int, kind: str, most: int) -> None:
+    parts = ranks if collective in ("allgather", "reducescatter") else 1
+    call = Call(collective, part * parts, ELEMENT_TYPES[kind])
+    at = 0
+    for first, length in call.stretches(ranks, most):
+        assert first == at
+        assert length >= 1
+        # Whole lines may be more than was asked for when that is less than a line for every part.
+        assert length * parts * call.kind.itemsize <= max(most, 128 * parts)
+        at += length
+    assert at == part
+
+
+def test_other_calls_have_other_signatures() -> None:
+    calls = [Call(name, 60, kind, op, root) for name in CALLED for kind in (FLOAT, ELEMENT_TYPES["int32"])
+             for op in ("sum", "max") for root in (0, 1)]  # fmt: skip
+    told_apart = {str(call): signature_of(call, 0, 60) for call in calls}
+    assert len(set(told_apart.values())) == len(told_apart)
+    assert signature_of(calls[0], 0, 30) != signature_of(calls[0], 30, 30)
+
+
+def test_unequal_parts_are_refused() -> None:
+    with pytest.raises(InputError, match="4 ranks need equal parts, and 10 is no multiple of 4"):
+        Call("allgather", 10, FLOAT).parts(4)
+
+
+@pytest.mark.parametrize("collective", CALLED)
+@pytest.mark.parametrize("packets", [True, False])
+def test_turns_fit_the_memory_and_need_nobody_elses_addresses(collective: str, packets: bool) -> None:
+    segment = Segment.of(4 << 20)
+    for count in (4, 4096, 1 << 22):
+        for turn in Turns(JobPlan.for_switch(4), 0, segment, 16, packets).of(Call(collective, count, FLOAT)):
+            assert segment.holds(turn.program)
+            assert turn.program.staged
+            assert packets or not turn.program.packets
+
+
+def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
+    machine = bs.load("dgx1-v100").select("0-3")
+    write_schedule(bs.synthesize(machine, "allreduce", "packed").schedule, tmp_path / "trees.json")
+    rules = [
+        {"collective": "allreduce", "up_to": "64KiB", "algorithm": "direct", "protocol": "ll128"},
+        {"collective": "allreduce", "schedule": "trees.json"},
+    ]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(rules))
+    plan = JobPlan.read(one_switch(4).select(), path)
+    small, large = (plan.choose(Call("allreduce", count, FLOAT)) for count in (1000, 10**6))
+    assert (small.schedule.algorithm, small.protocol) == ("direct", "ll128")
+    assert (large.schedule.algorithm, large.protocol) == ("packed", "simple")
+    assert plan.choose(Call("broadcast", 1000, FLOAT, root=2)).schedule.collective.root == 2
+    assert plan.fingerprint != JobPlan.for_switch(4).fingerprint
+    with pytest.raises(InputError, match="is for 4 ranks, not 3"):
+        JobPlan.read(one_switch(3).select(), path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "plan:1:2: no JSON"),
+        ("3", "a plan is a list of rules"),
+        ('[{"collective": "allreduce", "algorithm": "ring", "upto": 3}]', "rule 1: .*upto.*up_to"),
+        ('[{"collective": "allreduce"}]', "either an algorithm or a schedule"),
+        ('[{"collective": "allreduce", "algorithm": "rong"}]', "rong.*ring"),
+        ('[{"collective": "alltoall", "algorithm": "ring"}]', "alltoall"),
+        ('[{"collective": "reduce", "algorithm": "ring", "protocol": "ll"}]', "ll.*ll128"),
+    ],
+)
+def test_a_bad_plan_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        JobPlan.of(one_switch(2).select(), text, "plan")
