@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -89,7 +89,8 @@ class Call:
 
 def signature_of(call: Call, first: int, length: int) -> int:
     """32 bits, never 0, that stand for one turn of a call: ranks whose calls differ have different ones."""
-    return zlib.crc32(f"{call}; {first}+{length}".encode()) or 1
+    digest = hashlib.blake2b(f"{call}; {first}+{length}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") or 1
 
 
 def say(call: Call, first: int, length: int, ranks: int) -> str:

@@ -16,6 +16,7 @@ from blinksim.jobs.job_plan import JobPlan
 from blinksim.jobs.rendezvous import Store
 from blinksim.jobs.segment import MOST_RANKS, Segment
 from blinksim.jobs.turns import Turn, Turns
+from blinksim.textio.strict_json import parse
 
 TIMEOUT_S = 10.0
 # Calls of which the programs are kept.
@@ -113,7 +114,7 @@ class Group:
         }
         mine = {"same": same, "packets": self.backend.packets, "blocks": self.backend.blocks, "handle": handle}
         self.store.set(f"member/{self.rank}", json.dumps(mine))
-        members = [json.loads(self.store.get(f"member/{other}")) for other in range(self.ranks)]
+        members = [parse(f"member {other}", self.store.get(f"member/{other}")) for other in range(self.ranks)]
         for other, member in enumerate(members):
             for key, value in same.items():
                 if member["same"][key] != value:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
@@ -16,11 +14,10 @@ from blinksim.jobs.calls import CALLED, Call
 from blinksim.programs.handover import PROTOCOLS
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
+from blinksim.textio.strict_json import Entry, parse
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
-
-_KEYS = {"collective", "up_to", "algorithm", "schedule", "protocol"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,8 @@ class JobPlan:
     def fingerprint(self) -> str:
         """Equal for plans that choose the same."""
         rows = [(rule.collective, rule.up_to, _named(rule.what), rule.protocol) for rule in self.rules]
-        return f"{self.origin} ({zlib.crc32(repr((self.ranks, rows)).encode()):08x})"
+        digest = hashlib.blake2b(repr((self.ranks, rows)).encode(), digest_size=4).hexdigest()
+        return f"{self.origin} ({digest})"
 
     @classmethod
     def for_switch(cls, ranks: int) -> JobPlan:
@@ -121,14 +119,8 @@ class JobPlan:
         may have ``up_to`` (a size such as ``1MiB``; default: any) and ``protocol`` (``ll128``, or by default
         ``simple``). Raises `FileError` for a text that is no such list, and `InputError` for names that do not exist.
         """
-        try:
-            rows = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise FileError(place, f"no JSON: {error.msg}", error.lineno, error.colno) from None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise FileError(place, 'a plan is a list of rules, such as [{"collective": "allreduce", …}]')
-        folder = Path(place).parent
-        rules = [_rule(row, number, place, folder) for number, row in enumerate(rows, 1)]
+        document = Entry(place, "", parse(place, text.encode(), "plan"))
+        rules = [_rule(row) for row in document.items()]
         for rule in rules:
             if isinstance(rule.what, Schedule) and rule.what.topology.ranks != topology.ranks:
                 there = rule.what.topology.ranks
@@ -163,22 +155,24 @@ class JobPlan:
         return replace(self, rules=(*rules, *self.rules), origin=origin, known={})
 
 
-def _rule(row: Mapping[str, Any], number: int, place: str | Path, folder: Path) -> Rule:
-    where = f"rule {number}"
-    for key in row:
-        if key not in _KEYS:
-            raise FileError(place, f"{where}: {unknown('key', str(key), sorted(_KEYS))}")
-    if ("algorithm" in row) == ("schedule" in row) or "collective" not in row:
-        raise FileError(place, f"{where} needs a collective, and either an algorithm or a schedule")
-    what: str | Schedule = str(row.get("algorithm", ""))
-    if "schedule" in row:
+def _rule(row: Entry) -> Rule:
+    fields = row.fields(("collective",), {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple"})
+    if (fields["algorithm"].value is None) == (fields["schedule"].value is None):
+        raise row.wrong("needs either an algorithm or a schedule")
+    what: str | Schedule
+    if fields["schedule"].value is not None:
         from blinksim.formats.schedule_json import read_schedule
 
-        what = read_schedule(folder / str(row["schedule"]))
-    limit = row.get("up_to")
-    return Rule(
-        str(row["collective"]), None if limit is None else size_of(limit), what, str(row.get("protocol", "simple"))
-    )
+        what = read_schedule(Path(row.path).parent / fields["schedule"].text())
+    else:
+        what = fields["algorithm"].text()
+    try:
+        limit = None if fields["up_to"].value is None else size_of(fields["up_to"].text())
+        return Rule(fields["collective"].text(), limit, what, fields["protocol"].text())
+    except FileError:
+        raise
+    except InputError as error:
+        raise row.wrong(str(error)) from None
 
 
 def _named(what: str | Schedule) -> str:

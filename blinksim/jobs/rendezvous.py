@@ -9,6 +9,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from blinksim.errors import InputError
+from blinksim.textio import text_files
 
 
 class Store(Protocol):
@@ -58,11 +59,10 @@ class FolderStore:
     def get(self, key: str, /) -> bytes:
         path, end = self._path(key), time.monotonic() + self.timeout_s
         while True:
-            try:
-                return path.read_bytes()
-            except FileNotFoundError:
-                if time.monotonic() > end:
-                    raise TimeoutError(f"nobody has set {key} in {self.folder} for {self.timeout_s:g} s") from None
+            if path.exists():
+                return text_files.read_bytes(path, text_files.MIB)
+            if time.monotonic() > end:
+                raise TimeoutError(f"nobody has set {key} in {self.folder} for {self.timeout_s:g} s")
             time.sleep(0.002)
 
     def check(self, keys: list[str], /) -> bool:

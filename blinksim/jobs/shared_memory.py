@@ -7,7 +7,6 @@ between two stores.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import tempfile
 import time
@@ -55,16 +54,17 @@ class SharedMemoryBackend(Backend):
         self.segment = segment
         number, name = tempfile.mkstemp(prefix="blinksim-", dir=self.folder)
         self.path = Path(name)
-        with open(number, "r+b") as file:
-            try:
-                os.posix_fallocate(number, 0, segment.lent)
-            except OSError as error:
-                self.path.unlink()
-                raise MissingError(
-                    f"{self.folder} has no room for the {format_size(segment.lent)} of a group ({error.strerror}); "
-                    f"take a smaller buffer"
-                ) from None
-            self.own = _map(file)
+        try:
+            os.posix_fallocate(number, 0, segment.lent)
+        except OSError as error:
+            self.path.unlink()
+            raise MissingError(
+                f"{self.folder} has no room for the {format_size(segment.lent)} of a group ({error.strerror}); "
+                f"take a smaller buffer"
+            ) from None
+        finally:
+            os.close(number)
+        self.own = _map(name)
         self.scratch = np.full(segment.scratch, POISON_BYTE, dtype=np.uint8)
         return name
 
@@ -75,8 +75,7 @@ class SharedMemoryBackend(Backend):
                 self.maps.append(self.own)
                 continue
             try:
-                with open(name, "r+b") as file:
-                    self.maps.append(_map(file))
+                self.maps.append(_map(name))
             except OSError as error:
                 raise MissingError(f"rank {rank} cannot map the memory of rank {other}: {error}") from None
 
@@ -240,5 +239,5 @@ def _herald(rank: int, epoch: int) -> int:
     return FIRST_HERALD + 2 * rank + epoch % 2
 
 
-def _map(file: Any) -> _Bytes:
-    return np.frombuffer(mmap.mmap(file.fileno(), 0), dtype=np.uint8)
+def _map(name: str) -> _Bytes:
+    return np.asarray(np.memmap(name, dtype=np.uint8, mode="r+"))
