@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from blinksim.exports import export as export
     from blinksim.exports import write as write
     from blinksim.formats.schedule_json import write_schedule as write_schedule
+    from blinksim.formats.traffic_csv import read_traffic as read_traffic
+    from blinksim.formats.traffic_csv import write_traffic as write_traffic
     from blinksim.machines import catalogue as catalogue
     from blinksim.machines import check as check
     from blinksim.machines import load as load
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
     from blinksim.topology.rules.rule import Finding as Finding
+    from blinksim.traffic.experts import expert_traffic as expert_traffic
+    from blinksim.traffic.matrix import Traffic as Traffic
 else:
     _HOME = {
         "Advice": "blinksim.answers.advise",
@@ -135,6 +139,7 @@ else:
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",
+        "Traffic": "blinksim.traffic.matrix",
         "Tuning": "blinksim.answers.tuning.tune",
         "Verdict": "blinksim.schedule.verify",
         "across_models": "blinksim.answers.models",
@@ -147,6 +152,7 @@ else:
         "contest": "blinksim.answers.project",
         "diagnose": "blinksim.answers.logs.diagnose",
         "execute": "blinksim.execution.run",
+        "expert_traffic": "blinksim.traffic.experts",
         "export": "blinksim.exports",
         "from_networkx": "blinksim.topology.exchange.convert",
         "gains": "blinksim.answers.bound",
@@ -160,6 +166,7 @@ else:
         "rank": "blinksim.answers.ranking",
         "read_schedule": "blinksim.answers.checks.read_schedule",
         "read_series": "blinksim.answers.logs.series",
+        "read_traffic": "blinksim.formats.traffic_csv",
         "register_algorithm": "blinksim.algorithms.registry",
         "register_model": "blinksim.timing.model_registry",
         "simulate": "blinksim.simulation.simulator",
@@ -172,6 +179,7 @@ else:
         "verify_file": "blinksim.answers.checks.verify_file",
         "write": "blinksim.exports",
         "write_schedule": "blinksim.formats.schedule_json",
+        "write_traffic": "blinksim.formats.traffic_csv",
     }
 
     def __getattr__(name):
@@ -233,6 +241,7 @@ __all__ = [
     "Timeline",
     "Topology",
     "Tradeoff",
+    "Traffic",
     "Tuning",
     "Verdict",
     "across_models",
@@ -245,6 +254,7 @@ __all__ = [
     "contest",
     "diagnose",
     "execute",
+    "expert_traffic",
     "export",
     "from_networkx",
     "gains",
@@ -259,6 +269,7 @@ __all__ = [
     "rank",
     "read_schedule",
     "read_series",
+    "read_traffic",
     "register_algorithm",
     "register_model",
     "simulate",
@@ -271,4 +282,5 @@ __all__ = [
     "verify_file",
     "write",
     "write_schedule",
+    "write_traffic",
 ]

@@ -2,18 +2,23 @@
 
 `size` is always the larger of one rank's send and receive buffers, in bytes: the whole vector for allreduce,
 broadcast and reduce; the gathered vector for allgather and gather; the vector before the scatter for reducescatter
-and scatter; everything that a rank sends for alltoall. algbw is size / time; busbw is algbw times a factor that makes
+and scatter; everything that a rank sends for alltoall, and for alltoallv the most that any rank sends or ends with
+(what it keeps included). algbw is size / time; busbw is algbw times a factor that makes
 it comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from blinksim.errors import InputError, unknown
 from blinksim.units import whole
+
+if TYPE_CHECKING:
+    from blinksim.traffic.matrix import Traffic
 
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
@@ -32,9 +37,12 @@ _PROMISES = {
     "scatter": (ROOT, OWN),
     "alltoall": (OWN, OWN),
 }
+ALLTOALLV = "alltoallv"
+"""An alltoall of unequal blocks. It needs a traffic matrix; the names in `COLLECTIVES` need nothing else."""
 _BY_PROMISE = {promise: name for name, promise in _PROMISES.items()}
 _WIDTH = {ROOT: 0, OWN: 1, EVERY: 2}
 COLLECTIVES = tuple(_PROMISES)
+_PROMISES[ALLTOALLV] = (OWN, OWN)
 ROOTED = frozenset(name for name, promise in _PROMISES.items() if ROOT in promise)
 REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts == EVERY)
 
@@ -59,11 +67,14 @@ class Collective:
         One of `COLLECTIVES`; `parse` also understands ``all_reduce`` and the like.
     root : int
         The root's rank, for broadcast, reduce, gather and scatter.
+    traffic : Traffic, optional
+        For ``alltoallv``, and for it only: the bytes from every rank to every other. With a size of its own, they are
+        scaled to it.
 
     Raises
     ------
     InputError
-        For another name, and for a root that is no whole number.
+        For another name, a root that is no whole number, and an alltoallv without a traffic matrix.
 
     Examples
     --------
@@ -74,21 +85,31 @@ class Collective:
 
     name: str
     root: int = 0
+    traffic: Traffic | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.name not in COLLECTIVES:
-            raise unknown("collective", self.name, COLLECTIVES)
+        if self.name not in _PROMISES:
+            raise unknown("collective", self.name, _PROMISES)
         object.__setattr__(self, "root", whole(self.root, "root"))
+        if self.name == ALLTOALLV:
+            _check_traffic(self.traffic)
+        elif self.traffic is not None:
+            raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
 
     @classmethod
-    def parse(cls, text: str, root: int | None = None) -> Collective:
+    def parse(cls, text: str, root: int | None = None, traffic: Traffic | None = None) -> Collective:
         """The collective called `text` (``all_reduce``, ``reduce-scatter`` and the like are understood).
 
-        Raises `InputError` for an unknown name, or a root given to a collective that has none.
+        Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic matrix
+        that is missing, or given to another collective than alltoallv.
         """
         name = text.lower().replace("_", "").replace("-", "")
-        if name not in COLLECTIVES:
-            raise unknown("collective", text, COLLECTIVES)
+        if name not in _PROMISES:
+            raise unknown("collective", text, _PROMISES)
+        if name == ALLTOALLV or traffic is not None:
+            if root is not None:
+                raise InputError(f"{name} with a traffic matrix has no root; leave root= out")
+            return cls(name, traffic=traffic)
         if root is not None and name not in ROOTED:
             raise InputError(f"{name} has no root; leave root= out (rooted: {', '.join(sorted(ROOTED))})")
         return cls(name, 0 if root is None else root)
@@ -140,8 +161,10 @@ class Collective:
     def dual(self) -> Collective:
         """The collective that this one is backwards, over reversed links: allgather for reducescatter, and so on.
 
-        allreduce and alltoall are their own duals.
+        allreduce and alltoall are their own duals; that of an alltoallv takes everything back.
         """
+        if self.traffic is not None:
+            return Collective(self.name, traffic=self.traffic.transposed())
         return Collective(_BY_PROMISE[self.ends, self.starts], self.root)
 
     def labels(self, start: int, end: int) -> tuple[int, int]:
@@ -150,7 +173,7 @@ class Collective:
 
     @property
     def personalized(self) -> bool:
-        """True for gather, scatter and alltoall: each chunk goes from one rank to one other, and is never added up."""
+        """True for gather, scatter, alltoall and alltoallv: each chunk goes from one rank to one other."""
         return EVERY not in _PROMISES[self.name]
 
     @property
@@ -158,9 +181,35 @@ class Collective:
         """How many of its two sides, start and end, hold one block per rank: 2 for alltoall, 0 for allreduce."""
         return _PROMISES[self.name].count(OWN)
 
+    @property
+    def exchanges(self) -> bool:
+        """True for alltoall and alltoallv: every rank has a block of its own for every rank."""
+        return self.block_sides == 2
+
     def vectors(self, ranks: int) -> int:
         """How many vectors of `size` are moved: one per rank in alltoall, otherwise one."""
-        return ranks if self.block_sides == 2 else 1
+        return ranks if self.exchanges else 1
+
+    def share(self, origin: int, target: int, ranks: int) -> Fraction:
+        """The part of the size that rank `origin` has for rank `target`, in alltoall and alltoallv."""
+        if self.traffic is None:
+            return Fraction(1, ranks)
+        return Fraction(int(self.traffic.matrix[origin, target]), self.traffic.size)
+
+    def promised(self, ranks: int) -> Fraction:
+        """What all chunks hold together, in sizes: 1, or what all ranks have for all in alltoall and alltoallv."""
+        if self.traffic is None:
+            return Fraction(self.vectors(ranks))
+        return Fraction(int(self.traffic.matrix.sum()), self.traffic.size)
+
+    def between(self, sources: Collection[int], sinks: Collection[int], ranks: int) -> Fraction:
+        """The part of the size that must get from some ranks to others, which are disjoint; 0 if nothing has to."""
+        if self.traffic is not None:
+            return self.traffic.between([*sources], [*sinks])
+        given, taken = set(sources), set(sinks)
+        inner = {EVERY: Fraction(bool(given)), ROOT: Fraction(self.root in given), OWN: Fraction(len(given), ranks)}
+        outer = {EVERY: Fraction(bool(taken)), ROOT: Fraction(self.root in taken), OWN: Fraction(len(taken), ranks)}
+        return inner[self.starts] * outer[self.ends] * self.vectors(ranks)
 
     def buffers(self, units: int, ranks: int) -> tuple[int, int]:
         """Units of a rank's input and output buffer for a vector of `units`: all of them, or one block of `ranks`."""
@@ -170,9 +219,20 @@ class Collective:
         return block if self.starts == OWN else units, block if self.ends == OWN else units
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises `InputError` unless the root is one of `ranks` ranks."""
+        """Raises `InputError` unless the root is one of `ranks` ranks, and a traffic matrix is of as many."""
+        if self.traffic is not None and self.traffic.ranks != ranks:
+            raise InputError(f"the traffic matrix is of {self.traffic.ranks} ranks, and there are {ranks}")
         if self.rooted and not 0 <= self.root < ranks:
             raise InputError(f"root {self.root} is not a rank: {ranks} ranks are numbered 0 to {ranks - 1}")
 
     def __str__(self) -> str:
         return f"{self.name} from root {self.root}" if self.rooted else self.name
+
+
+def _check_traffic(traffic: object) -> None:
+    from blinksim.traffic.matrix import Traffic
+
+    if traffic is None:
+        raise InputError("alltoallv needs the bytes from every rank to every other: a traffic matrix")
+    if not isinstance(traffic, Traffic):
+        raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")

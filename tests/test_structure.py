@@ -21,7 +21,7 @@ from source_tree import ROOT, excused, imports, modules, part_of, repository_fil
 # From the bottom up. A part imports parts of earlier rows and itself; parts that share a row do not know each other,
 # except in the first row, which is the common ground.
 ROWS = (
-    ("units", "errors", "printable", "collective", "data_files", "_version", "results"),
+    ("units", "errors", "printable", "collective", "traffic", "data_files", "_version", "results"),
     ("textio",),
     ("plugins",),
     ("topology",),

@@ -28,10 +28,15 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     chunk: npt.NDArray[np.int64] | int
     match collective.starts == OWN, collective.ends == OWN:
         case True, True:
+            chunk_of = np.full((n, n), -1)
             for origin in range(n):
                 for target in range(n):
-                    plan.add_chunk(Fraction(1, n), origin, target)
-            chunk = src * n + dst
+                    share = collective.share(origin, target, n)
+                    if share:
+                        chunk_of[origin, target] = plan.add_chunk(share, origin, target)
+            there = chunk_of[src, dst] >= 0
+            src, dst = src[there], dst[there]
+            chunk = chunk_of[src, dst]
         case False, False:
             chunk = plan.add_chunk(Fraction(1))
         case from_own, _:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from blinksim import plugins
 from blinksim.algorithms.nccl_names import NCCL_NAMES
-from blinksim.collective import COLLECTIVES, ROOTED, Collective
+from blinksim.algorithms.send_counts import Sends, per_channel, per_pair, per_rank, straight, untold
+from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
@@ -32,28 +33,7 @@ AlgorithmName = Literal[
 
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
-Sends = Callable[[int, str], int]
 Fill = TypeVar("Fill", bound=Callable[..., None])
-
-
-def _per_pair(ranks: int, collective: str) -> int:
-    return 2 * ranks * ranks
-
-
-def _per_rank(ranks: int, collective: str) -> int:
-    return 4 * ranks
-
-
-def _per_channel(ranks: int, collective: str) -> int:
-    return 64 * ranks
-
-
-def _untold(ranks: int, collective: str) -> int:
-    return 0
-
-
-def _straight(ranks: int, collective: str) -> int:
-    return (_per_rank if collective in ROOTED else _per_pair)(ranks, collective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +44,21 @@ class Algorithm:
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
     chooses the route of every send, which then is not divided among equal ways. in_network: it needs switches that
-    multicast or reduce, and runs only when named. fill: what fills the plan of an algorithm from outside the package,
-    and the form of its schedules. home: the file that registered it.
+    multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. fill: what fills
+    the plan of an algorithm from outside the package, and the form of its schedules. home: the file that registered it.
     """
 
     name: str
     collectives: tuple[str, ...]
     summary: str
     solver: bool = False
-    sends: Sends = _per_rank
+    sends: Sends = per_rank
     most_ranks: int | None = None
     source: str = ""
     every_pair: bool = False
     routes: bool = False
     in_network: bool = False
+    traffic: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
@@ -88,7 +69,7 @@ class Algorithm:
         return f"{self.home}:{self.name}" if self.home else self.name
 
     def supports(self, collective: str) -> bool:
-        return collective in self.collectives
+        return collective in self.collectives or (collective == ALLTOALLV and self.traffic)
 
     def options(self) -> tuple[str, ...]:
         """Names of the options that `build` takes beyond the topology and the collective."""
@@ -159,7 +140,7 @@ REGISTRY = {
             "ring",
             _SHARDED,
             "one or more rings over the fastest links",
-            sends=_per_pair,
+            sends=per_pair,
             source="Patarasu and Yuan, JPDC 2009",
         ),
         Algorithm(
@@ -184,42 +165,43 @@ REGISTRY = {
             "recursive_doubling",
             ("allreduce", "allgather"),
             "exchanges at doubling distances",
-            sends=_per_pair,
+            sends=per_pair,
             source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
         ),
         Algorithm(
             "halving_doubling",
             ("allreduce", "reducescatter"),
             "exchanges at halving, then doubling distances",
-            sends=_per_pair,
+            sends=per_pair,
             source="Rabenseifner, ICCS 2004",
         ),
         Algorithm(
             "direct",
             COLLECTIVES,
             "every rank directly to every other rank in one step (one-shot)",
-            sends=_straight,
+            sends=straight,
             every_pair=True,
+            traffic=True,
         ),
         Algorithm(
             "two_shot",
             ("allreduce",),
             "direct reduce-scatter, then direct allgather",
-            sends=_per_pair,
+            sends=per_pair,
             every_pair=True,
         ),
         Algorithm(
             "hierarchical",
             _SHARDED,
             "direct inside nodes (or cards), rings (or direct) between them",
-            sends=_per_pair,
+            sends=per_pair,
             source="Jia et al., 2018",
         ),
         Algorithm(
             "chain_tree",
             ("allreduce",),
             "chains inside the nodes, a double binary tree between them",
-            sends=_per_channel,
+            sends=per_channel,
             source="Blink+ report, section 2",
         ),
         Algorithm(
@@ -241,6 +223,7 @@ REGISTRY = {
             "trees or paths packed up to the exact bound",
             solver=True,
             routes=True,
+            traffic=True,
             source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
         ),
         Algorithm(
@@ -388,7 +371,7 @@ def register_algorithm(
         key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
         home = plugins.running()
-        REGISTRY[key] = Algorithm(key, wanted, summary, only_named, _untold, fill=fill, form=form, home=home)
+        REGISTRY[key] = Algorithm(key, wanted, summary, only_named, untold, fill=fill, form=form, home=home)
         return fill
 
     return register

@@ -57,7 +57,7 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
             return ONLY_TREES
         # Network coding can beat all flows between several pairs (not from one source or to one sink): the butterfly of
         # Ahlswede, Cai, Li and Yeung (2000), with two pairs.
-        return NO_CODING if collective.name == "alltoall" else NOTHING
+        return NO_CODING if collective.exchanges else NOTHING
     return NOTHING
 
 

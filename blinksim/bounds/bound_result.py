@@ -216,10 +216,12 @@ class BoundResult(Rates, Result):
         """JSON with the keys of the command line: the headline's, then all under ``bounds``."""
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
         first = bounds[0]
+        traffic = self.collective.traffic
         return {
             "collective": self.collective.name,
             **({"root": self.collective.root} if self.collective.rooted else {}),
             **({"shares": list(self.shares)} if self.shares else {}),
+            **({"traffic": traffic.lines()} if traffic is not None else {}),
             "rate_exact": first["rate_exact"],
             "algbw_GBps": first["algbw_GBps"],
             "busbw_GBps": self.busbw_GBps,

@@ -81,7 +81,7 @@ def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...])
     question = _Question(topology, collective, shares)
     if collective.name == "allreduce":
         return tuple(question.allreduce())
-    return tuple(question.alltoall() if collective.name == "alltoall" else question.one_way())
+    return tuple(question.exchange() if collective.exchanges else question.one_way())
 
 
 @lru_cache(maxsize=_KEPT)
@@ -134,9 +134,10 @@ class _Question:
     @cached_property
     def alike(self) -> NetworkOrbits:
         """The orbits of arcs and ranks."""
-        from blinksim.graphs.orbits import network_orbits
+        from blinksim.graphs.orbits import network_orbits, single_orbits
 
-        return network_orbits(self.topology, self.net)
+        # Traffic tells ranks apart that the machine does not.
+        return single_orbits(self.net) if self.collective.traffic else network_orbits(self.topology, self.net)
 
     @cached_property
     def trees_apply(self) -> bool:
@@ -246,11 +247,18 @@ class _Question:
         phases = Phases((("reducescatter", scatter.certificate), ("allgather", gather.certificate)))
         return self.of(phases, scatter.exact and gather.exact)
 
-    def alltoall(self) -> list[Bound]:
+    def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
         from blinksim.bounds.pairs import tight_cut
-        from blinksim.bounds.quick import obvious_cuts
+        from blinksim.bounds.quick import groups, obvious_cuts
 
+        if self.collective.traffic is not None:
+            from blinksim.bounds.traffic_cuts import tight_traffic_cut, traffic_cuts
+
+            sorts = list(groups(self.topology))
+            cuts = [tight_traffic_cut(self.topology, self.collective, self.net, sorts)]
+            cuts += traffic_cuts(self.topology, self.collective, sorts)
+            return self.with_flows(self.of(min(cuts, key=lambda cut: cut.rate)))
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
         cuts = [Cut.of(self.topology, self.collective, side, limits)]
         if self.topology.nodes > 1:

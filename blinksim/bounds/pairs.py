@@ -6,7 +6,7 @@ For alltoall the tightest of the likely cuts is given as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
@@ -21,6 +21,7 @@ from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network
 from blinksim.graphs.orbits import NetworkOrbits
 from blinksim.topology.graph import Topology
+from blinksim.traffic.matrix import Traffic
 
 # Ranks up to which all their subsets are tried as sides of a cut.
 _SUBSETS = 8
@@ -42,6 +43,8 @@ def best_flows(
     """
     members = net.members.tolist()
     weights = dict(zip(members, shares or [1] * len(members), strict=True))
+    if collective.traffic is not None:
+        return _traffic_flows(net, collective.traffic, shared)
     if collective.rooted:
         # A gather is a scatter in the reversed network.
         way = net.reversed() if collective.collects else net
@@ -53,6 +56,28 @@ def best_flows(
     return Solution(solution.rate * sum(weights.values()), solution.duals)
 
 
+def _traffic_flows(net: Network, traffic: Traffic, shared: Sequence[SharedCapacity]) -> Solution | None:
+    """As `best_flows` for a traffic matrix, which tells ranks apart that the machine does not."""
+    rows = commodities(net, traffic)
+    if flow_variables(net, len(rows)) > MOST_FLOWS:
+        return None
+    solution = solve_flows(net, shared, rows)
+    return Solution(solution.rate * traffic.size, solution.duals)
+
+
+def commodities(net: Network, traffic: Traffic) -> list[Commodity]:
+    """What every rank sends to the others, in bytes; without the ranks that send nothing."""
+    members = net.members.tolist()
+    rows = []
+    for source, amounts in zip(members, traffic.matrix.tolist(), strict=True):
+        weights = {
+            vertex: amount for vertex, amount in zip(members, amounts, strict=True) if amount and vertex != source
+        }
+        if weights:
+            rows.append(Commodity(source, weights))
+    return rows
+
+
 def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[list[str], list[str]]:
     """The side, and the device capacities, of the tightest cut found: capacity over ranks inside times ranks outside.
 
@@ -62,10 +87,23 @@ def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[l
 
     first: the vertices of ranks that stand for all; the others are equivalent to one of them.
     """
+    ranks = len(net.members)
+    return tightest_side(
+        topology, net, ((inside, len(inside) * (ranks - len(inside))) for inside in _sides(net, first))
+    )
+
+
+def tightest_side(
+    topology: Topology, net: Network, sides: Iterable[tuple[Sequence[int], int]]
+) -> tuple[list[str], list[str]]:
+    """The side, and the device capacities, of the cut with the least capacity over what must cross it.
+
+    sides: ranks inside, and what they have for the others, which must be more than nothing.
+    """
     total = int(net.capacity.sum()) + 1
     best: tuple[Fraction, NDArray[np.bool_]] | None = None
     ranks = len(net.members)
-    for inside in _candidates(net, first):
+    for inside, crossing in sides:
         within = np.isin(np.arange(ranks), inside)
         source, sink = net.vertices, net.vertices + 1
         flow = Flow(
@@ -76,14 +114,14 @@ def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[l
             source,
             sink,
         )
-        ratio = Fraction(flow.value, len(inside) * (ranks - len(inside)))
+        ratio = Fraction(flow.value, crossing)
         if best is None or ratio < best[0]:
             best = (ratio, flow.side()[: net.vertices])
     assert best is not None
     return net.side_names(topology, best[1])
 
 
-def _candidates(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
+def _sides(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
     ranks = len(net.members)
     if ranks <= _SUBSETS:
         for size in range(1, ranks):

@@ -77,6 +77,9 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
     inner = {EVERY: within > 0, ROOT: has_root, OWN: within / n}[collective.starts]
     outer = {EVERY: within < n, ROOT: ~has_root, OWN: (n - within) / n}[collective.ends]
     crossing = inner.astype(float) * outer * collective.vectors(n)
+    if collective.traffic is not None:
+        amounts = collective.traffic.matrix.astype(float) / collective.traffic.size
+        crossing = ((ranks @ amounts) * ~ranks).sum(axis=1)
     rate = np.divide(capacity, crossing, out=np.full(len(sets), np.inf), where=crossing > 0)
     return [device.name for device, here in zip(topology.devices, inside[int(np.argmin(rate))], strict=True) if here]
 
@@ -106,6 +109,11 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
 
 def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     """Around single members, whole nodes, and the nodes below one switch of the fabric."""
+    if collective.traffic is not None:
+        from blinksim.bounds.traffic_cuts import traffic_cuts
+
+        yield from traffic_cuts(topology, collective, groups(topology))
+        return
     names = [device.name for device in topology.devices]
     root = topology.members[collective.root] if collective.rooted else None
     for group in _tightest_groups(topology):
@@ -133,13 +141,7 @@ def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
 
     Of each sort the one with the least bandwidth out and the one with the least in.
     """
-    node = {device.name: device.node for device in topology.devices}
-    own: dict[str, object] = {name: name for name in topology.members}
-    groups = [own, own | _private(topology)]
-    if len({node[name] for name in topology.members}) > 1:
-        groups.append({name: number for name, number in node.items() if number >= 0})
-        groups += _below_switches(topology, node)
-    for key in groups:
+    for key in groups(topology):
         out, into = defaultdict[object, Fraction](Fraction), defaultdict[object, Fraction](Fraction)
         for link in topology.links:
             a, b = key.get(link.src), key.get(link.dst)
@@ -150,6 +152,20 @@ def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
         for total in (out, into):
             least = min(holders, key=lambda group: (total[group], str(group)))
             yield {name for name, group in key.items() if group == least}
+
+
+def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
+    """Ways to put devices into groups, as the group of each device that is in one.
+
+    Single members, alone and with their private NICs, whole nodes, and nodes below one switch of the fabric.
+    """
+    node = {device.name: device.node for device in topology.devices}
+    own: dict[str, object] = {name: name for name in topology.members}
+    yield own
+    yield own | _private(topology)
+    if len({node[name] for name in topology.members}) > 1:
+        yield {name: number for name, number in node.items() if number >= 0}
+        yield from _below_switches(topology, node)
 
 
 def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dict[str, object]]:

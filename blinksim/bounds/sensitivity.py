@@ -95,6 +95,9 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
     if collective.rooted:
         root = topology.index[topology.members[collective.root]]
         topology = replace(topology, symmetries=tuple(perm for perm in topology.symmetries if perm[root] == root))
+    if collective.traffic is not None:
+        # No two ranks need be alike.
+        topology = replace(topology, symmetries=())
     number = {link.key: place for place, link in enumerate(topology.links)}
     orbit = {link: place for place, group in enumerate(link_orbits(topology)) for link in group}
     groups: dict[frozenset[int], list[list[Link]]] = {}

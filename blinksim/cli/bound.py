@@ -10,15 +10,17 @@ from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
+    collective_of,
     command_line,
     machine_options,
     output_options,
     question_of,
     root_option,
+    traffic_option,
 )
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
-from blinksim.units import exact_GBps, format_rate, parse_size
+from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +35,7 @@ class Options(MachineOptions, TableOptions):
     """The options of the command."""
 
     root: int | None
+    traffic: str | None
     losses: bool
     gains: bool
     before: bool
@@ -53,6 +56,7 @@ Examples:
 @click.argument("collective")
 @machine_options
 @root_option
+@traffic_option
 @click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
 @click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
 @click.option("--size", metavar="SIZE", help="Also the least time for SIZE: latency, overhead and bandwidth together.")
@@ -65,11 +69,10 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     sums of what --json prints.
     """
     from blinksim.answers.bound import bound, from_rates, gains, losses
-    from blinksim.collective import Collective
 
     question = question_of(machine, options)
     earlier = unedited(question, options["before"])
-    wanted = Collective.parse(collective, options["root"])
+    wanted = collective_of(collective, options["root"], options["traffic"])
     size = parse_size(options["size"]) if options["size"] else None
     with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
         topology = question.part(collective=wanted)
@@ -96,7 +99,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
             answer["before"] = was.to_dict() | {"ratio": float(found.rate / was.rate)}
         print_json(answer)
     else:
-        _show(found, less, more, question, was, times)
+        _show(found, less, more, question, was, times, options["traffic"])
 
 
 def in_network_lines(found: BoundResult) -> Iterator[str]:
@@ -150,6 +153,7 @@ def _show(
     question: Question,
     was: BoundResult | None,
     times: TimeBound | None = None,
+    file: str | None = None,
 ) -> None:
     from blinksim.collective import busbw_factor
 
@@ -165,6 +169,10 @@ def _show(
         f"({rounded}busbw {format_rate(found.rate * factor)}){limits}, {reach}"
     )
     click.echo(f"  {best.certificate.words(topology)}")
+    if found.collective.traffic is not None:
+        largest = found.collective.traffic.size
+        least = f"at least {format_time(found.time(largest))} for the bytes of the matrix"
+        click.echo(f"  {least}, whose largest buffer is {format_size_about(largest)}")
     click.echo(f"  it assumes: {best.assumes}")
     for line in in_network_lines(found):
         click.echo(f"  {line}")
@@ -195,5 +203,7 @@ def _show(
         click.echo(f"  edited {edit}")
     if was is not None:
         click.echo(f"  before {left(float(was.rate), float(found.rate))}")
-    again = command_line(question, found.collective.name, found.collective.root if found.collective.rooted else None)
+    again = command_line(
+        question, found.collective.name, found.collective.root if found.collective.rooted else None, file
+    )
     click.echo(f"next: blinksim synth {again} -o schedule.json" if losses else f"next: blinksim bound {again} --losses")

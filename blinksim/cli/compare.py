@@ -12,12 +12,14 @@ from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
     check_picture,
+    collective_of,
     machine_options_at,
     output_options,
     plot_y_option,
     question_of,
     root_option,
     sizes_option,
+    traffic_option,
 )
 from blinksim.cli.output import csv_text, print_json
 from blinksim.cli.progress import Working
@@ -38,6 +40,7 @@ class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions)
     """What the command line says besides machine and collective."""
 
     root: int | None
+    traffic: str | None
     sizes: str
     algorithms: str | None
     model: str
@@ -61,6 +64,7 @@ Examples:
 @click.argument("collective")
 @machine_options_at("nominal; nccl for what NCCL chooses")
 @root_option
+@traffic_option
 @sizes_option("1KiB:1GiB")
 @click.option(
     "--algorithms",
@@ -88,11 +92,10 @@ Examples:
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.answers import compare as study
-    from blinksim.collective import Collective
     from blinksim.timing import model_registry as registry
 
     question = question_of(machine, options)
-    wanted = Collective.parse(collective, options["root"])
+    wanted = collective_of(collective, options["root"], options["traffic"])
     sizes = study.parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
     models = [name.strip() for name in options["model"].split(",")]

@@ -120,7 +120,7 @@ _TYPES = {
     "nccl_version": _Completed(releases),
     "dtype": _Completed(_of(DTYPES)),
     "op": _Completed(_of(OPERATIONS)),
-    **dict.fromkeys(("log", "logs", "nccl_graph", "output", "plot", "trace"), _Completed(files=True)),
+    **dict.fromkeys(("log", "logs", "nccl_graph", "output", "plot", "trace", "traffic"), _Completed(files=True)),
 }
 
 

@@ -15,6 +15,7 @@ from blinksim.cli.output import note, typed
 from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
+    from blinksim.collective import Collective
     from blinksim.question import Question
     from blinksim.schedule.model import Schedule
 
@@ -70,6 +71,27 @@ def root_option(command: Callable[P, R]) -> Callable[P, R]:
     """Adds --root, which is None where it is not given: only some collectives take one."""
     text = "Root rank of broadcast, reduce, gather, scatter.  [default: 0]"
     return click.option("--root", type=Integer(), help=text)(command)
+
+
+def traffic_option(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds --traffic, which names the traffic matrix of an alltoallv."""
+    text = "For alltoallv: the bytes from every rank to every other, as CSV with a line per rank (blinksim traffic)."
+    return click.option("--traffic", metavar="FILE", help=text)(command)
+
+
+def collective_of(name: str, root: int | None, traffic: str | None) -> Collective:
+    """The collective that a command line names, with its root and the matrix in the file `traffic`."""
+    from blinksim.collective import ALLTOALLV, Collective
+
+    if traffic is None:
+        if name.lower() == ALLTOALLV:
+            raise InputError(
+                "alltoallv needs --traffic FILE: the bytes from every rank to every other (blinksim traffic)"
+            )
+        return Collective.parse(name, root)
+    from blinksim.formats.traffic_csv import read_traffic
+
+    return Collective.parse(name, root, read_traffic(traffic))
 
 
 def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -244,10 +266,11 @@ def question_of(machine: str, options: MachineOptions) -> Question:
     return question
 
 
-def command_line(question: Question, collective: str = "", root: int | None = None) -> str:
+def command_line(question: Question, collective: str = "", root: int | None = None, traffic: str | None = None) -> str:
     """The machine, a collective and the options as they are typed."""
     words = [typed(str(question.machine)), *([collective] if collective else [])]
     words += [] if root is None else ["--root", str(root)]
+    words += [] if traffic is None else ["--traffic", typed(traffic)]
     for key, default in (
         ("nodes", 1),
         ("ranks_per_node", None),

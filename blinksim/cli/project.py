@@ -12,11 +12,13 @@ from blinksim.cli.before import before_option, left, unedited
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
+    collective_of,
     command_line,
     machine_options_at,
     output_options,
     question_of,
     root_option,
+    traffic_option,
 )
 from blinksim.cli.output import csv_text, print_json, table, typed
 from blinksim.cli.progress import Working
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blinksim.answers.ranking import Ranking
+    from blinksim.collective import Collective
     from blinksim.cost.projection import Change
     from blinksim.question import Question
     from blinksim.timing.projection_result import Projection
@@ -38,6 +41,7 @@ class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions)
     """What the command line says besides machine, collective and size."""
 
     root: int | None
+    traffic: str | None
     algorithm: str
     model: str
     reduction_rate: str | None
@@ -55,9 +59,10 @@ Examples:
 )
 @click.argument("machine")
 @click.argument("collective")
-@click.argument("size")
+@click.argument("size", required=False)
 @machine_options_at("nominal; nccl for what NCCL chooses; what a model pins")
 @root_option
+@traffic_option
 @click.option(
     "--algorithm",
     default="best",
@@ -83,18 +88,18 @@ Examples:
 @calls.call_options
 @nccl.nccl_options
 @output_options(table=True)
-def command(machine: str, collective: str, size: str, **options: Unpack[Options]) -> None:
+def command(machine: str, collective: str, size: str | None, **options: Unpack[Options]) -> None:
     """How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
 
-    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB.
+    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB. With --traffic it is that of the
+    matrix unless you give another, to which the matrix is scaled.
     """
     from blinksim.answers.ranking import rank
-    from blinksim.collective import Collective
 
     question = question_of(machine, options)
     unedited(question, options["before"])
-    wanted = Collective.parse(collective, options["root"])
-    bytes_ = parse_size(size)
+    wanted = collective_of(collective, options["root"], options["traffic"])
+    bytes_ = _size(size, wanted)
     model = _model(options)
     model.check(question)
     asked = model.at_its_rates(question)
@@ -114,6 +119,15 @@ def command(machine: str, collective: str, size: str, **options: Unpack[Options]
             click.echo(f"  before      {left(was.algbw, found.best.algbw, detail)}")
         _show_changes(changes, question)
         _next(found, question, options)
+
+
+def _size(given: str | None, collective: Collective) -> int:
+    """The size in bytes: as given, else that of the traffic matrix."""
+    if given is not None:
+        return parse_size(given)
+    if collective.traffic is None:
+        raise click.UsageError("Missing argument 'SIZE'.")
+    return collective.traffic.size
 
 
 def _model(options: Options) -> TimingModel:
@@ -194,7 +208,7 @@ def _next(found: Ranking, question: Question, options: Options) -> None:
     best = found.best
     if found.chosen is not None:
         return
-    again = command_line(question, best.collective.name, options["root"])
+    again = command_line(question, best.collective.name, options["root"], options["traffic"])
     size = format_size(best.size).replace(" ", "")
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if models.chooser(options["algorithm"]) else typed(options["model"])

@@ -10,11 +10,13 @@ from blinksim.cli.numbers import Decimal, Integer, Whole
 from blinksim.cli.options import (
     MachineOptions,
     TextOptions,
+    collective_of,
     command_line,
     machine_options,
     output_options,
     question_of,
     root_option,
+    traffic_option,
 )
 from blinksim.cli.output import attempt, count, print_json, table, typed
 from blinksim.cli.progress import Working
@@ -45,6 +47,7 @@ class Options(MachineOptions, TextOptions):
     """The options of the command."""
 
     root: int | None
+    traffic: str | None
     algorithm: str | None
     size: str | None
     time_limit: float | None
@@ -78,6 +81,7 @@ Examples:
 @click.argument("collective", required=False)
 @machine_options
 @root_option
+@traffic_option
 @click.option(
     "--algorithm",
     help="A name, or a Python file; packed attains the bound.  [default: packed, with --size the quickest]",
@@ -135,12 +139,11 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if machine is None or collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     from blinksim.answers.synthesize import synthesize
-    from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.limits.time_limit import within
 
     question = question_of(machine, options)
-    wanted = Collective.parse(collective, options["root"])
+    wanted = collective_of(collective, options["root"], options["traffic"])
     if options["pareto"]:
         from blinksim.cli import front
 
@@ -268,7 +271,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
-        again = command_line(question, schedule.collective.name, options["root"])
+        again = command_line(question, schedule.collective.name, options["root"], options["traffic"])
         size = options["size"]
         named = options["algorithm"] or (schedule.algorithm if size is None else None)
         chosen = "" if named is None or (named == "packed" and size is None) else f" --algorithm {typed(named)}"

@@ -10,12 +10,14 @@ import base64
 import binascii
 import json
 import os
+from collections.abc import Mapping
+from math import isqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
 from blinksim.formats.shipped import ready_schedules
@@ -23,6 +25,7 @@ from blinksim.schedule.model import FORMS, Schedule
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes
+from blinksim.traffic.matrix import Traffic
 
 FORMAT, VERSION = "blinksim-schedule", 1
 MOST_BYTES = 256 * MIB
@@ -104,6 +107,8 @@ def to_text(schedule: Schedule) -> str:
     collective: dict[str, Any] = {"name": schedule.collective.name}
     if schedule.collective.rooted:
         collective["root"] = schedule.collective.root
+    if schedule.collective.traffic is not None:
+        collective["traffic"] = _encode(schedule.collective.traffic.matrix.ravel())
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -167,8 +172,10 @@ def from_document(path: str | os.PathLike[str], document: Any) -> Schedule:
 
 
 def _collective(entry: Entry) -> Collective:
-    fields = entry.fields(("name",), {"root": None})
+    fields = entry.fields(("name",), {"root": None, "traffic": None})
     name = fields["name"].text()
+    if name == ALLTOALLV or fields["traffic"].value is not None:
+        return _of_traffic(name, fields)
     if name not in COLLECTIVES:
         raise fields["name"].wrong(str(unknown("collective", name[:80], COLLECTIVES)))
     collective = Collective(name)
@@ -177,6 +184,22 @@ def _collective(entry: Entry) -> Collective:
             raise fields["root"].wrong(f"{name} has no root; leave it out")
         return collective
     return Collective(name, fields["root"].whole(0, 2**31 - 1))
+
+
+def _of_traffic(name: str, fields: Mapping[str, Entry]) -> Collective:
+    """The alltoallv of a file: its matrix row by row."""
+    if name != ALLTOALLV or fields["root"].value is not None:
+        raise fields["traffic"].wrong(f"goes with {ALLTOALLV}, without a root")
+    if fields["traffic"].value is None:
+        raise fields["traffic"].wrong("is missing: the bytes from every rank to every other, row by row")
+    flat = _decode(fields["traffic"], "int64")
+    ranks = isqrt(len(flat))
+    if ranks * ranks != len(flat):
+        raise fields["traffic"].wrong(f"has {len(flat)} entries, which are no square matrix")
+    try:
+        return Collective(name, traffic=Traffic(flat.reshape(ranks, ranks)))
+    except InputError as error:
+        raise fields["traffic"].wrong(str(error)) from None
 
 
 def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from blinksim.plots.compare_plot import compare
+from blinksim.plots.exchanges.traffic_plot import traffic
 from blinksim.plots.measured_plot import measured
 from blinksim.plots.pareto_plot import pareto
 from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, panels, save, size_axis
@@ -32,6 +33,7 @@ __all__ = [
     "size_axis",
     "sweep",
     "topology",
+    "traffic",
     "trees",
     "utilisation",
 ]

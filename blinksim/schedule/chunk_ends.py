@@ -57,8 +57,9 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
     """What is wrong with the chunks' origins, targets and shares, in sentences.
 
     shares: the part of the size that each rank's block has, in rank order; None for 1/n each. They bind allgather and
-    gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are always equal. Raises
-    `InputError` unless there is one share for every rank and they add up to 1.
+    gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are equal, and those of an
+    alltoallv are what its traffic says. Raises `InputError` unless there is one share for every rank and they add up
+    to 1.
     """
     n, name = schedule.topology.ranks, schedule.collective.name
     if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
@@ -77,7 +78,7 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
             yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
             unlabelled = True
     total = _sum(schedule.share_num, schedule.share_den)
-    promised = schedule.collective.vectors(n)
+    promised = schedule.collective.promised(n)
     if total != promised:
         yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
     if not unlabelled:
@@ -85,21 +86,13 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
 
 
 def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
-    n, name = schedule.topology.ranks, schedule.collective.name
+    n = schedule.topology.ranks
     starts, ends = schedule.collective.starts, schedule.collective.ends
     by = {starts: ("starts with", schedule.origin), ends: ("ends with", schedule.target)}.get(OWN)
     if by is None:
         return
-    if name == "alltoall":
-        if schedule.chunks < n * n:
-            yield f"{n} ranks have {n * n} blocks to exchange, but there are only {schedule.chunks} chunks"
-            return
-        block = schedule.origin.astype(np.int64) * n + schedule.target
-        sums = np.zeros(n * n, dtype=np.int64)
-        np.add.at(sums, block, schedule.share_num)
-        for pair in np.flatnonzero(sums * n != schedule.share_den)[:1]:
-            found = Fraction(int(sums[pair]), schedule.share_den)
-            yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {Fraction(1, n)}"
+    if schedule.collective.exchanges:
+        yield from _wrong_pairs(schedule)
         return
     verb, ranks = by
     sums = np.zeros(n, dtype=np.int64)
@@ -110,6 +103,30 @@ def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iter
             found = Fraction(total, schedule.share_den)
             yield f"rank {rank} {verb} {found} of the size, not its share {share}"
             return
+
+
+def _wrong_pairs(schedule: Schedule) -> Iterator[str]:
+    """The first block of an alltoall or alltoallv that is not what a rank has for another."""
+    n, traffic = schedule.topology.ranks, schedule.collective.traffic
+    blocks = n * n if traffic is None else int(np.count_nonzero(traffic.matrix))
+    if schedule.chunks < blocks:
+        yield f"{n} ranks have {blocks} blocks to exchange, but there are only {schedule.chunks} chunks"
+        return
+    block = schedule.origin.astype(np.int64) * n + schedule.target
+    sums = np.zeros(n * n, dtype=np.int64)
+    np.add.at(sums, block, schedule.share_num)
+    if traffic is None:
+        wrong = sums * n != schedule.share_den
+    else:
+        # bytes / size = share_num / share_den, in lowest terms of the constants so that products stay small.
+        unit = Fraction(schedule.share_den, traffic.size)
+        wanted = traffic.matrix.ravel()
+        if max(int(sums.max()), 1) * unit.denominator >= 2**63 or int(wanted.max()) * unit.numerator >= 2**63:
+            sums, wanted = sums.astype(object), wanted.astype(object)
+        wrong = sums * unit.denominator != wanted * unit.numerator
+    for pair in np.flatnonzero(wrong)[:1].tolist():
+        found, due = Fraction(int(sums[pair]), schedule.share_den), schedule.collective.share(pair // n, pair % n, n)
+        yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {due}"
 
 
 def _sum(numerators: npt.NDArray[np.int64], denominator: int) -> Fraction:
@@ -129,7 +146,11 @@ def overwritten_in_place(schedule: Schedule) -> str | None:
     """
     n = schedule.topology.ranks
     # A schedule without a chunk for every block is wrong in any case, which `wrong_chunks` says.
-    if schedule.collective.name != "alltoall" or not schedule.sends or schedule.chunks < n * n:
+    if not schedule.collective.exchanges or not schedule.sends:
+        return None
+    if schedule.collective.traffic is not None:
+        return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
+    if schedule.chunks < n * n:
         return None
     if min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
         return None

@@ -52,7 +52,7 @@ class Schedule(Tabular):
         Chunks on trees of their own, or steps one after another.
     share_num, share_den : array of int64 (C), int
         The share of the size in each chunk is share_num / share_den. They add up to 1, or for alltoall, where every
-        rank has a vector of that size, to the number of ranks.
+        rank has a vector of that size, to the number of ranks; for alltoallv to all bytes over the size.
     origin, target : array (C)
         The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root).
     chunk, src, dst : array (M)
@@ -198,7 +198,7 @@ class Schedule(Tabular):
         moved = len(np.unique(self.chunk))
         if self.form != "forest":
             return count(self.chunks, "chunk")
-        return count(moved, "path" if self.collective.name in ("alltoall", "gather", "scatter") else "tree")
+        return count(moved, "path" if self.collective.personalized else "tree")
 
     def claim(self, key: str) -> Fraction | None:
         """A fraction that the bound states (``rate_exact`` in GB/s, ``gap_exact``), None if it states none.

@@ -24,6 +24,8 @@ LINES = {
     "project, simulated": "project dgx1-v100 allreduce 1MiB --algorithm ring --model simulate",
     "compare": "compare dgx1-v100 allreduce --sizes 1MiB,4MiB --algorithms ring,direct",
     "bound": "bound dgx1-v100 broadcast --members 0,1 --relays idle",
+    "bound, with traffic": "bound switch:8 alltoallv --traffic {folder}/t.csv",
+    "traffic": "traffic --ranks 8 --tokens 64",
     "place": "place dgx1-v100 2",
     "synth": "synth dgx1-v100 allreduce --members 0-3",
     "synth, at a size": "synth dgx1-v100 allreduce --members 0-3 --size 64KiB",
@@ -62,6 +64,7 @@ def answer(capsys: pytest.CaptureFixture[str], line: str) -> Any:
 def answers(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     if not (folder / "s.json").exists():
         assert run(["synth", "dgx1-v100", "allreduce", "--members", "0-3", "-o", str(folder / "s.json"), "-q"]) == 0
+        assert run(["traffic", "--ranks", "8", "--tokens", "64", "-o", str(folder / "t.csv")]) == 0
         capsys.readouterr()
         (folder / "b.json").write_text(json.dumps(answer(capsys, "bound dgx1-v100 allreduce")))
     return folder

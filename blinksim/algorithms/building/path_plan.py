@@ -7,11 +7,14 @@ sends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
+from blinksim.bounds.pairs import commodities
 from blinksim.collective import ROOT, Collective
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.flow_program import Commodity
@@ -42,44 +45,51 @@ def add_paths(
     starts, ends = (
         [members[collective.root]] if who == ROOT else members for who in (collective.starts, collective.ends)
     )
-    pairs = [(start, end) for start in starts for end in ends if start != end]
-    block = Fraction(1, topology.ranks)
+    ranks = topology.ranks
+    blocks = {
+        (start, end): collective.share(rank[start], rank[end], ranks) if collective.exchanges else Fraction(1, ranks)
+        for start in starts
+        for end in ends
+    }
+    pairs = [(start, end) for (start, end), block in blocks.items() if start != end and block]
 
     def chunk(start: int, end: int, share: Fraction) -> int:
         return plan.add_chunk(share, *collective.labels(rank[start], rank[end]))
 
     # A rank's block for itself is part of the vector too.
     for vertex in members:
-        if vertex in starts and vertex in ends:
-            chunk(vertex, vertex, block)
-    straight, direct = _straight(topology, collective, pairs, block, bound.rate)
+        if blocks.get((vertex, vertex)):
+            chunk(vertex, vertex, blocks[vertex, vertex])
+    straight, direct = _straight(topology, collective, pairs, blocks, bound.rate)
     if direct < bound.rate:
-        most = bound.rate * block / net.unit
+        # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
+        unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
+        most = bound.rate * unit / net.unit
         rate, paths = _turned(topology, collective, net, shared, most)
         if rate < most:
             rate, paths = max((rate, paths), _flows(collective, net, shared, starts, ends, most), key=_first)
-        if rate * net.unit * topology.ranks > direct:
+        if rate * net.unit / unit > direct:
             for path in paths:
                 links = tuple(arc for arc in path.links if arc < net.links)
                 edges = _rests(topology, links, set(members))
-                plan.add_chain(chunk(path.start, path.end, path.rate / rate * block), edges)
+                plan.add_chain(chunk(path.start, path.end, path.rate / rate * unit), edges)
             return
     for start, end in pairs:
-        plan.add_chain(chunk(start, end, block), _rests(topology, straight[start, end], set(members)))
+        plan.add_chain(chunk(start, end, blocks[start, end]), _rests(topology, straight[start, end], set(members)))
 
 
 def _straight(
-    topology: Topology, collective: Collective, pairs: list[Pair], block: Fraction, enough: Fraction
+    topology: Topology, collective: Collective, pairs: list[Pair], blocks: Mapping[Pair, Fraction], enough: Fraction
 ) -> tuple[dict[Pair, Route], Fraction]:
     """One route per pair, over ports or the shortest, whichever is faster, and the algbw (bytes/s) that they allow.
 
     enough: a rate that makes trying other routes needless.
     """
-    ported = _over_ports(topology, pairs) if collective.name == "alltoall" else {}
-    rate = _rate(topology, ported, block)
+    ported = _over_ports(topology, pairs) if collective.exchanges else {}
+    rate = _rate(topology, ported, blocks)
     if rate < enough:
         shortest = _shortest(topology, pairs)
-        other = _rate(topology, shortest, block)
+        other = _rate(topology, shortest, blocks)
         if other > rate:
             return shortest, other
     return ported, rate
@@ -127,14 +137,17 @@ def _flows(
     # A gather is a scatter in the reversed network: one source is cheaper than many.
     backwards = collective.collects
     sources, sinks = (ends, starts) if backwards else (starts, ends)
-    commodities = [Commodity(a, {b: 1 for b in sinks if b != a}) for a in sources]
-    routed = route_flows(net.reversed() if backwards else net, shared, commodities, most)
+    if collective.traffic is None:
+        wanted = [Commodity(a, {b: 1 for b in sinks if b != a}) for a in sources]
+    else:
+        wanted = commodities(net, collective.traffic)
+    routed = route_flows(net.reversed() if backwards else net, shared, wanted, most)
     if routed is None:
         return Fraction(0), []
     rate, paths = routed
     found = []
     for path in _merged(paths):
-        source, sink = commodities[path.commodity].source, path.sink
+        source, sink = wanted[path.commodity].source, path.sink
         if backwards:
             found.append(_Path(sink, source, tuple(reversed(path.arcs)), path.rate))
         else:
@@ -179,17 +192,19 @@ def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
     return routes
 
 
-def _rate(topology: Topology, routes: dict[Pair, Route], block: Fraction) -> Fraction:
-    """algbw (bytes/s) if every pair sends one block over its route."""
+def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, Fraction]) -> Fraction:
+    """algbw (bytes/s) if every pair sends its block over its route."""
     shared = resources(topology)
-    blocks = [0] * len(shared.names)
+    common = lcm(*{block.denominator for block in blocks.values()})
+    load = [0] * len(shared.names)
     starts, members = shared.starts.tolist(), shared.members.tolist()
-    for links in routes.values():
+    for pair, links in routes.items():
+        amount = blocks[pair].numerator * (common // blocks[pair].denominator)
         for link in links:
             for resource in members[starts[link] : starts[link + 1]]:
-                blocks[resource] += 1
+                load[resource] += amount
     return min(
-        (rate / (count * block) for rate, count in zip(shared.rate, blocks, strict=True) if count), default=Fraction(0)
+        (rate * common / there for rate, there in zip(shared.rate, load, strict=True) if there), default=Fraction(0)
     )
 
 

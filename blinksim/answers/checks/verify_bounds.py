@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from blinksim.bounds import Bound
+    from blinksim.traffic.matrix import Traffic
 
 # Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0
@@ -118,10 +119,22 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
     shares = document.get("shares", [])
     if not isinstance(shares, list) or not all(type(share) is int for share in shares):
         raise FileError(file, "shares is not a list of whole numbers")
-    wanted = Collective.parse(name, root)
+    wanted = Collective.parse(name, root, _traffic(file, document))
     topology = _machine_of(file, document, question, wanted)
     wanted.check_ranks(topology.ranks)
     return topology, wanted, check_shares(wanted, topology.ranks, shares)
+
+
+def _traffic(file: str, document: dict[str, Any]) -> Traffic | None:
+    """The traffic matrix of an alltoallv."""
+    if "traffic" not in document:
+        return None
+    from blinksim.formats.traffic_csv import from_lines
+
+    lines = document["traffic"]
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise FileError(file, "traffic is not a list of lines")
+    return from_lines(f"{file} (traffic)", lines)
 
 
 def _machine_of(file: str, document: dict[str, Any], question: Question, wanted: Collective) -> Topology:
@@ -170,6 +183,11 @@ def _named(file: str, asked: Question) -> Topology:
 # --- is it attained? ----------------------------------------------------------------------------------------------
 
 
+def _named_like(collective: Collective, name: str) -> Collective:
+    """A collective, or a phase of it by its name."""
+    return collective if name == collective.name else Collective(name, collective.root)
+
+
 def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], bool]:
     """A test whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted."""
     from blinksim.answers.checks.verify_schedule import attained_in_network, keeps
@@ -182,7 +200,7 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
         if _takes(topology) > _PATIENCE:
             return None
         try:
-            made = synthesize(topology, Collective(name, collective.root), "packed", time_limit=_PATIENCE)
+            made = synthesize(topology, _named_like(collective, name), "packed", time_limit=_PATIENCE)
         except BlinksimError:
             return None
         return (made.schedule, made.rate) if made.verdict.ok else None

@@ -22,7 +22,7 @@ from blinksim.bounds.certificates.crossing_sums import (
     tight_limits,
 )
 from blinksim.bounds.certificates.stated import differing
-from blinksim.bounds.certificates.wording import listed, part_of
+from blinksim.bounds.certificates.wording import listed, part_of, share_of_traffic
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Topology
@@ -81,6 +81,7 @@ class Cut(Certificate):
 
     side: every device inside. ranks_inside: members among them. capacity: bytes/s out of it. crossing: the part of the
     size that must leave. links: names of the links that leave. limits: see `capacity`. shares: see `must_leave`.
+    traffic: it is about an alltoallv.
     """
 
     side: tuple[str, ...]
@@ -90,6 +91,7 @@ class Cut(Certificate):
     links: tuple[str, ...]
     limits: tuple[str, ...] = ()
     shares: tuple[int, ...] = ()
+    traffic: bool = False
     kind = "cut"
 
     @classmethod
@@ -122,6 +124,7 @@ class Cut(Certificate):
             tuple(link.name for link in links),
             tuple(limits),
             weights,
+            collective.traffic is not None,
         )
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Cut:
@@ -135,9 +138,18 @@ class Cut(Certificate):
     def words(self, topology: Topology) -> str:
         """One sentence, such as ``GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross``."""
         side = frozenset(self.side)
+        if self.traffic:
+            return self._words_of_traffic(topology, side)
         inside = [name for name in topology.members if name in side] or list(self.side)
         limit = f"{listed(inside)} can send out at most {format_rate(self.capacity)}"
         return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
+
+    def _words_of_traffic(self, topology: Topology, side: frozenset[str]) -> str:
+        """As `words`, from the side with fewer ranks: a rank that receives most is as common as one that sends most."""
+        inside, outside = ([name for name in topology.members if (name in side) == here] for here in (True, False))
+        names, does = (inside, "send out") if len(inside) <= len(outside) else (outside, "take in")
+        limit = f"{listed(names)} can {does} at most {format_rate(self.capacity)}"
+        return f"{limit}; {share_of_traffic(self.crossing)} must cross"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: capacities and the ratio (the bound) in GB/s as exact fractions."""

@@ -116,11 +116,12 @@ def must_leave(collective: Collective, topology: Topology, inside: set[str], sha
     shares: weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
     """
     members = topology.members
-    weights = shares or [1] * len(members)
     within = [name in inside for name in members]
-    held = sum(w for w, here in zip(weights, within, strict=True) if here)
-    total = sum(weights)
+    if not shares:
+        sources = [rank for rank, here in enumerate(within) if here]
+        return collective.between(sources, [rank for rank, here in enumerate(within) if not here], len(members))
+    held, total = sum(weight for weight, here in zip(shares, within, strict=True) if here), sum(shares)
     root = within[collective.root] if collective.rooted else False
     inner = {EVERY: Fraction(any(within)), ROOT: Fraction(root), OWN: Fraction(held, total)}
     outer = {EVERY: Fraction(not all(within)), ROOT: Fraction(not root), OWN: Fraction(total - held, total)}
-    return inner[collective.starts] * outer[collective.ends] * collective.vectors(len(members))
+    return inner[collective.starts] * outer[collective.ends]

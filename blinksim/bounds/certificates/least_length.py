@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
 from math import lcm
+from operator import mul
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
@@ -37,7 +38,11 @@ def least_length(
     back = [list(column) for column in zip(*cost, strict=True)]
     root = row[collective.root] if collective.rooted else 0
     name = collective.name
-    if name == "alltoall":
+    if collective.traffic is not None:
+        there = collective.traffic.matrix.tolist()
+        total = sum(sum(map(mul, amounts, [cost[a][b] for b in row])) for amounts, a in zip(there, row, strict=True))
+        value = Fraction(total, collective.traffic.size)
+    elif name == "alltoall":
         value = Fraction(sum(count[a] * count[b] * cost[a][b] for a in groups for b in groups), ranks)
     elif name in ("gather", "scatter"):
         far = cost[root] if name == "scatter" else back[root]

@@ -51,6 +51,11 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(texts[:most]) + (f" and {count(len(texts) - most, 'more group')}" if len(texts) > most else "")
 
 
+def share_of_traffic(crossing: Fraction) -> str:
+    """What must cross in an alltoallv: the size is the largest buffer of any rank."""
+    return f"{float(crossing):.4g} times the largest buffer of any rank"
+
+
 def part_of(crossing: Fraction, ranks: int, weighted: bool = False) -> str:
     """The part of the data that must cross: in shards where it is a whole number of the ranks' equal shards."""
     if crossing == 1:

@@ -14,18 +14,9 @@ from typing import Any
 from blinksim.bounds.assumptions import NOTHING
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.bounds.time.time_certificate import TimeCertificate, amount, in_words, microseconds
-from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
-
-
-def between(collective: Collective, ranks: int, sources: Iterable[int], sinks: Iterable[int]) -> Fraction:
-    """The part of the size that must get from some ranks to others, which are disjoint; 0 if nothing has to."""
-    given, taken = set(sources), set(sinks)
-    root = collective.root
-    inner = {EVERY: Fraction(bool(given)), ROOT: Fraction(root in given), OWN: Fraction(len(given), ranks)}
-    outer = {EVERY: Fraction(bool(taken)), ROOT: Fraction(root in taken), OWN: Fraction(len(taken), ranks)}
-    return inner[collective.starts] * outer[collective.ends] * collective.vectors(ranks)
 
 
 def window(facts: Delays, clocks: Mapping[int, int] | list[int], link: int) -> int:
@@ -102,7 +93,7 @@ class Clock(TimeCertificate):
             shown[topology.index[topology.members[rank]]] = 0
         for rank in taken:
             shown[topology.index[topology.members[rank]]] = time
-        needed = between(collective, topology.ranks, given, taken) * size
+        needed = collective.between(given, taken, topology.ranks) * size
         total = sum(rate * window(facts, shown, link) for link, rate in enumerate(facts.rate))
         passes = Fraction(total, facts.scale * SECOND)
         if not needed or passes > needed:

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from math import ceil
 
-from blinksim.bounds.time.clock import Clock, between, window
+from blinksim.bounds.time.clock import Clock, window
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.bounds.time.time_certificate import latest
 from blinksim.collective import EVERY, OWN, Collective
@@ -64,7 +64,7 @@ class _Search:
         return [
             _Flow(self.facts, given, taken, min(apart[a][self.facts.ranks[b]] for a in given for b in taken))
             for given, taken in dict.fromkeys(_pairs(self.facts, apart))
-            if between(collective, topology.ranks, given, taken)
+            if collective.between(given, taken, topology.ranks)
         ]
 
     def promising(self, size: int) -> list[_Flow]:
@@ -135,7 +135,7 @@ class _Flow:
 
     def needed(self, size: int) -> Fraction:
         """What must pass, in the unit of a rate times a femtosecond."""
-        part = between(self.facts.collective, self.facts.topology.ranks, self.given, self.taken)
+        part = self.facts.collective.between(self.given, self.taken, self.facts.topology.ranks)
         return part * size * self.facts.scale * SECOND
 
     @cached_property

@@ -20,7 +20,8 @@ Places = list[tuple[tuple[str, ...], ...]]
 
 def spreads(collective: Collective) -> bool:
     """True if data of some rank must get to all others, or to one after another: all but reduce and gather."""
-    return collective.ends != ROOT
+    # In an alltoallv some ranks may have nothing for others.
+    return collective.ends != ROOT and collective.traffic is None
 
 
 def sources(facts: Delays) -> list[int]:

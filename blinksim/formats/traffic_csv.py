@@ -1,0 +1,119 @@
+"""Traffic matrices as CSV: a line per rank, with the bytes that it has for rank 0, rank 1 and so on.
+
+Bytes are whole numbers, or sizes such as ``64KiB``. Empty lines are left out, and so are lines that begin with ``#``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from blinksim.errors import FileError, InputError
+from blinksim.textio.text_files import MIB, read_text, shown
+from blinksim.textio.whole_files import write_text
+from blinksim.traffic.matrix import MOST_RANKS, Traffic
+from blinksim.units import parse_size
+
+_MOST_BYTES = 512 * MIB
+_DIGITS = re.compile(r"[0-9,]*")
+
+
+def read_traffic(path: str | os.PathLike[str]) -> Traffic:
+    """Reads a traffic matrix: line i holds the bytes of rank i for every rank, separated by commas.
+
+    Parameters
+    ----------
+    path : str or path
+        A CSV file without a header; ``-`` is standard input.
+
+    Returns
+    -------
+    Traffic
+        The matrix, shape (n, n).
+
+    Raises
+    ------
+    FileError
+        For a file that cannot be read, with the line of the first entry that is no number of bytes, or of the first
+        row that is not as long as there are rows.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> with open("traffic.csv", "w") as file:
+    ...     _ = file.write("0, 64KiB\\n1000, 0\\n")
+    >>> bs.read_traffic("traffic.csv").matrix.tolist()
+    [[0, 65536], [1000, 0]]
+    """
+    return from_lines(shown(path), read_text(path, _MOST_BYTES, "traffic matrix").splitlines())
+
+
+def from_lines(name: str, lines: Sequence[str]) -> Traffic:
+    """The matrix of a file's lines; raises `FileError` as `read_traffic` does. name: of the file, for messages."""
+    rows: list[tuple[int, list[int]]] = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        rows.append((number, _row(name, number, text)))
+        if len(rows) > MOST_RANKS:
+            raise FileError(name, f"more than {MOST_RANKS:,} ranks", number)
+    if not rows:
+        raise FileError(name, "holds no traffic matrix: give a line per rank with its bytes for every rank")
+    for number, row in rows:
+        if len(row) != len(rows):
+            raise FileError(name, f"{len(row)} entries, but {len(rows)} ranks have a line each", number)
+    try:
+        return Traffic(np.array([row for _, row in rows], dtype=np.int64))
+    except (InputError, OverflowError) as error:
+        why = "more than 2^53 bytes" if isinstance(error, OverflowError) else str(error)
+        raise FileError(name, why) from None
+
+
+def _row(name: str, number: int, text: str) -> list[int]:
+    entries = text.rstrip(",").split(",")
+    # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
+    if _DIGITS.fullmatch(text) and all(entries):
+        return list(map(int, entries))
+    return [_bytes(name, number, place, entry.strip()) for place, entry in enumerate(entries)]
+
+
+def _bytes(name: str, number: int, place: int, entry: str) -> int:
+    if entry == "0":
+        return 0
+    try:
+        return parse_size(entry)
+    except InputError:
+        raise FileError(name, f"entry {place + 1}, {entry[:40]!r}, is no number of bytes", number) from None
+
+
+def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:
+    """Writes a traffic matrix as `read_traffic` reads it.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        What to write.
+    path : str or path
+        Where.
+    force : bool
+        Replace a file that exists.
+
+    Raises
+    ------
+    InputError
+        If the file exists and `force` is not given.
+    FileError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write_traffic(bs.expert_traffic(8, tokens=100), "dispatch.csv")
+    >>> bs.read_traffic("dispatch.csv").ranks
+    8
+    """
+    write_text(path, "\n".join((*traffic.lines(), "")), force)

@@ -1,0 +1,1 @@
+"""Pictures of alltoall and alltoallv: the traffic, and what it loads."""
