@@ -41,6 +41,7 @@ ROWS = (
     ("timing",),
     ("answers", "execution"),
     ("jobs",),
+    ("torch",),
     ("plots",),
     ("cli",),
     ("__main__",),

@@ -20,7 +20,7 @@ from blinksim.programs.dtypes import POISON_BYTE
 from blinksim.units import format_size
 
 # Blocks of a launch: enough to fill the links, few enough to leave most processors to what computes meanwhile.
-BLOCKS = 32
+BLOCKS = 64
 # Tables kept on the GPU, each some KiB.
 _MOST_TABLES = 1024
 

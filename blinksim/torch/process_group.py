@@ -1,0 +1,339 @@
+"""The process group: collectives of torch.distributed as calls of a `blinksim.jobs.group.Group`.
+
+Calls are queued on a stream of the group's own, behind what the current stream has queued, and `wait` makes the current
+stream wait for them: as with NCCL. The memory of a group is allocated at its first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from blinksim.errors import InputError
+from blinksim.jobs.calls import Call
+from blinksim.jobs.gpu_backend import GpuBackend
+from blinksim.jobs.group import Group
+from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.rendezvous import Section
+from blinksim.jobs.shared_memory import SharedMemoryBackend
+from blinksim.topology.shapes import one_switch
+from blinksim.torch.fallback import Fallback
+from blinksim.torch.settings import Settings
+from blinksim.torch.vectors import as_bytes, dense, divide, kind_to_move, kind_to_reduce, reduction, stacked
+from blinksim.torch.works import GroupWork
+
+Tensors = Sequence[torch.Tensor]
+
+
+class BlinksimProcessGroup(dist.ProcessGroup):
+    """One rank of a group in which schedules run.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        Of this group alone.
+    rank, size : int
+        This process, and how many there are.
+    timeout : timedelta
+        The group fails when a rank waits longer than this, or than `Settings.timeout_s`, for another.
+    cpu : bool
+        Move CPU tensors through shared memory, and not CUDA tensors.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False) -> None:
+        super().__init__(rank, size)
+        self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
+        self.settings = Settings.read()
+        self.fallback = Fallback(store, rank, size, timeout)
+        self.group: Group | None = None
+        self.device = torch.device("cpu")
+        self.stream: Any = None
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        return "blinksim"
+
+    # --- collectives that schedules run ---------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.AllreduceOptions()
+        return self._reduced("allreduce", tensors, opts.reduceOp, lambda other: other.allreduce(tensors, opts))
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.AllreduceCoalescedOptions()
+        return self._reduced(
+            "allreduce", tensors, opts.reduceOp, lambda other: other.allreduce_coalesced(tensors, opts)
+        )
+
+    def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.ReduceOptions()
+        root = opts.rootRank
+        return self._reduced("reduce", tensors, opts.reduceOp, lambda other: other.reduce(tensors, opts), root)
+
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.BroadcastOptions()
+
+        def work(group: Group) -> None:
+            for tensor in tensors:
+                kind, count = kind_to_move(tensor)
+                vector = dense(tensor)
+                self._run(group, Call("broadcast", count, kind, root=opts.rootRank), vector, vector)
+                _put_back(tensor, vector)
+
+        return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts))
+
+    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.AllgatherOptions()
+        flat = [tensor for tensors in output_lists for tensor in tensors]
+        shapes = {(tensor.numel(), tensor.dtype) for tensor in (*flat, *inputs)}
+        why = "" if len(shapes) == len(inputs) == 1 else "an allgather of tensors of different sizes or types"
+
+        def work(group: Group) -> None:
+            for outputs, given in zip(output_lists, inputs, strict=True):
+                joint = torch.empty(self.ranks * given.numel(), dtype=given.dtype, device=given.device)
+                self._gather(group, joint, given)
+                for output, part in zip(outputs, joint.chunk(self.ranks), strict=True):
+                    output.copy_(part.view(output.shape))
+
+        return self._do((*inputs, *flat), why, work, flat, lambda other: other.allgather(output_lists, inputs, opts))
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.AllgatherOptions()
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                joint = dense(output)
+                self._gather(group, joint, given)
+                _put_back(output, joint)
+
+        def elsewhere(other: Any) -> Any:
+            return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
+
+        return self._do((*inputs, *outputs), _unequal(outputs, inputs, self.ranks), work, outputs, elsewhere)
+
+    def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        return self.allgather_into_tensor_coalesced([output], [given], opts)
+
+    def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any = None) -> Any:
+        opts = opts or dist.ReduceScatterOptions()
+        flat = [tensor for tensors in input_lists for tensor in tensors]
+        alike = len({(tensor.numel(), tensor.dtype) for tensor in (*flat, *outputs)}) == len(outputs) == 1
+        why = "" if alike else "a reduce_scatter of tensors of different sizes or types"
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, input_lists, strict=True):
+                self._scatter(group, output, stacked(given), opts.reduceOp)
+
+        def elsewhere(other: Any) -> Any:
+            return other.reduce_scatter(outputs, input_lists, opts)
+
+        why = why or self._cannot_reduce(outputs, opts.reduceOp)
+        return self._do((*flat, *outputs), why, work, outputs, elsewhere)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.ReduceScatterOptions()
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                self._scatter(group, output, dense(given), opts.reduceOp)
+
+        def elsewhere(other: Any) -> Any:
+            return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
+
+        why = _unequal(inputs, outputs, self.ranks) or self._cannot_reduce(outputs, opts.reduceOp)
+        return self._do((*inputs, *outputs), why, work, outputs, elsewhere)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter_tensor_coalesced([output], [given], opts)
+
+    def barrier(self, opts: Any = None) -> Any:
+        device = self.device if self.group is not None else self._current_device()
+        token = torch.zeros(1, device=device)
+        work = self._reduced("allreduce", [token], dist.ReduceOp.SUM, lambda other: other.barrier(opts))
+        work.blocking = True
+        return work
+
+    # Newer names of the same.
+    all_gather_single, reduce_scatter_single = _allgather_base, _reduce_scatter_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    # --- what goes to NCCL or Gloo --------------------------------------------------------------------------------
+
+    def _pass_on(self, name: str, tensor: torch.Tensor, *arguments: Any) -> Any:
+        return getattr(self._elsewhere(tensor, f"no schedule is run for {name}"), name)(*arguments)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = opts or dist.AllgatherOptions()
+        return self._pass_on("allgather_coalesced", inputs[0], outputs, inputs, opts)
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._pass_on("alltoall", inputs[0], outputs, inputs, opts or dist.AllToAllOptions())
+
+    def alltoall_base(self, output: Any, given: Any, into: Any, out_of: Any, opts: Any = None) -> Any:
+        return self._pass_on("alltoall_base", given, output, given, into, out_of, opts or dist.AllToAllOptions())
+
+    all_to_all_single = alltoall_base
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._pass_on("gather", inputs[0], outputs, inputs, opts or dist.GatherOptions())
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._pass_on("scatter", outputs[0], outputs, inputs, opts or dist.ScatterOptions())
+
+    def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
+        return self._pass_on("send", tensors[0], tensors, to, tag)
+
+    def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
+        return self._pass_on("recv", tensors[0], tensors, source, tag)
+
+    def _start_coalescing(self, device: Any) -> None:
+        """Calls are queued one after another anyway."""
+
+    def _end_coalescing(self, device: Any) -> Any:
+        return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], lambda other: None)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Frees the memory once all ranks are done with it."""
+        group, self.group = self.group, None
+        if group is not None:
+            group.close()
+        self.fallback.close()
+
+    abort = shutdown
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _reduced(
+        self, collective: str, tensors: Tensors, op: Any, elsewhere: Callable[[Any], Any], root: int = 0
+    ) -> Any:
+        """An allreduce or reduce, in place."""
+
+        def work(group: Group) -> None:
+            name, average = reduction(op) or ("sum", False)
+            for tensor in tensors:
+                kind = kind_to_reduce(tensor)
+                assert kind is not None
+                vector = dense(tensor)
+                self._run(group, Call(collective, vector.numel(), kind, name, root), vector, vector)
+                if average and (collective == "allreduce" or root == self.place):
+                    divide(vector, self.ranks)
+                _put_back(tensor, vector)
+
+        return self._do(tensors, self._cannot_reduce(tensors, op), work, tensors, elsewhere)
+
+    def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
+        kind, count = kind_to_move(given)
+        self._run(group, Call("allgather", count * self.ranks, kind), dense(given), joint)
+
+    def _scatter(self, group: Group, output: torch.Tensor, given: torch.Tensor, op: Any) -> None:
+        kind, (name, average) = kind_to_reduce(given), reduction(op) or ("sum", False)
+        assert kind is not None
+        target = dense(output)
+        self._run(group, Call("reducescatter", given.numel(), kind, name), given, target)
+        if average:
+            divide(target, self.ranks)
+        _put_back(output, target)
+
+    def _run(self, group: Group, call: Call, source: torch.Tensor, target: torch.Tensor) -> None:
+        if self.cpu:
+            group.run(call, as_bytes(source), as_bytes(target))
+        else:
+            group.run(call, source.data_ptr(), target.data_ptr())
+
+    def _cannot_reduce(self, tensors: Tensors, op: Any) -> str:
+        if reduction(op) is None:
+            return f"no schedule is run with {op}"
+        kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
+        return f"no schedule reduces {kinds[0]}" if kinds else ""
+
+    def _do(
+        self,
+        tensors: Tensors,
+        why: str,
+        work: Callable[[Group], None],
+        results: Tensors,
+        elsewhere: Callable[[Any], Any],
+    ) -> Any:
+        """Queues `work`, or has it done elsewhere if `why` says so or if the tensors are not ours.
+
+        tensors: all that take part. results: those that the call gives.
+        """
+        first = tensors[0]
+        if first.is_cuda == self.cpu:
+            why = f"tensors on {first.device.type} are not moved by schedules here"
+        if any(tensor.layout != torch.strided for tensor in tensors):
+            why = "no schedule moves sparse tensors"
+        if why:
+            return elsewhere(self._elsewhere(first, why))
+        if self.ranks == 1 or not first.numel():
+            return self._trivial(tensors, elsewhere, results)
+        group = self._group_on(first.device)
+        if self.cpu:
+            with torch.no_grad():
+                work(group)
+            return GroupWork(results, None, group.check)
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream), torch.no_grad():
+            work(group)
+            handle = GroupWork(results, self.stream, group.check, self.settings.blocking)
+        for tensor in tensors:
+            tensor.record_stream(self.stream)
+        return handle
+
+    def _trivial(self, tensors: Tensors, elsewhere: Callable[[Any], Any], results: Tensors) -> Any:
+        """A call without data, or in a group of one."""
+        if not tensors[0].numel():
+            return GroupWork(results, None, lambda: None)
+        return elsewhere(self._elsewhere(tensors[0], "a group of one rank needs no schedule"))
+
+    def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
+        return self.fallback.backend(tensor.device.type, why)
+
+    def _current_device(self) -> torch.device:
+        return torch.device("cpu") if self.cpu else torch.device("cuda", torch.cuda.current_device())
+
+    def _group_on(self, device: torch.device) -> Group:
+        """The group, made with the first call."""
+        if self.group is not None:
+            if device != self.device:
+                raise InputError(f"this group moves tensors on {self.device}, and one is on {device}")
+            return self.group
+        settings, topology = self.settings, one_switch(self.ranks).select()
+        plan = JobPlan.read(topology, settings.plan) if settings.plan else JobPlan.for_switch(self.ranks)
+        backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
+        if not self.cpu:
+            self.stream = torch.cuda.Stream(device, priority=-1)
+            backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
+        timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
+        store = Section(self.store, "group")
+        self.group, self.device = Group(store, self.place, plan, backend, settings.segment, timeout_s), device
+        return self.group
+
+
+def _put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
+    """What a call left in a dense copy."""
+    if vector is not tensor:
+        tensor.copy_(vector)
+
+
+def _unequal(wholes: Tensors, parts: Tensors, ranks: int) -> str:
+    for whole, part in zip(wholes, parts, strict=True):
+        if whole.numel() != ranks * part.numel() or whole.dtype != part.dtype:
+            return f"tensors of {whole.numel()} and {part.numel()} elements on {ranks} ranks"
+    return ""
+
+
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
+    """What torch calls for the backend ``blinksim``."""
+    return BlinksimProcessGroup(store, rank, size, timeout)
+
+
+def create_on_cpu(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
+    """What torch calls for the backend ``blinksim_numpy``."""
+    return BlinksimProcessGroup(store, rank, size, timeout, cpu=True)

@@ -1,0 +1,89 @@
+"""blinksim.torch on CPU tensors, where PyTorch is installed: every form of call, DDP, a killed rank."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blinksim.errors import InputError
+
+SCRIPT = Path(__file__).with_name("torch_ranks.py")
+RANKS = 3
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch: pip install torch")
+
+
+def run(case: str, folder: Path) -> list[tuple[int, dict[str, Any], str]]:
+    """(exit status, what it printed, its messages) of every rank."""
+    environment = {
+        **os.environ,
+        "BLINKSIM_BUFFER": "4MiB",
+        "BLINKSIM_TIMEOUT": "2",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OMP_NUM_THREADS": "1",
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), case, str(rank), str(RANKS), str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(RANKS)
+    ]
+    found = []
+    for process in ranks:
+        out, messages = process.communicate(timeout=120)
+        found.append((process.returncode, json.loads(out) if out else {}, messages))
+    return found
+
+
+@needs_torch
+@pytest.mark.slow
+def test_every_form_of_call(tmp_path: Path) -> None:
+    for status, good, messages in run("collectives", tmp_path):
+        assert status == 0, messages
+        assert [name for name, fine in good.items() if not fine] == []
+
+
+@needs_torch
+@pytest.mark.slow
+def test_data_parallel_training_does_what_one_process_does(tmp_path: Path) -> None:
+    for status, found, messages in run("training", tmp_path):
+        assert status == 0, messages
+        assert found["difference"] < 1e-12
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_others_go_on_without_a_killed_rank(tmp_path: Path) -> None:
+    *survivors, dead = run("killed", tmp_path)
+    assert dead[0] == -9
+    for status, found, messages in survivors:
+        assert status == 0, messages
+        assert "gave up after 2 s" in found["message"] or "has failed" in found["message"]
+        assert found["anew"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")
+def test_without_torch_one_line_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", "import blinksim.torch"], capture_output=True, text=True, check=False)
+    assert "MissingError: blinksim.torch needs PyTorch: pip install 'blinksim[torch]'" in done.stderr
+
+
+@needs_torch
+def test_settings_come_from_the_environment() -> None:
+    from blinksim.torch.settings import Settings
+
+    settings = Settings.read({"BLINKSIM_BUFFER": "64MiB", "BLINKSIM_TIMEOUT": "2.5", "BLINKSIM_BLOCKING": "1"})
+    assert 60 << 20 < settings.segment.total <= 64 << 20
+    assert (settings.timeout_s, settings.blocking, settings.plan) == (2.5, True, "")
+    with pytest.raises(InputError, match="BLINKSIM_TIMEOUT=soon: give a number above 0"):
+        Settings.read({"BLINKSIM_TIMEOUT": "soon"})

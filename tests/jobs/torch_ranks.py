@@ -1,0 +1,132 @@
+"""What the ranks of a job of torch.distributed do in the tests; a script, so that every rank imports PyTorch afresh.
+
+Usage: torch_ranks.py CASE RANK RANKS FOLDER. It prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import warnings
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import blinksim.torch  # noqa: F401 - registers the backends
+
+warnings.simplefilter("ignore", FutureWarning)  # torch renames its calls
+
+
+def collectives(rank: int, ranks: int) -> dict[str, bool]:
+    """Every form of call, against its definition."""
+    total, good = sum(range(ranks)), {}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8):
+        values = torch.full((1000,), rank, dtype=dtype)
+        dist.all_reduce(values)
+        good[f"sum of {dtype}"] = bool((values == total).all())
+    for op, expected in (("MAX", ranks - 1), ("MIN", 0), ("PRODUCT", 0), ("AVG", total / ranks)):
+        values = torch.full((70,), float(rank))
+        dist.all_reduce(values, op=getattr(dist.ReduceOp, op))
+        good[op] = bool((values == expected).all())
+    matrix = torch.full((30, 7), float(rank)).t()
+    dist.all_reduce(matrix)
+    good["not contiguous"] = bool((matrix == total).all())
+    shifted = torch.full((1001,), float(rank))[1:]
+    dist.all_reduce(shifted)
+    good["not aligned"] = bool((shifted == total).all())
+    listed = [torch.zeros(5) for _ in range(ranks)]
+    dist.all_gather(listed, torch.full((5,), float(rank)))
+    good["all_gather"] = all(bool((part == other).all()) for other, part in enumerate(listed))
+    whole = torch.zeros(6 * ranks)
+    whole[6 * rank : 6 * rank + 6] = rank
+    dist.all_gather_into_tensor(whole, whole[6 * rank : 6 * rank + 6])
+    good["all_gather_into_tensor in place"] = bool((whole == torch.arange(ranks).repeat_interleave(6)).all())
+    part = torch.zeros(4)
+    dist.reduce_scatter_tensor(part, torch.arange(4.0 * ranks) + rank)
+    good["reduce_scatter_tensor"] = bool((part == torch.arange(4.0 * rank, 4 * rank + 4) * ranks + total).all())
+    dist.reduce_scatter(part, [torch.full((4,), float(other)) for other in range(ranks)], op=dist.ReduceOp.AVG)
+    good["reduce_scatter"] = bool((part == rank).all())
+    values = torch.full((9,), float(rank))
+    dist.broadcast(values, 1)
+    good["broadcast"] = bool((values == 1).all())
+    values = torch.full((9,), float(rank))
+    dist.reduce(values, 1)
+    good["reduce"] = rank != 1 or bool((values == total).all())
+    flags = torch.tensor([rank == 1])
+    dist.broadcast(flags, 1)
+    good["bool"] = bool(flags.all())
+    works = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(3)]
+    good["async"] = all(work.wait() and work.is_completed() and work.is_success() for work in works)
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+    good["future"] = bool((future.wait() == 2 * ranks).all())
+    objects: list[Any] = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank})
+    good["objects"] = objects == [{"rank": other} for other in range(ranks)]
+    dist.barrier()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            swapped = torch.zeros(ranks)
+            dist.all_to_all_single(swapped, torch.full((ranks,), float(rank)))
+    told = [str(entry.message) for entry in said if "Gloo does it" in str(entry.message)]
+    good["elsewhere"] = bool((swapped == torch.arange(ranks)).all())
+    good["said once"] = len(told) == (rank == 0)
+    pair = dist.new_group([0, 1], backend="cpu:blinksim_numpy")
+    values = torch.ones(3)
+    if rank < 2:
+        dist.all_reduce(values, group=pair)
+    good["another group"] = bool((values == (2 if rank < 2 else 1)).all())
+    return good
+
+
+def training(rank: int, ranks: int) -> dict[str, Any]:
+    """A small network by DistributedDataParallel, and by one process with all the data."""
+
+    def network() -> Any:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+
+    alone, model = network(), torch.nn.parallel.DistributedDataParallel(network())
+    optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (alone, model)]
+    for step in range(10):
+        torch.manual_seed(step)
+        data = torch.randn(ranks, 6, 8).double()
+        for optimizer, loss in zip(
+            optimizers, ((alone(data) ** 2).mean(), (model(data[rank]) ** 2).mean()), strict=True
+        ):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    pairs = zip(alone.parameters(), model.parameters(), strict=True)
+    return {"difference": max(float((a - b).detach().abs().max()) for a, b in pairs), "loss": float(loss)}
+
+
+def killed(rank: int, ranks: int) -> dict[str, Any]:
+    """The last rank dies; the others get an error, and go on in a group without it."""
+    dist.all_reduce(torch.ones(10))
+    rest = dist.new_group(list(range(ranks - 1)), backend="cpu:blinksim_numpy")
+    if rank == ranks - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    message = ""
+    try:
+        for _ in range(2):
+            dist.all_reduce(torch.ones(10))
+    except Exception as error:
+        message = str(error)
+    values = torch.ones(10)
+    dist.all_reduce(values, group=rest)
+    return {"message": message, "anew": bool((values == ranks - 1).all())}
+
+
+if __name__ == "__main__":
+    case, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    dist.init_process_group(
+        "cpu:blinksim_numpy", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks
+    )
+    print(json.dumps({"collectives": collectives, "training": training, "killed": killed}[case](rank, ranks)))
+    if case != "killed":
+        dist.destroy_process_group()
+    sys.stdout.flush()

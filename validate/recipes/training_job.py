@@ -1,0 +1,338 @@
+"""blinksim.torch beside NCCL on the GPUs of this machine, one process for each: data, times, training, a killed rank.
+
+    PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/training_job.py --gpus 4 --out results
+
+``--parts`` picks some of: checks, times, ddp, fsdp, faults. Times are those of 20 calls in a captured CUDA graph,
+replayed five times: the median, averaged over the ranks. A small transformer is trained twice from the same start, on
+the same data, with NCCL and with schedules.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from validate.recipes.arguments import arguments, script
+from validate.recipes.notes import Notebook, provenance
+
+PARTS = ("checks", "times", "ddp", "fsdp", "faults")
+SIZES = tuple(1 << power for power in range(10, 29, 2))
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
+CALLS, LONG_CALLS, LONG = 20, 5, 1 << 26
+STEPS = {"ddp": 1000, "fsdp": 200}
+Rows = list[dict[str, Any]]
+
+
+def start(rank: int, ranks: int, port: int, backend: str) -> Any:
+    """Joins a job of torch.distributed on this host; returns the module."""
+    import torch
+    import torch.distributed as dist
+
+    if backend == "blinksim":
+        import blinksim.torch  # noqa: F401 - registers the backend
+    torch.cuda.set_device(rank)
+    name = "cuda:blinksim" if backend == "blinksim" else backend
+    dist.init_process_group(name, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    return dist
+
+
+def call(dist: Any, collective: str, source: Any, target: Any, group: Any = None) -> None:
+    """A collective on dense tensors; the root is rank 0."""
+    if collective == "allreduce":
+        dist.all_reduce(target, group=group)
+    elif collective == "allgather":
+        dist.all_gather_into_tensor(target, source, group=group)
+    elif collective == "reducescatter":
+        dist.reduce_scatter_tensor(target, source, group=group)
+    elif collective == "broadcast":
+        dist.broadcast(target, 0, group=group)
+    else:
+        dist.reduce(target, 0, group=group)
+
+
+def tensors(torch: Any, collective: str, count: int, ranks: int, dtype: Any, seed: int) -> tuple[Any, Any]:
+    """(source, target) of a call whose whole vector has `count` elements; small whole numbers, so sums are exact."""
+    maker = torch.Generator(device="cuda").manual_seed(seed)
+
+    def made(size: int) -> Any:
+        return torch.randint(0, 4, (size,), device="cuda", generator=maker).to(dtype)
+
+    if collective == "allgather":
+        return made(count // ranks), torch.zeros(count, dtype=dtype, device="cuda")
+    if collective == "reducescatter":
+        return made(count), torch.zeros(count // ranks, dtype=dtype, device="cuda")
+    target = made(count)
+    return target, target
+
+
+def checks(rank: int, ranks: int, port: int) -> Rows:
+    """Every collective, with types and reductions, against NCCL."""
+    import torch
+
+    dist = start(rank, ranks, port, "blinksim")
+    nccl = dist.new_group(backend="nccl")
+    rows: Rows = []
+    types = ("float32", "float16", "bfloat16", "int32", "int64", "uint8")
+    for collective in COLLECTIVES:
+        for count in (ranks, 1000 * ranks, 250_000 * ranks, 5_000_001 * ranks):
+            for name in types if count < 10**6 else types[:1]:
+                dtype = getattr(torch, name)
+                ours, theirs = (tensors(torch, collective, count, ranks, dtype, rank) for _ in range(2))
+                call(dist, collective, *ours)
+                call(dist, collective, *theirs, group=nccl)
+                # Only the root's result counts in a reduction.
+                wrong = 0 if collective == "reduce" and rank else int((ours[1] != theirs[1]).sum())
+                rows.append({"collective": collective, "count": count, "dtype": name, "op": "SUM", "wrong": wrong})
+    for op in ("AVG", "MIN", "MAX", "PRODUCT"):
+        for name in ("float32", "bfloat16", "int32"):
+            if op == "AVG" and name == "int32":
+                continue  # torch does not allow it with NCCL
+            made = [tensors(torch, "allreduce", 3001, ranks, getattr(torch, name), rank)[1] for _ in range(2)]
+            dist.all_reduce(made[0], op=getattr(dist.ReduceOp, op))
+            dist.all_reduce(made[1], op=getattr(dist.ReduceOp, op), group=nccl)
+            rows.append({"collective": "allreduce", "count": 3001, "dtype": name, "op": op,
+                         "wrong": int((made[0] != made[1]).sum())})  # fmt: skip
+    rows += odd_tensors(torch, dist, rank, ranks)
+    dist.barrier()
+    dist.destroy_process_group()
+    return rows
+
+
+def odd_tensors(torch: Any, dist: Any, rank: int, ranks: int) -> Rows:
+    """What is not a dense vector at a multiple of 16 bytes, lists, and two groups whose calls overlap."""
+    total = sum(range(ranks))
+    matrix = torch.full((300, 70), float(rank), device="cuda").t()
+    dist.all_reduce(matrix)
+    shifted = torch.full((10_001,), float(rank), device="cuda")[1:]
+    dist.all_reduce(shifted)
+    whole = torch.zeros(ranks * 1000, device="cuda")
+    own = whole[rank * 1000 : (rank + 1) * 1000].fill_(rank)
+    dist.all_gather_into_tensor(whole, own)
+    listed = [torch.zeros(33, device="cuda") for _ in range(ranks)]
+    dist.all_gather(listed, torch.full((33,), float(rank), device="cuda"))
+    half = dist.new_group(list(range(ranks)))
+    first, second = (torch.full((100_000,), float(rank), device="cuda") for _ in range(2))
+    works = [dist.all_reduce(first, async_op=True), dist.all_reduce(second, group=half, async_op=True)]
+    for work in works:
+        work.wait()
+    objects: list[Any] = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank})
+    good = {
+        "not contiguous": bool((matrix == total).all()),
+        "not aligned": bool((shifted == total).all()),
+        "allgather in place": bool((whole == torch.arange(ranks, device="cuda").repeat_interleave(1000)).all()),
+        "list of tensors": all(bool((part == other).all()) for other, part in enumerate(listed)),
+        "two groups at once": bool((first == total).all() and (second == total).all()),
+        "objects": objects == [{"rank": other} for other in range(ranks)],
+    }
+    return [{"case": name, "wrong": int(not fine)} for name, fine in good.items()]
+
+
+def times(rank: int, ranks: int, port: int) -> Rows:
+    """Microseconds a call, graph against graph."""
+    import torch
+
+    dist = start(rank, ranks, port, "blinksim")
+    nccl = dist.new_group(backend="nccl")
+    rows: Rows = []
+    for collective in COLLECTIVES:
+        for size in SIZES:
+            found = {}
+            for name, group in (("blinksim", None), ("nccl", nccl)):
+                source, target = tensors(torch, collective, size // 4, ranks, torch.float32, rank)
+                found[name] = time_graph(torch, lambda: call(dist, collective, source, target, group), size)  # noqa: B023
+            mean = torch.tensor([found["blinksim"], found["nccl"]], device="cuda")
+            dist.all_reduce(mean, group=nccl)
+            ours, theirs = (mean / ranks).tolist()
+            rows.append({"collective": collective, "size_bytes": size, "blinksim_us": ours, "nccl_us": theirs})
+    dist.barrier()
+    dist.destroy_process_group()
+    return rows
+
+
+def time_graph(torch: Any, launch: Callable[[], None], size: int) -> float:
+    """Microseconds of one call among those of a captured graph."""
+    calls = LONG_CALLS if size >= LONG else CALLS
+    for _ in range(3):
+        launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            launch()
+    graph.replay()
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(5):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(begin.elapsed_time(end) * 1e3 / calls)
+    return float(median(found))
+
+
+def transformer(torch: Any) -> Any:
+    """A decoder of 8 layers and 34 million parameters, for sequences of 256 tokens out of 8192."""
+    nn = torch.nn
+
+    class Small(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(8192, 512), nn.Embedding(256, 512)
+            self.layers = nn.ModuleList(
+                nn.TransformerEncoderLayer(512, 8, 2048, 0.0, "gelu", batch_first=True, norm_first=True)
+                for _ in range(8)
+            )
+            self.head = nn.Linear(512, 8192)
+
+        def forward(self, text: Any) -> Any:
+            values = self.tokens(text) + self.places.weight
+            mask = nn.Transformer.generate_square_subsequent_mask(256, device=text.device)
+            for layer in self.layers:
+                values = layer(values, src_mask=mask, is_causal=True)
+            return self.head(values)
+
+    torch.manual_seed(0)
+    return Small().cuda()
+
+
+def train(rank: int, ranks: int, port: int, backend: str, how: str) -> Rows:
+    """Losses and the median time of a step."""
+    import torch
+
+    dist = start(rank, ranks, port, backend)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    model = transformer(torch)
+    if how == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
+    else:
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in model.layers:
+            fully_shard(layer)
+        fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    maker = torch.Generator(device="cuda").manual_seed(1000 + rank)
+    losses, seconds = [], []
+    for _ in range(STEPS[how]):
+        begin = time.perf_counter()
+        # Every token follows from the one before it, so that there is something to learn.
+        first = torch.randint(0, 8192, (8, 1), device="cuda", generator=maker)
+        text = (first * 7 ** torch.arange(257, device="cuda") + 13 * torch.arange(257, device="cuda")) % 8192
+        loss = torch.nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        joint = loss.detach().clone()
+        dist.all_reduce(joint, op=dist.ReduceOp.AVG)
+        losses.append(float(joint))  # the step has ended
+        seconds.append(time.perf_counter() - begin)
+    dist.barrier()
+    dist.destroy_process_group()
+    return [{"backend": backend, "how": how, "losses": losses, "step_ms": median(seconds[20:]) * 1e3}]
+
+
+def faults(rank: int, ranks: int, port: int) -> Rows:
+    """The last rank is killed between two calls; then what the others see, and a group made anew without it."""
+    import torch
+
+    os.environ["BLINKSIM_TIMEOUT"] = "3"
+    dist = start(rank, ranks, port, "blinksim")
+    values = torch.ones(1000, device="cuda")
+    dist.all_reduce(values)
+    torch.cuda.synchronize()
+    survivors = dist.new_group(list(range(ranks - 1)))
+    if rank == ranks - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    values, begin, message = torch.ones(1000, device="cuda"), time.perf_counter(), ""
+    try:
+        for _ in range(2):
+            dist.all_reduce(values)
+            torch.cuda.synchronize()
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+    took = time.perf_counter() - begin
+    again = torch.ones(1000, device="cuda")
+    dist.all_reduce(again, group=survivors)
+    torch.cuda.synchronize()
+    row = {"rank": rank, "message": message, "seconds": took, "spoilt": bool(values.isnan().all()),
+           "anew": bool((again == ranks - 1).all())}  # fmt: skip
+    return [row]
+
+
+def run(work: Callable[..., Rows], ranks: int, *given: Any) -> list[Rows | str]:
+    """What a function returns in a process for each rank; what went wrong for those that gave no answer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    answers: Any = context.Queue()
+    processes = [context.Process(target=_work, args=(work, r, ranks, port, given, answers)) for r in range(ranks)]
+    for process in processes:
+        process.start()
+    found: list[Rows | str] = ["no answer"] * ranks
+    end = time.monotonic() + 240
+    while any(process.is_alive() for process in processes) or not answers.empty():
+        if time.monotonic() > end:
+            for process in processes:
+                process.kill()
+            break
+        try:
+            rank, rows = answers.get(timeout=0.2)
+        except Exception:  # the queue is empty
+            continue
+        found[rank] = rows
+    return found
+
+
+def _work(work: Callable[..., Rows], rank: int, ranks: int, port: int, given: Any, answers: Any) -> None:
+    try:
+        answers.put((rank, work(rank, ranks, port, *given)))
+    except Exception as error:
+        answers.put((rank, f"{type(error).__name__}: {error}"))
+        raise
+
+
+def main() -> None:
+    parser = arguments(__doc__, gpus=4)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    given = parser.parse_args()
+    ranks = given.gpus
+    given.out.mkdir(parents=True, exist_ok=True)
+    command = " ".join(["python3", "validate/recipes/training_job.py", *sys.argv[1:]])
+    notes = Notebook(given.out / f"training-job-{ranks}gpu.json", provenance(ranks, command), resume=True)
+    for part in given.parts:
+        begin = time.perf_counter()
+        if part in STEPS:
+            found = [run(train, ranks, backend, part)[0] for backend in ("nccl", "blinksim")]
+        else:
+            answers = run({"checks": checks, "times": times, "faults": faults}[part], ranks)
+            found = [joined(answers)] if part == "checks" else answers if part == "faults" else answers[:1]
+        for rows in found:
+            print(part, f"{time.perf_counter() - begin:.1f} s", rows if isinstance(rows, str) else "", flush=True)
+            for row in rows if not isinstance(rows, str) else ():
+                notes.add(part, row)
+                print({key: value for key, value in row.items() if key != "losses"}, flush=True)
+
+
+def joined(answers: list[Rows | str]) -> Rows | str:
+    """The rows of all ranks as those of one, with the wrong elements of all."""
+    for rows in answers:
+        if isinstance(rows, str):
+            return rows
+    every = [rows for rows in answers if not isinstance(rows, str)]
+    return [{**row, "wrong": sum(rows[at]["wrong"] for rows in every)} for at, row in enumerate(every[0])]
+
+
+if __name__ == "__main__":
+    script(main, __file__)
