@@ -7,70 +7,95 @@ the data among trees of rounds so that the last message ends early: latency, ove
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from time import monotonic
+
+import numpy as np
 
 from blinksim.algorithms import direct
 from blinksim.algorithms.building.bit_exchanges import patterns, step_seconds
+from blinksim.algorithms.building.bit_rounds import along_bits
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.rounds.columns import Column, Paths, Pricing, Sums, Trees
 from blinksim.packing.rounds.far_first import far_first, takes
-from blinksim.packing.rounds.rounds_program import Rounds, Solved
-from blinksim.packing.rounds.wires import Wires, joined_directly
+from blinksim.packing.rounds.rounds_program import Bools, Rounds, Solved, exact_shares
+from blinksim.packing.rounds.turns import in_turns
+from blinksim.packing.rounds.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
 
-# Shares of the size are multiples of one in this many.
-_PARTS = 2**24
-_MOST_ROUNDS = 9
-# Numbers of rounds in a row after which no more are tried, if none brings a time that is better by this part: two while
-# there are few, as some collectives gain from every second one only.
-_FEW, _IN_VAIN, _BETTER = 4, 2, 2e-3
+_NAME = "few_rounds"
+Timed = tuple[float, Schedule]
+# Rounds that are tried at the most: on links, and in turns, where each rank sends one message a round.
+_MOST_ROUNDS, _MOST_TURNS = 9, 16
+# What takes turns behind switches; others have nothing to pass on there.
+_TO_ALL = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
+# Numbers of rounds in a row after which no more are tried, if none brings a time that is better by this part: some
+# collectives gain from every second one only.
+_IN_VAIN, _BETTER = 2, 2e-3
 
 
 def build(topology: Topology, collective: Collective, *, size: int = 2**20, time_limit: float = 10.0) -> Schedule:
     """The schedule for `size` bytes, in steps; of as many rounds as are best within `time_limit` seconds.
 
-    Behind switches ranks exchange along the bits of their numbers, or all at once where there is no such pattern.
-    Raises `InfeasibleError` for more than 8 ranks with links between them.
+    Behind switches ranks take turns, along the bits of their numbers where they can, or send all at once.
+    Raises `InfeasibleError` for more than 8 ranks with links between them, unless they form a cube.
     """
     if size < 1:
         raise InputError(f"a size of {size} bytes moves nothing; give at least 1 byte")
-    if not joined_directly(topology):
-        return _exchange(topology, collective, size)
-    backwards = collective.collects
-    wires = Wires.of(topology, size)
-    work = wires.turned() if backwards else wires
-    pricing = _pricing(work, collective.dual if backwards else collective)
     end = monotonic() + time_limit
 
     def over() -> bool:
         return monotonic() > end
 
-    solved, rounds = _best(work, pricing, over)
+    if topology.ranks <= MOST_RANKS and joined_directly(topology):
+        return _on_links(topology, collective, size, over)
+    found = [*_in_bits(topology, collective, size, over)]
+    if not joined_directly(topology):
+        found += _through_switches(topology, collective, size, over)
+    if found:
+        return min(found, key=lambda one: one[0])[1]
+    if joined_directly(topology):
+        raise InfeasibleError(
+            f"few_rounds is too slow on {topology.ranks} ranks with links that are no cube (at most {MOST_RANKS})"
+        )
+    return replace(direct.build(topology, collective), algorithm=_NAME)
+
+
+def _on_links(topology: Topology, collective: Collective, size: int, over: Callable[[], bool]) -> Schedule:
+    wires = Wires.of(topology, size)
+    way = _Way(wires, collective)
+    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(wires.src)), dtype=bool), _MOST_ROUNDS, over)
     at_once = _in_one_step(topology, collective, wires, solved.microseconds)
-    if at_once is not None:
-        return at_once
-    builder = Builder(topology, collective, "few_rounds", "steps")
-    for column, share in _whole_shares(solved, pricing):
-        _add(builder, wires, pricing.labels[column.item], column, share, rounds if backwards else 0)
-    _add_own(builder)
-    return builder.finish()
+    return way.written(topology, solved, rounds) if at_once is None else at_once
 
 
-def _exchange(topology: Topology, collective: Collective, size: int) -> Schedule:
-    """Behind switches: the quickest of the patterns that are known to do well there, or all at once."""
-    found = min(
-        (
-            (step_seconds(one, size), place, one)
-            for place, one in enumerate(patterns(topology, collective, "few_rounds"))
-        ),
-        default=None,
-    )
-    return replace(direct.build(topology, collective), algorithm="few_rounds") if found is None else found[2]
+def _in_bits(topology: Topology, collective: Collective, size: int, over: Callable[[], bool]) -> Iterator[Timed]:
+    """All ranks alike, along the bits of their numbers; seconds, and the schedule."""
+    found = along_bits(topology, collective, _NAME, size, over)
+    if found is not None:
+        yield found
+    if not joined_directly(topology):
+        for one in patterns(topology, collective, _NAME):
+            yield step_seconds(one, size), one
+
+
+def _through_switches(
+    topology: Topology, collective: Collective, size: int, over: Callable[[], bool]
+) -> Iterator[Timed]:
+    """Every rank sends to another one in every round; which data, is up to the program."""
+    if topology.ranks > MOST_RANKS or collective.name not in _TO_ALL:
+        return
+    wires = Wires.of(topology, size)
+    way = _Way(wires, collective)
+    with suppress(InfeasibleError):
+        solved, rounds = way.best(partial(in_turns, wires), _MOST_TURNS, over)
+        yield solved.microseconds / 1e6, way.written(topology, solved, rounds)
 
 
 def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Schedule | None:
@@ -85,7 +110,7 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
     share = Fraction(1, n) if OWN in (collective.starts, collective.ends) else Fraction(1)
     if routes is None or takes(wires, routes, float(share)) >= most:
         return None
-    builder, chunks = Builder(topology, collective, "few_rounds", "steps"), dict[tuple[int, int], int]()
+    builder, chunks = Builder(topology, collective, _NAME, "steps"), dict[tuple[int, int], int]()
     index = [topology.index[name] for name in topology.members]
     for (source, sink), route in routes:
         label = collective.labels(source, sink)
@@ -97,10 +122,46 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
             dst=index[sink],
             op=REDUCE if collective.reduces else COPY,
             step=0,
-            route=builder.add_route([int(wires.link[wire]) for wire in route]),
+            route=builder.add_route([link for wire in route for link in wires.routes[wire]]),
         )
     _add_own(builder)
     return builder.finish()
+
+
+class _Way:
+    """A collective on wires; what collects goes backwards, as what spreads does forwards."""
+
+    def __init__(self, wires: Wires, collective: Collective) -> None:
+        self.wires, self.collective, self.backwards = wires, collective, collective.collects
+        self.work = wires.turned() if self.backwards else wires
+        self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
+
+    def best(self, allowed: Callable[[int], Bools], most: int, over: Callable[[], bool]) -> tuple[Solved, int]:
+        """The best of 1 to `most` rounds, in which these wires may send, and how many it has."""
+        best: tuple[Solved, int] | None = None
+        vain = 0
+        for rounds in range(1, most + 1):
+            found = Rounds(self.work, self.pricing, allowed(rounds), over).solve()
+            if found is None:
+                continue
+            if best is None or found.microseconds < best[0].microseconds * (1 - _BETTER):
+                best, vain = (found, rounds), 0
+            else:
+                vain += 1
+            if over() or vain >= _IN_VAIN:
+                break
+        if best is None:
+            raise InfeasibleError(f"few_rounds: {most} rounds do not reach every rank; take packed")
+        return best
+
+    def written(self, topology: Topology, solved: Solved, rounds: int) -> Schedule:
+        """As a schedule."""
+        builder = Builder(topology, self.collective, _NAME, "steps")
+        for column, share in exact_shares(solved, self.pricing.shares.tolist()):
+            label = self.pricing.labels[column.item]
+            _add(builder, self.wires, label, column, share, rounds if self.backwards else 0)
+        _add_own(builder)
+        return builder.finish()
 
 
 def _pricing(wires: Wires, collective: Collective) -> Pricing:
@@ -113,38 +174,6 @@ def _pricing(wires: Wires, collective: Collective) -> Pricing:
         return Paths(wires, [(collective.root, b) for b in every if b != collective.root], 1 / n)
     roots, share = ([collective.root], 1.0) if collective.starts == ROOT else (every, 1 / n)
     return Trees(wires, roots, share)
-
-
-def _best(wires: Wires, pricing: Pricing, over: Callable[[], bool]) -> tuple[Solved, int]:
-    best: tuple[Solved, int] | None = None
-    vain = 0
-    for rounds in range(1, _MOST_ROUNDS + 1):
-        found = Rounds(wires, pricing, rounds, over).solve()
-        if found is None:
-            continue
-        if best is None or found.microseconds < best[0].microseconds * (1 - _BETTER):
-            best, vain = (found, rounds), 0
-        else:
-            vain += 1
-        if over() or vain == (_IN_VAIN if rounds <= _FEW else 1):
-            break
-    if best is None:
-        raise InfeasibleError(f"few_rounds: {_MOST_ROUNDS} rounds do not reach every rank; take packed")
-    return best
-
-
-def _whole_shares(solved: Solved, pricing: Pricing) -> list[tuple[Column, Fraction]]:
-    """The ways with shares that add up exactly."""
-    found = []
-    for item, (due, _) in enumerate(zip(pricing.shares.tolist(), pricing.labels, strict=True)):
-        left = Fraction(due).limit_denominator(2**12)
-        mine = sorted((share, place) for place, (one, share) in enumerate(solved.columns) if one.item == item)
-        for share, place in mine[:-1]:
-            part = min(left, Fraction(round(share * _PARTS), _PARTS))
-            left -= part
-            found += [(solved.columns[place][0], part)] if part else []
-        found.append((solved.columns[mine[-1][1]][0], left))
-    return found
 
 
 def _add(builder: Builder, wires: Wires, label: tuple[int, int], column: Column, share: Fraction, turned: int) -> None:
@@ -160,7 +189,7 @@ def _add(builder: Builder, wires: Wires, label: tuple[int, int], column: Column,
             dst=index[int(wires.dst[wire])],
             op=REDUCE if adds or (turned and collective.reduces) else COPY,
             step=turned - 1 - now if turned else now,
-            route=builder.add_route([int(wires.link[wire])]),
+            route=builder.add_route(wires.routes[wire]),
         )
 
 

@@ -24,6 +24,11 @@ class Column:
     item: int
     sends: tuple[tuple[int, int, bool], ...]
 
+    @property
+    def loads(self) -> tuple[tuple[int, int, float], ...]:
+        """(round, wire, what it carries of the item)."""
+        return tuple((now, wire, 1.0) for now, wire, _ in self.sends)
+
 
 class Pricing(ABC):
     """The items of a collective, and the cheapest ways to do each.

@@ -1,4 +1,4 @@
-"""The times of rounds: every link sends one message a round, when all that its source got in earlier rounds is there.
+"""The times of rounds: every wire sends one message a round, when all that its source got in earlier rounds is there.
 
 A linear program sets when messages start, how long they are and which ways (`Column`) share the data; further ways come
 by their prices. Messages that nothing uses cost an overhead all the same, so they are dropped, and it starts again.
@@ -6,18 +6,40 @@ by their prices. Messages that nothing uses cost an overhead all the same, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.graphs.linear import Program
 from blinksim.packing.rounds.columns import Column, Pricing
-from blinksim.packing.rounds.wires import FAR, Floats, Wires
+from blinksim.packing.rounds.wires import FAR, Floats, Ints, Use, Wires
 
+Bools = npt.NDArray[np.bool_]
+# A round, and a wire.
+Message = tuple[int, int]
 # A load below this part of the size is none, and a way is better if it is so by this part of its price.
 _NOTHING, _BETTER = 1e-9, 1e-7
 _MOST_LOOPS = 80
+# Shares of the size are multiples of one in this many.
+_PARTS = 2**24
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A message that must wait for another one, or the end (None).
+
+    It starts no sooner than `fixed` microseconds after the start of the other one, and `whole` for the part of the size
+    that the other one carries; less `lag` for what it carries itself, as it comes to the shared link later.
+    """
+
+    message: Message
+    then: Message | None
+    fixed: float
+    whole: float
+    lag: float
 
 
 @dataclass(frozen=True)
@@ -28,14 +50,35 @@ class Solved:
     columns: tuple[tuple[Column, float], ...]
 
 
-class Rounds:
-    """A number of rounds on given links."""
+def exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fraction]]:
+    """The ways with shares of the size that add up exactly to what is due of each item."""
+    found = []
+    for item, due in enumerate(dues):
+        left = Fraction(due).limit_denominator(2**12)
+        mine = sorted((share, place) for place, (one, share) in enumerate(solved.columns) if one.item == item)
+        for share, place in mine[:-1]:
+            part = min(left, Fraction(round(share * _PARTS), _PARTS))
+            left -= part
+            found += [(solved.columns[place][0], part)] if part else []
+        found.append((solved.columns[mine[-1][1]][0], left))
+    return found
 
-    def __init__(self, wires: Wires, pricing: Pricing, rounds: int, over: Callable[[], bool]) -> None:
-        self.wires, self.pricing, self.rounds, self.over = wires, pricing, rounds, over
+
+class Rounds:
+    """Rounds on given wires."""
+
+    def __init__(
+        self, wires: Wires, pricing: Pricing, allowed: Bools, over: Callable[[], bool], seen: Ints | None = None
+    ) -> None:
+        """allowed: (K, E), which wires may send in which round; of those that share a link, one a round.
+
+        seen: (K, E), from which round on what they bring may go on; default, from the next one.
+        """
+        self.wires, self.pricing, self.rounds, self.over = wires, pricing, len(allowed), over
         # Microseconds of the program's unit of time, in which no number is far from 1.
         self.unit = float(wires.overhead.mean() + wires.latency.mean() + wires.whole.mean() / wires.ranks)
-        self.used = np.ones((rounds, len(wires.src)), dtype=bool)
+        self.used = allowed.copy()
+        self.seen = np.arange(1, self.rounds + 1)[:, None].repeat(len(wires.src), axis=1) if seen is None else seen
         self.columns: list[Column] = []
 
     def solve(self) -> Solved | None:
@@ -72,7 +115,7 @@ class Rounds:
 
     def _master(self) -> tuple[Solved, Floats, Floats, Floats]:
         """Time and shares; loads (K, E); prices (K, E) of a share of the size; what a share of each item is worth."""
-        wires, program = self.wires, Program()
+        program = Program()
         places = [(now, wire) for now, wire in np.argwhere(self.used).tolist()]
         (end,) = program.variables(1)
         starts = dict(zip(places, program.variables(len(places)), strict=True))
@@ -80,24 +123,31 @@ class Rounds:
         shares = program.variables(len(self.columns))
         carried: dict[tuple[int, int], list[tuple[int, float]]] = {place: [] for place in starts}
         for share, column in zip(shares, self.columns, strict=True):
-            for now, wire, _ in column.sends:
-                carried[now, wire].append((share, -1.0))
+            for now, wire, part in column.loads:
+                carried[now, wire].append((share, -part))
         for place, terms in carried.items():
             program.row([(loads[place], 1.0), *terms], at_least=0.0, at_most=0.0)
         items = []
         for item, due in enumerate(self.pricing.shares.tolist()):
             terms = [(share, 1.0) for share, one in zip(shares, self.columns, strict=True) if one.item == item]
             items.append(program.row(terms, at_least=due, at_most=np.inf))
-        waits = []
-        for before, after, wait in self._order():
-            then = end if after is None else starts[after]
-            terms = [(then, 1.0), (starts[before], -1.0), (loads[before], -float(wires.whole[before[1]]) / self.unit)]
-            waits.append((before, program.row(terms, at_least=wait / self.unit, at_most=np.inf)))
+        waits: list[tuple[Message, Message | None, int, float, float]] = []
+        for wait in self._waits():
+            then = end if wait.then is None else starts[wait.then]
+            terms = [(then, 1.0), (starts[wait.message], -1.0), (loads[wait.message], -wait.whole / self.unit)]
+            if wait.then is not None and wait.lag:
+                terms.append((loads[wait.then], wait.lag / self.unit))
+            row = program.row(terms, at_least=wait.fixed / self.unit, at_most=np.inf)
+            waits.append((wait.message, wait.then, row, wait.whole, wait.lag))
         program.solve([(end, -1.0)])
         # What more load on a message costs: all that waits for it starts later.
         prices, sent = np.zeros(self.used.shape), np.zeros(self.used.shape)
-        for before, row in waits:
-            prices[before] += max(0.0, -program.duals[row]) * wires.whole[before[1]] / self.unit
+        for before, after, row, whole, lag in waits:
+            dual = max(0.0, -program.duals[row]) / self.unit
+            prices[before] += dual * whole
+            if after is not None and lag:
+                prices[after] -= dual * lag
+        prices = np.maximum(prices, 0.0)
         for message, load in loads.items():
             sent[message] = program.values[load]
         chosen = [(one, float(program.values[share])) for one, share in zip(self.columns, shares, strict=True)]
@@ -105,20 +155,29 @@ class Rounds:
         time = float(program.values[end]) * self.unit
         return Solved(time, tuple(entry for entry in chosen if entry[1] > _NOTHING)), sent, prices, worth
 
-    def _order(self) -> list[tuple[tuple[int, int], tuple[int, int] | None, float]]:
-        """(message, the one that waits for it or None for the end, microseconds beside its bytes)."""
-        wires, found = self.wires, list[tuple[tuple[int, int], tuple[int, int] | None, float]]()
+    def _waits(self) -> Iterator[Wait]:
+        """What each message waits for: those before it on its links, and those that bring what it passes on."""
+        wires = self.wires
         into = [np.flatnonzero(wires.dst == rank).tolist() for rank in range(wires.ranks)]
+        # The message of each wire whose data may go on by now.
         last = np.full(len(wires.src), -1)
+        busy: dict[int, tuple[Message, Use]] = {}
         for now in range(self.rounds):
+            for earlier, wire in np.argwhere(self.used & (self.seen == now)).tolist():
+                last[wire] = max(last[wire], earlier)
             for wire in np.flatnonzero(self.used[now]).tolist():
-                if last[wire] >= 0:
-                    found.append(((int(last[wire]), wire), (now, wire), float(wires.overhead[wire])))
-                for other in into[int(wires.src[wire])]:
-                    if last[other] >= 0:
-                        wait = float(wires.overhead[other] + wires.latency[other])
-                        found.append(((int(last[other]), other), (now, wire), wait))
-            last[self.used[now]] = now
-        for wire in np.flatnonzero(last >= 0).tolist():
-            found.append(((int(last[wire]), wire), None, float(wires.overhead[wire] + wires.latency[wire])))
-        return found
+                for use in wires.uses[wire]:
+                    if use.link in busy:
+                        before, other = busy[use.link]
+                        fixed = other.offset + other.hold - use.offset
+                        yield Wait(before, (now, wire), fixed, other.lag + other.whole, use.lag)
+                    busy[use.link] = (now, wire), use
+                for brings in into[int(wires.src[wire])]:
+                    if last[brings] >= 0:
+                        yield self._arrival(int(last[brings]), brings, (now, wire))
+        for wire in np.flatnonzero(self.used.any(axis=0)).tolist():
+            yield self._arrival(int(np.flatnonzero(self.used[:, wire])[-1]), wire, None)
+
+    def _arrival(self, now: int, wire: int, then: Message | None) -> Wait:
+        fixed = float(self.wires.overhead[wire] + self.wires.latency[wire])
+        return Wait((now, wire), then, fixed, float(self.wires.whole[wire]), 0.0)

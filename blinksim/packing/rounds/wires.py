@@ -1,4 +1,4 @@
-"""The links between ranks, with times in microseconds."""
+"""What joins two ranks, a link or a route through switches, with times in microseconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Topology
 
 Floats = npt.NDArray[np.float64]
@@ -16,6 +15,21 @@ Ints = npt.NDArray[np.int64]
 FAR = 1e15
 # Ranks up to which all sets of them are tried.
 MOST_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a message keeps a link busy.
+
+    It enters the link `offset` microseconds after its start, and `lag` microseconds later for each whole size that it
+    carries; it keeps it busy for `hold`, and `whole` for each whole size.
+    """
+
+    link: int
+    offset: float
+    lag: float
+    hold: float
+    whole: float
 
 
 def joined_directly(topology: Topology) -> bool:
@@ -27,24 +41,27 @@ def joined_directly(topology: Topology) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Wires:
-    """Links between ranks.
+    """Links between ranks, or routes through switches.
 
     Attributes
     ----------
     ranks : int
         How many there are.
-    link : array (E)
-        The number of each link in the topology.
+    routes : tuple of tuple of int
+        For every wire, the numbers of its links in the topology.
+    uses : tuple of tuple of Use
+        For every wire, how a message keeps these links busy.
     src, dst : array (E)
         The ranks that it joins.
     overhead, latency : array (E)
-        Microseconds of a message.
+        Microseconds of a message, beside its bytes.
     whole : array (E)
         Microseconds that the whole size takes.
     """
 
     ranks: int
-    link: Ints
+    routes: tuple[tuple[int, ...], ...]
+    uses: tuple[tuple[Use, ...], ...]
     src: Ints
     dst: Ints
     overhead: Floats
@@ -53,24 +70,41 @@ class Wires:
 
     @classmethod
     def of(cls, topology: Topology, size: int) -> Wires:
-        """The links of a selected topology that is `joined_directly`; raises `InfeasibleError` for too many ranks."""
-        if topology.ranks > MOST_RANKS:
-            raise InfeasibleError(f"few_rounds is too slow on {topology.ranks} ranks with links (at most {MOST_RANKS})")
-        rank = {name: number for number, name in enumerate(topology.members)}
+        """Between every two ranks: the links, if it is `joined_directly`, else the usual route.
+
+        Raises `InfeasibleError` if there is no route.
+        """
+        devices = [topology.index[name] for name in topology.members]
+        rank = {device: number for number, device in enumerate(devices)}
+        if joined_directly(topology):
+            routes: list[tuple[int, ...]] = [(number,) for number in range(len(topology.links))]
+        else:
+            routes = [topology.router.route(a, b) for a in devices for b in devices if a != b]
         links = topology.links
+        uses = tuple(_uses(topology, route, size) for route in routes)
         return cls(
             topology.ranks,
-            np.arange(len(links)),
-            np.array([rank[link.src] for link in links]),
-            np.array([rank[link.dst] for link in links]),
-            np.array([link.overhead * 1e6 for link in links]),
-            np.array([link.latency * 1e6 for link in links]),
-            np.array([size / float(link.bandwidth) * 1e6 for link in links]),
+            tuple(routes),
+            uses,
+            np.array([rank[topology.index[links[route[0]].src]] for route in routes]),
+            np.array([rank[topology.index[links[route[-1]].dst]] for route in routes]),
+            np.array([links[route[0]].overhead * 1e6 for route in routes]),
+            np.array([sum(links[number].latency for number in route) * 1e6 for route in routes]),
+            np.array([max(use.whole for use in one) for one in uses]),
         )
 
     def turned(self) -> Wires:
-        """The same links the other way round."""
-        return replace(self, src=self.dst, dst=self.src)
+        """The same the other way round: what comes last comes first."""
+        uses = []
+        for wire, before in enumerate(self.uses):
+            fixed, whole = float(self.overhead[wire] + self.latency[wire]), float(self.whole[wire])
+            uses.append(
+                tuple(
+                    replace(use, offset=fixed - use.offset - use.hold, lag=whole - use.lag - use.whole)
+                    for use in reversed(before)
+                )
+            )
+        return replace(self, src=self.dst, dst=self.src, uses=tuple(uses))
 
     def between(self, prices: Floats) -> tuple[Floats, Ints]:
         """For every round and ordered pair of ranks the cheapest link's price, and which link that is.
@@ -83,3 +117,16 @@ class Wires:
             better = prices[:, wire] < least[:, a, b]
             least[better, a, b], which[better, a, b] = prices[better, wire], wire
         return least, which
+
+
+def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, ...]:
+    """A message enters a link when it has begun to arrive, and no earlier than that it leaves it when all is there."""
+    whole = [size / float(topology.links[number].bandwidth) * 1e6 for number in route]
+    overhead = topology.links[route[0]].overhead * 1e6
+    uses = [Use(route[0], 0.0, 0.0, overhead, whole[0])]
+    offset, lag = overhead, 0.0
+    for place in range(1, len(route)):
+        offset += topology.links[route[place - 1]].latency * 1e6
+        lag += max(0.0, whole[place - 1] - whole[place])
+        uses.append(Use(route[place], offset, lag, 0.0, whole[place]))
+    return tuple(uses)
