@@ -17,8 +17,8 @@ from time import monotonic
 import numpy as np
 
 from blinksim.algorithms import direct
-from blinksim.algorithms.building.bit_exchanges import patterns, step_seconds
-from blinksim.algorithms.building.bit_rounds import along_bits
+from blinksim.algorithms.building.bits.bit_exchanges import patterns, step_seconds
+from blinksim.algorithms.building.bits.bit_rounds import along_bits
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.rounds.columns import Column, Paths, Pricing, Sums, Trees
@@ -139,11 +139,14 @@ class _Way:
     def best(self, allowed: Callable[[int], Bools], most: int, over: Callable[[], bool]) -> tuple[Solved, int]:
         """The best of 1 to `most` rounds, in which these wires may send, and how many it has."""
         best: tuple[Solved, int] | None = None
+        last: Solved | None = None
         vain = 0
         for rounds in range(1, most + 1):
-            found = Rounds(self.work, self.pricing, allowed(rounds), over).solve()
+            known = [column for column, _ in last.columns] if last else []
+            found = Rounds(self.work, self.pricing, allowed(rounds), over).solve(known)
             if found is None:
                 continue
+            last = found
             if best is None or found.microseconds < best[0].microseconds * (1 - _BETTER):
                 best, vain = (found, rounds), 0
             else:

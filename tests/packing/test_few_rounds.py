@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.algorithms.building.bit_rounds import along_bits
+from blinksim.algorithms.building.bits.bit_rounds import along_bits
 from blinksim.algorithms.few_rounds import build
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.time.delays import SECOND
@@ -172,7 +172,7 @@ def test_exchanges_of_a_dgx1() -> None:
 )
 def test_known_times_behind_switches(nodes: int, members: str | None, collective: str, size: str, due: float) -> None:
     part = bs.Question("hgx-h200", nodes=nodes, members=members).part()
-    schedule = build(part, Collective(collective), size=size_of(size))
+    schedule = build(part, Collective(collective), size=size_of(size), time_limit=2)
     assert verify(schedule).ok
     assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=0.001)
 

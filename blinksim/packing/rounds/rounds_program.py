@@ -81,8 +81,12 @@ class Rounds:
         self.seen = np.arange(1, self.rounds + 1)[:, None].repeat(len(wires.src), axis=1) if seen is None else seen
         self.columns: list[Column] = []
 
-    def solve(self) -> Solved | None:
-        """The best that is found until it is over; None if there is nothing in so few rounds."""
+    def solve(self, known: Sequence[Column] = ()) -> Solved | None:
+        """The best that is found until it is over; None if there is nothing in so few rounds.
+
+        known: ways to start with.
+        """
+        self.columns = [*known]
         start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)
         if not self._price(start, np.full(len(self.pricing.shares), FAR)):
             return None

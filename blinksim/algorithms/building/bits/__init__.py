@@ -1,0 +1,1 @@
+"""Schedules along the bits of ranks' numbers."""
