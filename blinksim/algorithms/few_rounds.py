@@ -23,8 +23,8 @@ from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.rounds.columns import Column, Paths, Pricing, Sums, Trees
 from blinksim.packing.rounds.far_first import far_first, takes
+from blinksim.packing.rounds.round_turns import in_turns
 from blinksim.packing.rounds.rounds_program import Bools, Rounds, Solved, exact_shares
-from blinksim.packing.rounds.turns import in_turns
 from blinksim.packing.rounds.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
