@@ -13,11 +13,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import lcm
+from weakref import ref
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
 from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
+from blinksim.graphs.network import whole
 from blinksim.topology.graph import Topology
 from blinksim.topology.union_find import UnionFind
 
@@ -26,10 +28,12 @@ _EXACT = 16
 _GUESS = 256
 # What choosing among such switches may cost (`Branching.most_work`): a tenth of a second.
 _GUESS_WORK = 5 * 10**4
-# The same for lengths of the links between nodes, which need a third of a second at most.
-_GUESS_BETWEEN_NODES = 4096
+# The same for lengths of the links between nodes, which need a second at most.
+_GUESS_BETWEEN_NODES = 1024
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
+# The best cut or partition of the last topology, by collective.
+_last: list[tuple[ref[Topology], dict[Collective, Certificate | None]]] = []
 
 
 def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Certificate:
@@ -41,6 +45,23 @@ def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str
 
 
 def _candidates(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Iterator[Certificate]:
+    """Of cuts and partitions, which hold whatever is granted, only the tightest, known from before if it is."""
+    if not _last or _last[0][0]() is not topology:
+        _last[:] = [(ref(topology), {})]
+    known = _last[0][1]
+    if collective not in known:
+        found = _cuts_and_partitions(topology, collective)
+        known[collective] = min(found, key=lambda certificate: certificate.rate, default=None)
+    tightest = known[collective]
+    if tightest is not None:
+        yield tightest
+    if topology.ranks <= _GUESS_BETWEEN_NODES and not more_than_forwards(topology):
+        lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
+        if lengths is not None:
+            yield lengths
+
+
+def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[Certificate]:
     if _plain(topology) and len(topology.devices) <= _EXACT:
         yield Cut.of(topology, collective, _tightest_side(topology, collective))
     else:
@@ -49,10 +70,6 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
         for parts in _partitions(topology):
             if len(parts) > 1:
                 yield Partition.of(topology, collective, parts)
-    if topology.ranks <= _GUESS_BETWEEN_NODES and not more_than_forwards(topology):
-        lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
-        if lengths is not None:
-            yield lengths
 
 
 def _plain(topology: Topology) -> bool:
@@ -116,7 +133,7 @@ def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
         return
     names = [device.name for device in topology.devices]
     root = topology.members[collective.root] if collective.rooted else None
-    for group in _tightest_groups(topology):
+    for group in dict.fromkeys(map(frozenset, _tightest_groups(topology))):
         rest = [name for name in names if name not in group]
         for side in (sorted(group, key=topology.index.__getitem__), rest):
             if _says_something(topology, collective, set(side), root):
@@ -141,15 +158,10 @@ def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
 
     Of each sort the one with the least bandwidth out and the one with the least in.
     """
+    width = whole([(link.lane_bandwidth, link.lanes) for link in topology.links])[0]
     for key in groups(topology):
-        out, into = defaultdict[object, Fraction](Fraction), defaultdict[object, Fraction](Fraction)
-        for link in topology.links:
-            a, b = key.get(link.src), key.get(link.dst)
-            if a != b:
-                out[a] += link.bandwidth
-                into[b] += link.bandwidth
         holders = {key[name] for name in topology.members}
-        for total in (out, into):
+        for total in _crossing(topology, key, width):
             least = min(holders, key=lambda group: (total[group], str(group)))
             yield {name for name, group in key.items() if group == least}
 
@@ -166,6 +178,24 @@ def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
     if len({node[name] for name in topology.members}) > 1:
         yield {name: number for name, number in node.items() if number >= 0}
         yield from _below_switches(topology, node)
+
+
+def _crossing(
+    topology: Topology, key: Mapping[str, object], width: Sequence[int]
+) -> tuple[dict[object, int], dict[object, int]]:
+    """What links carry out of every group, and into it. key: the group of every device in one. width: of every link."""
+    import numpy as np
+
+    number = {group: place for place, group in enumerate(dict.fromkeys(key.values()))}
+    label = np.array([number[key[d.name]] if d.name in key else len(number) for d in topology.devices], dtype=np.int64)
+    widths = np.array(width, dtype=np.int64 if sum(width) < 2**62 else object)
+    a, b = (label[ends] for ends in topology.ends)
+    sums = []
+    for side in (a, b):
+        total = np.zeros(len(number) + 1, dtype=widths.dtype)
+        np.add.at(total, side[a != b], widths[a != b])
+        sums.append(dict(zip(number, total.tolist(), strict=False)))
+    return sums[0], sums[1]
 
 
 def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dict[str, object]]:
@@ -198,14 +228,19 @@ def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dic
 
 def _private(topology: Topology) -> dict[str, object]:
     """The forwarders that lead, within their node, to one member only; with the member."""
-    near = defaultdict[str, set[str]](set)
-    for link in topology.links:
-        for a, b in ((link.src, link.dst), (link.dst, link.src)):
-            if topology.device(a).node == topology.device(b).node:
-                near[a].add(b)
-    members = set(topology.members)
-    return {name: next(iter(ends)) for name, ends in near.items() if name not in members and len(ends) == 1
-            and ends <= members}  # fmt: skip
+    import numpy as np
+
+    node = np.array([device.node for device in topology.devices])
+    member = np.zeros(len(node), dtype=bool)
+    member[[topology.index[name] for name in topology.members]] = True
+    src, dst = topology.ends
+    inner = node[src] == node[dst]
+    a, b = np.concatenate([src[inner], dst[inner]]), np.concatenate([dst[inner], src[inner]])
+    pairs = np.unique(a * len(node) + b)
+    a, b = pairs // len(node), pairs % len(node)
+    alone = (np.bincount(a, minlength=len(node)) == 1)[a] & ~member[a] & member[b]
+    names = [device.name for device in topology.devices]
+    return {names[near]: names[end] for near, end in zip(a[alone].tolist(), b[alone].tolist(), strict=True)}
 
 
 def _partitions(topology: Topology) -> Iterator[list[list[str]]]:

@@ -25,7 +25,7 @@ from blinksim.graphs.compressed_rows import expand
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
-from blinksim.schedule.ways import RouteUses, Spread, loads, one_way
+from blinksim.schedule.ways import RouteUses, Spread, one_way, whole_loads
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
@@ -75,7 +75,8 @@ def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) ->
     shared = resources(schedule.topology)
     seconds = size / np.array([float(rate) for rate in shared.rate])
     occupied = RouteUses.of(ways, shared)
-    busy = np.array([float(load) for load in loads(schedule, ways, shared, occupied)]) * seconds
+    carried, whole = whole_loads(schedule, ways, shared, occupied)
+    busy = np.array([value / whole for value in carried]) * seconds
     alphas = route_alphas(schedule, ways)[schedule.route]
     if schedule.form == "steps":
         starts = Starts.of(schedule, ways, shared)

@@ -142,8 +142,7 @@ def network(topology: Topology) -> Network:
         raise InputError(f"{topology.name}: a collective needs at least two ranks; name two members or more")
     index, count = topology.index, len(topology.devices)
     links = topology.links
-    tail = np.array([index[link.src] for link in links], dtype=np.int64)
-    head = np.array([index[link.dst] for link in links], dtype=np.int64)
+    tail, head = topology.ends
     limited = [device for device in topology.devices if device.capacity is not None]
     rates = [(link.lane_bandwidth, link.lanes) for link in links]
     rates += [(device.capacity, 1) for device in limited for _ in "io" if device.capacity is not None]

@@ -14,6 +14,7 @@ from blinksim.graphs.compressed_rows import expand
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import sums_at
 from blinksim.topology.graph import Topology
+from blinksim.topology.parts import bandwidths
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,20 @@ def resources(topology: Topology) -> Resources:
 
 
 def _resources(topology: Topology) -> Resources:
+    adders, sums, rates_of_sums = _adders(topology)
+    if not any(link.bus for link in topology.links) and not any(d.capacity is not None for d in topology.devices):
+        # Large machines are of this sort: every link is a resource of its own.
+        links, counted = topology.links, np.arange(len(topology.links) + 1, dtype=np.int32)
+        named = [link.name for link in links], [link.kind for link in links]
+        kinds_of_sums = [topology.devices[place].kind for place in adders]
+        return Resources(
+            (*named[0], *sums),
+            (*named[1], *kinds_of_sums),
+            (*bandwidths(topology), *rates_of_sums),
+            counted,
+            counted[:-1],
+            {place: len(links) + count for count, place in enumerate(adders)},
+        )
     names: list[str] = []
     kinds: list[str] = []
     rates: list[Fraction] = []
@@ -72,13 +87,18 @@ def _resources(topology: Topology) -> Resources:
             if device.capacity is not None:
                 members.append(resource(f"{way} {end}", f"{way} {end}", device.kind, device.capacity))
         starts.append(len(members))
-    adders = {}
-    for place, device in enumerate(topology.devices):
-        if device.reduction_rate is not None:
-            name = f"sums at {device.name}"
-            adders[place] = resource(name, name, device.kind, device.reduction_rate)
+    for place, name, rate in zip(adders, sums, rates_of_sums, strict=True):
+        resource(name, name, topology.devices[place].kind, rate)
     listed = np.array(starts, np.int32), np.array(members, np.int32)
-    return Resources(tuple(names), tuple(kinds), tuple(rates), *listed, adders)
+    own = {place: number[name] for place, name in zip(adders, sums, strict=True)}
+    return Resources(tuple(names), tuple(kinds), tuple(rates), *listed, own)
+
+
+def _adders(topology: Topology) -> tuple[list[int], list[str], list[Fraction]]:
+    """The devices whose adders have a rate, what their sums are called, and that rate."""
+    found = [(place, device.name, device.reduction_rate) for place, device in enumerate(topology.devices)]
+    known = [(place, f"sums at {name}", rate) for place, name, rate in found if rate is not None]
+    return [place for place, _, _ in known], [name for _, name, _ in known], [rate for _, _, rate in known]
 
 
 def uses(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

@@ -21,12 +21,17 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.compressed_rows import expand
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
+from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.commuting import node_turns
 
 Ways = tuple[tuple[int, ...], ...]
 """The routes that share what one route of a schedule carries, each as indices into topology.links."""
 
 # A schedule with more sends than this is not written out.
 MOST_SENDS = 8_000_000
+# Routes from which on symmetries are worth looking for.
+_MANY_ROUTES = 10_000
+Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,22 +68,64 @@ class Spread:
 
 def equal_ways(schedule: Schedule) -> Spread | None:
     """The ways of every route, None if no route has more than one."""
-    router = schedule.topology.router
-    start, links = schedule.route_start.tolist(), schedule.route_links.tolist()
-    routes = [tuple(links[first:end]) for first, end in pairwise(start)]
+    topology, start = schedule.topology, schedule.route_start.astype(np.int64)
+    links = schedule.route_links.astype(np.int64)
+    turns = node_turns(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
+    if turns is None:
+        found = _ways_of(topology, start, links)
+        return Spread.of(found) if any(len(alternatives) > 1 for alternatives in found) else None
+    # One route stands for all that symmetries take it to; those of data between switches stand for themselves.
+    tail, head = topology.ends
+    _, _, exponents = turns.between(tail[links[start[:-1]]], head[links[start[1:] - 1]])
+    _, own = turns.route_images(-exponents, start, links, np.arange(len(start) - 1))
+    first, which = _distinct(start, own)
+    lengths = np.diff(start)[first]
+    found = _ways_of(topology, np.concatenate([[0], np.cumsum(lengths)]), own[_inside(start, first)])
+    if all(len(alternatives) == 1 for alternatives in found):
+        return None
+    few = Spread.of(found)
+    ways_start = few.start[few.first].astype(np.int64)
+    _, turned = turns.route_images(exponents, ways_start, few.links.astype(np.int64), which)
+    count = few.count[which]
+    _, sizes = expand(few.first, np.diff(few.start).astype(np.int32), which.astype(np.int32))
+    return Spread(
+        count,
+        np.concatenate([[0], np.cumsum(count)]).astype(np.int32),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+        turned.astype(np.int32),
+    )
+
+
+def _ways_of(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
+    """The ways of routes, each as the router has them."""
+    router, (tail, head) = topology.router, topology.ends
+    ends = zip(tail[links[start[:-1]]].tolist(), head[links[start[1:] - 1]].tolist(), strict=True)
+    listed = links.tolist()
     ways = []
-    for route, src, dst in zip(routes, *_ends(schedule), strict=True):
-        alternatives = router.ways(src, dst)
+    for (first, end), (src, dst) in zip(pairwise(start.tolist()), ends, strict=True):
+        route, alternatives = tuple(listed[first:end]), router.ways(src, dst)
         ways.append(alternatives if route in alternatives else router.along(route))
-    return Spread.of(ways) if any(len(alternatives) > 1 for alternatives in ways) else None
+    return ways
 
 
-def _ends(schedule: Schedule) -> tuple[list[int], list[int]]:
-    """The devices that each route begins and ends at."""
-    index, links = schedule.topology.index, schedule.topology.links
-    first = schedule.route_links[schedule.route_start[:-1]].tolist()
-    last = schedule.route_links[schedule.route_start[1:] - 1].tolist()
-    return [index[links[i].src] for i in first], [index[links[i].dst] for i in last]
+def _distinct(start: Indices, links: Indices) -> tuple[Indices, Indices]:
+    """The first of each set of equal routes, and for every route the number of its set."""
+    seen: dict[tuple[int, ...], int] = {}
+    first, which, listed = list[int](), list[int](), links.tolist()
+    for number, (begin, end) in enumerate(pairwise(start.tolist())):
+        route = tuple(listed[begin:end])
+        place = seen.setdefault(route, len(seen))
+        if place == len(first):
+            first.append(number)
+        which.append(place)
+    return np.array(first, dtype=np.int64), np.array(which, dtype=np.int64)
+
+
+def _inside(start: Indices, routes: Indices) -> Indices:
+    """The positions of the links of some routes, one route after another."""
+    lengths = np.diff(start)[routes]
+    before = np.cumsum(lengths) - lengths
+    return np.asarray(np.arange(lengths.sum()) - np.repeat(before, lengths) + np.repeat(start[routes], lengths))
 
 
 def one_way(schedule: Schedule) -> Spread:
@@ -116,6 +163,14 @@ class RouteUses:
 
 def loads(schedule: Schedule, spread: Spread, shared: Resources, occupied: RouteUses | None = None) -> list[Fraction]:
     """The exact share of the size that passes each resource."""
+    totals, whole = whole_loads(schedule, spread, shared, occupied)
+    return [Fraction(value, whole) for value in totals]
+
+
+def whole_loads(
+    schedule: Schedule, spread: Spread, shared: Resources, occupied: RouteUses | None = None
+) -> tuple[list[int], int]:
+    """What passes each resource, and what stands for the whole size, as whole numbers."""
     uses = occupied or RouteUses.of(spread, shared)
     parts = lcm(*np.unique(spread.count).tolist())
     carried = np.zeros(len(spread.count), dtype=np.int64)
@@ -124,7 +179,7 @@ def loads(schedule: Schedule, spread: Spread, shared: Resources, occupied: Route
     np.add.at(total, uses.resource, carried[uses.route] * (parts // uses.count[uses.route]) * uses.times)
     added, adder = sums_formed(schedule, shared)
     np.add.at(total, adder, schedule.share_num[schedule.chunk[added]] * parts)
-    return [Fraction(int(value), schedule.share_den * parts) for value in total]
+    return total.tolist(), schedule.share_den * parts
 
 
 def divided(schedule: Schedule, spread: Spread) -> Schedule:

@@ -40,15 +40,12 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
             f"{nodes} nodes of {len(node.devices)} devices are more than {MOST_DEVICES:,} devices; "
             "model=projection needs one node only"
         )
-    devices = [replace(d, name=f"n{i}.{d.name}", node=i) for i in range(nodes) for d in node.devices]
+    for d in node.devices:
+        replace(d, name=f"n{nodes - 1}.{d.name}")  # raises for a name that grows too long
+    devices = [d.placed(f"n{i}.{d.name}", i) for i in range(nodes) for d in node.devices]
     links = [
-        replace(
-            link,
-            src=f"n{i}.{link.src}",
-            dst=f"n{i}.{link.dst}",
-            bus=None if link.bus is None else f"n{i}.{link.bus}",
-        )
-        for i in range(nodes)
+        link.between(f"{prefix}{link.src}", f"{prefix}{link.dst}", None if link.bus is None else f"{prefix}{link.bus}")
+        for prefix in (f"n{i}." for i in range(nodes))
         for link in node.links
     ]
     more_devices, more_links = join(fabric, nodes)

@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
+from blinksim.topology.union_find import joined_labels
+
+# Links from which on arrays are quicker than lists.
+_MANY = 20_000
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -100,6 +104,9 @@ def branching_relays(topology: Topology) -> list[str]:
 
 def _components(topology: Topology) -> list[int]:
     """For each device a number that it shares with its strongly connected component."""
+    label = _both_ways(topology) if len(topology.links) > _MANY else None
+    if label is not None:
+        return label
     index = topology.index
     ahead: list[list[int]] = [[] for _ in topology.devices]
     back: list[list[int]] = [[] for _ in topology.devices]
@@ -108,6 +115,18 @@ def _components(topology: Topology) -> list[int]:
         ahead[a].append(b)
         back[b].append(a)
     return _labels(back, _finishing_order(ahead))
+
+
+def _both_ways(topology: Topology) -> list[int] | None:
+    """As `_components` where every link has one that goes back, so that arrays will do; None elsewhere."""
+    import numpy as np
+
+    (src, dst), count = topology.ends, len(topology.devices)
+    ahead, back = (np.unique(a * count + b) for a, b in ((src, dst), (dst, src)))
+    if not np.array_equal(ahead, back):
+        return None
+    label: list[int] = joined_labels(count, src, dst).tolist()
+    return label
 
 
 def _finishing_order(ahead: list[list[int]]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from math import isfinite
 from numbers import Rational
@@ -114,6 +114,15 @@ class Device:
                 raise unknown("ability", ability, ABILITIES)
         if "reduce_into_reader" in self.can and {"hold", "reduce"} & self.can:
             raise InputError(f"device {self.name}: what reduces into readers neither holds data nor reduces in flight")
+
+    def placed(self, name: str, node: int) -> Device:
+        """The same device under another name in another node; the name is not checked again."""
+        copy = object.__new__(Device)
+        for field_name in _DEVICE_FIELDS:
+            object.__setattr__(copy, field_name, getattr(self, field_name))
+        object.__setattr__(copy, "name", name)
+        object.__setattr__(copy, "node", node)
+        return copy
 
     @property
     def holds(self) -> bool:
@@ -229,6 +238,14 @@ class Link:
         if not (0 <= self.latency <= 3600 and 0 <= self.overhead <= 3600):
             raise InputError(f"link {self.name}: latency and overhead must lie between 0 and 3600 s")
 
+    def between(self, src: str, dst: str, bus: str | None) -> Link:
+        """The same link between two other devices, on another bus; its figures are not checked again."""
+        copy = object.__new__(Link)
+        for put, value in zip(_LINK_PUTS, (src, dst, self.kind, self.lane_bandwidth, self.lanes, self.latency,
+                                           self.overhead, bus), strict=True):  # fmt: skip
+            put(copy, value)
+        return copy
+
     @property
     def bandwidth(self) -> Fraction:
         """Bytes/s in this direction, all lanes together."""
@@ -243,3 +260,8 @@ class Link:
     @property
     def key(self) -> tuple[str, str, str]:
         return (self.src, self.dst, self.kind)
+
+
+# Writing a slot through its descriptor is what a frozen dataclass allows at the least cost.
+_DEVICE_FIELDS = tuple(field.name for field in fields(Device))
+_LINK_PUTS = tuple(getattr(Link, field.name).__set__ for field in fields(Link))

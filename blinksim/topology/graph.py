@@ -7,7 +7,6 @@ values (`blinksim.topology.edits`). Bandwidths are exact (`fractions.Fraction`, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -16,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.results import Tabular
-from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_machine_name
+from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link
+from blinksim.topology.parts import check_devices, check_links, check_roles, link_ends
 from blinksim.topology.selection import Names, class_names, listed, relay_names
 
 if TYPE_CHECKING:
     import networkx as nx
+    import numpy as np
+    from numpy.typing import NDArray
 
     from blinksim.collective import Collective
     from blinksim.cost.execution_rates import ExecutionRates
@@ -99,43 +101,24 @@ class Topology(Tabular):
     nccl_rates: NcclRates | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        self._check_devices()
-        self._check_links()
+        check_devices(self)
+        check_links(self)
         if not self.members:
             object.__setattr__(self, "members", tuple(d.name for d in self.devices if d.holds))
-        self._check_roles()
+        check_roles(self)
 
-    def _check_devices(self) -> None:
-        check_machine_name(self.name)
-        if len(self.index) != len(self.devices):
-            twice = next(name for name, times in Counter(d.name for d in self.devices).items() if times > 1)
-            raise InputError(f"{self.name}: two devices are called {twice!r}; names must be unique")
+    def __hash__(self) -> int:
+        return self._hash
 
-    def _check_links(self) -> None:
-        keys: set[tuple[str, str, str]] = set()
-        for link in self.links:
-            for end in (link.src, link.dst):
-                if end not in self.index:
-                    raise unknown(f"device in link {link.name}:", end, self.index)
-            if link.key in keys:
-                raise InputError(f"{self.name}: link {link.name} is given twice; use lanes for parallel links")
-            keys.add(link.key)
+    @cached_property
+    def _hash(self) -> int:
+        """Of what makes topologies equal, as far as it is quickly read; asked for by every table of answers."""
+        return hash((self.name, self.members, self.relays, self.nodes, self.rates, len(self.links), self.links[:64]))
 
-    def _check_roles(self) -> None:
-        """Members and relays: known, able, and each in one role once."""
-        for name in (*self.members, *self.relays):
-            if name not in self.index:
-                raise unknown("device", name, self.index)
-        both = set(self.members) & set(self.relays)
-        if both:
-            raise InputError(f"{', '.join(sorted(both))} cannot be member and relay at once")
-        for name in self.members:
-            if not self.device(name).holds:
-                raise InputError(f"{name} is a {self.device(name).kind}; only GPUs and tiles can hold a rank")
-        for names, role in ((self.members, "holds at most one rank"), (self.relays, "relays once")):
-            doubled = sorted(name for name, times in Counter(names).items() if times > 1)
-            if doubled:
-                raise InputError(f"{', '.join(doubled)} named more than once; each device {role}")
+    @cached_property
+    def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Position in `devices` of where each link begins, and of where it ends."""
+        return link_ends(self)
 
     @cached_property
     def index(self) -> dict[str, int]:

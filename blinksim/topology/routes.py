@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
 from blinksim.topology.near import OUTSIDE, Neighbourhood
+from blinksim.topology.parts import bandwidths
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -46,8 +47,7 @@ class Router:
 
     def __init__(self, topology: Topology, many: int = _MANY_NODES) -> None:
         self.topology = topology
-        self._tail = [topology.index[link.src] for link in topology.links]
-        self._head = [topology.index[link.dst] for link in topology.links]
+        self._tail, self._head = (ends.tolist() for ends in topology.ends)
         relays = set(topology.relays)
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = self._bundled()
@@ -69,17 +69,23 @@ class Router:
 
     def _bundled(self) -> list[dict[int, tuple[_Bundle, int]]]:
         """For each device and each neighbour the links there, and the rank of their width among all widths."""
-        topology = self.topology
-        joined: list[dict[int, list[int]]] = [{} for _ in topology.devices]
-        for number in range(len(topology.links)):
-            joined[self._tail[number]].setdefault(self._head[number], []).append(number)
-        widths = [{end: self._width(links) for end, links in ends.items()} for ends in joined]
-        # Rank the bandwidths: integers compare faster than fractions.
-        place = {width: number for number, width in enumerate(sorted({w for ends in widths for w in ends.values()}))}
-        return [
-            {end: (self._weighted(links), place[widths[device][end]]) for end, links in ends.items()}
-            for device, ends in enumerate(joined)
-        ]
+        joined: list[dict[int, list[int]]] = [{} for _ in self.topology.devices]
+        for number, (tail, head) in enumerate(zip(self._tail, self._head, strict=True)):
+            joined[tail].setdefault(head, []).append(number)
+        # Rank the bandwidths: integers compare faster than fractions, and these hash slowly.
+        rates = bandwidths(self.topology)
+        single = {id(rate): rate for rate in rates}
+        several = {tuple(found): self._width(found) for ends in joined for found in ends.values() if len(found) > 1}
+        place = {width: number for number, width in enumerate(sorted({*single.values(), *several.values()}))}
+        rank = {key: place[width] for key, width in single.items()}
+        more = {key: (self._weighted(key), place[width]) for key, width in several.items()}
+
+        def bundle(found: list[int]) -> tuple[_Bundle, int]:
+            if len(found) > 1:
+                return more[tuple(found)]
+            return (found[0],), rank[id(rates[found[0]])]
+
+        return [{end: bundle(found) for end, found in ends.items()} for ends in joined]
 
     def _width(self, links: Sequence[int]) -> Fraction:
         """Bytes/s of parallel links together; a bus counts once."""
@@ -110,10 +116,6 @@ class Router:
         if found is None:
             found = self._routes[src, dst] = self._direct(src, dst) or self._search(src, dst)
         return found
-
-    def adjacent(self, src: int, dst: int) -> bool:
-        """True if a link leads from device `src` to device `dst`, so that no route need be searched."""
-        return dst in self._bundles[src]
 
     def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
@@ -284,7 +286,7 @@ class Router:
     def searches(self, pairs: Iterable[tuple[int, int]]) -> int:
         """How many searches the routes between these devices take that are no neighbours."""
         node = None if self._near is None else self._near.node
-        far = ((src, dst) for src, dst in pairs if not self.adjacent(src, dst))
+        far = ((src, dst) for src, dst in pairs if dst not in self._bundles[src])
         return len({(src, _EVERYWHERE if node is None else node[dst]) for src, dst in far})
 
     @cached_property

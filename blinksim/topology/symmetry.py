@@ -9,39 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 
-from blinksim.topology.union_find import UnionFind
+from blinksim.topology.union_find import joined_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from blinksim.topology.graph import Topology
 
+Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Orbits = tuple[tuple[int, ...], ...]
 
 
-class _Colours:
-    """Small integers for values, equal for equal values; Fractions hash slowly, so known objects go by identity."""
+def _ranked(rows: Iterable[tuple[Fraction | None, Hashable]], count: int) -> NDArray[np.int64]:
+    """A small number for every row, a rate and the rest, equal for equal ones.
 
-    def __init__(self) -> None:
-        self._by_identity: dict[int, int] = {}
-        self._by_value: dict[Hashable, int] = {}
-
-    def __call__(self, value: Hashable) -> int:
-        # The topology keeps the object alive, so its identity cannot pass to another one.
-        colour = self._by_identity.get(id(value))
-        if colour is None:
-            colour = self._by_value.setdefault(value, len(self._by_value))
-            self._by_identity[id(value)] = colour
-        return colour
-
-
-def _ranked(rows: Iterable[tuple[Hashable, ...]]) -> NDArray[np.int64]:
+    Fractions hash slowly and few of them are different objects, so rows are told apart by identity first.
+    """
     seen: dict[Hashable, int] = {}
-    return np.array([seen.setdefault(row, len(seen)) for row in rows], dtype=np.int64)
+    quick: dict[tuple[int, Hashable], int] = {}
+
+    def number(row: tuple[Fraction | None, Hashable]) -> int:
+        rate, rest = row
+        found = quick.get((id(rate), rest))
+        if found is None:
+            found = quick[id(rate), rest] = seen.setdefault(row, len(seen))
+        return found
+
+    return np.fromiter(map(number, rows), dtype=np.int64, count=count)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Encoded:
         kinds = int(self.kind.max(initial=0)) + 1
         return (src * len(self.device) + dst) * kinds + self.kind
 
-    def image(self, permutation: Sequence[int]) -> NDArray[np.int64] | None:
+    def image(self, permutation: Permutation) -> NDArray[np.int64] | None:
         """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""
         count = len(self.device)
         perm = np.asarray(permutation)
@@ -90,32 +90,42 @@ class _Encoded:
         return image if np.array_equal(goes[self.bus[shared]], self.bus[image][shared]) else None
 
 
+# That of the last topology: bounds, packings and proofs ask for it one after another.
+_last: list[tuple[ref[Topology], _Encoded]] = []
+
+
+def encoded(topology: Topology) -> _Encoded:
+    """The topology as integer arrays."""
+    if not _last or _last[0][0]() is not topology:
+        _last[:] = [(ref(topology), _encode(topology))]
+    return _last[0][1]
+
+
 def _encode(topology: Topology) -> _Encoded:
-    index, members, relays = topology.index, set(topology.members), set(topology.relays)
-    rate = _Colours()
+    members, relays = set(topology.members), set(topology.relays)
     device = _ranked(
         (
-            d.kind,
-            None if d.capacity is None else rate(d.capacity),
-            str(d.attributes.get("reduction_rate")),
-            d.can,
-            d.name in members,
-            d.name in relays,
-        )
-        for d in topology.devices
+            (d.capacity, (d.kind, str(d.attributes.get("reduction_rate")), d.can, d.name in members, d.name in relays))
+            for d in topology.devices
+        ),
+        len(topology.devices),
     )
     links = topology.links
     colour = _ranked(
-        (link.kind, rate(link.lane_bandwidth), link.lanes, link.latency, link.overhead, link.bus is None)
-        for link in links
+        (
+            (link.lane_bandwidth, (link.kind, link.lanes, link.latency, link.overhead, link.bus is None))
+            for link in links
+        ),
+        len(links),
     )
     buses: dict[str, int] = {}
     bus = np.array(
         [-1 if link.bus is None else buses.setdefault(link.bus, len(buses)) for link in links], dtype=np.int64
     )
-    src = np.array([index[link.src] for link in links], dtype=np.int64)
-    dst = np.array([index[link.dst] for link in links], dtype=np.int64)
-    kind = _ranked((link.kind,) for link in links)
+    src, dst = topology.ends
+    # Links of one colour are of one kind.
+    _, one, of_colour = np.unique(colour, return_index=True, return_inverse=True)
+    kind = np.unique([links[place].kind for place in one.tolist()], return_inverse=True)[1][of_colour]
     bare = _Encoded(device, src, dst, colour, kind, bus, src, src)
     keys = bare.key(src, dst)
     order = np.argsort(keys)
@@ -129,13 +139,39 @@ def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
     latency and overhead of every link; and which links share a bus. Names, attributes, node numbers and rank order may
     differ. A sequence of the wrong length or with repeats is no automorphism. Time: one sort of the links.
     """
-    return _encode(topology).image(permutation) is not None
+    return encoded(topology).image(permutation) is not None
+
+
+def why_not(topology: Topology, permutation: Permutation) -> str:
+    """Why a permutation of the device indices is no automorphism, in words that name a device or a link."""
+    known, names = encoded(topology), [device.name for device in topology.devices]
+    perm = np.asarray(permutation, dtype=np.int64)
+    if perm.shape != (len(names),) or not np.array_equal(np.sort(perm), np.arange(len(names))):
+        return f"it does not list each of the {len(names)} devices once"
+    odd = np.flatnonzero(known.device[perm] != known.device)
+    if len(odd):
+        return f"it takes {names[odd[0]]} to {names[perm[odd[0]]]}, a device of another kind or role"
+    wanted = known.key(perm[known.src], perm[known.dst])
+    place = np.minimum(np.searchsorted(known.keys, wanted), len(known.keys) - 1)
+    torn = np.flatnonzero(known.keys[place] != wanted)
+    if len(torn):
+        link = topology.links[int(torn[0])]
+        ends = names[perm[known.src[torn[0]]]], names[perm[known.dst[torn[0]]]]
+        return f"it takes link {link.name} to {ends[0]}->{ends[1]}, where there is none like it"
+    image = known.order[place]
+    odd = np.flatnonzero(known.colour[image] != known.colour)
+    if len(odd):
+        link, other = topology.links[int(odd[0])], topology.links[int(image[odd[0]])]
+        return f"it takes link {link.name} to {other.name}, which has other figures"
+    for number in np.flatnonzero(known.bus >= 0).tolist():
+        return f"it tears bus {topology.links[number].bus} of link {topology.links[number].name} apart"
+    return "nothing is wrong with it"
 
 
 def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Those of the topology's `symmetries` that are automorphisms."""
-    encoded = _encode(topology)
-    return tuple(perm for perm in topology.symmetries if encoded.image(perm) is not None)
+    known = encoded(topology)
+    return tuple(perm for perm in topology.symmetries if known.image(perm) is not None)
 
 
 def orbits(topology: Topology) -> Orbits:
@@ -144,26 +180,31 @@ def orbits(topology: Topology) -> Orbits:
     Generators that are no automorphism are ignored; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
-    encoded = _encode(topology)
-    good = [np.asarray(perm) for perm in topology.symmetries if encoded.image(perm) is not None]
+    known = encoded(topology)
+    good = [np.asarray(perm) for perm in topology.symmetries if known.image(perm) is not None]
     return _orbits(len(topology.devices), good)
 
 
 def link_orbits(topology: Topology) -> Orbits:
     """The links, by index, grouped as `orbits` groups devices."""
-    encoded = _encode(topology)
-    images = [encoded.image(perm) for perm in topology.symmetries]
+    known = encoded(topology)
+    images = [known.image(perm) for perm in topology.symmetries]
     return _orbits(len(topology.links), [image for image in images if image is not None])
 
 
 def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
     """Orbits of 0 … count-1, each set of indices that the permutations join."""
-    joined = UnionFind(range(count))
-    for permutation in permutations:
-        for i, j in enumerate(permutation.tolist()):
-            if i != j:
-                joined.join(i, j)
-    return tuple(map(tuple, joined.sets()))
+    label = orbit_labels(count, permutations)
+    order = np.argsort(label, kind="stable")
+    cuts = np.flatnonzero(np.diff(label[order])) + 1
+    return tuple(tuple(part.tolist()) for part in np.split(order, cuts)) if count else ()
+
+
+def orbit_labels(count: int, permutations: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """The number of the orbit of each of 0 … count-1, ordered by their first members."""
+    comes = np.tile(np.arange(count), len(permutations))
+    label = joined_labels(count, comes, np.concatenate([np.arange(0), *permutations]))
+    return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
 def turn_and_swap(count: int) -> list[list[int]]:

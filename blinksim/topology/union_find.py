@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -33,3 +37,26 @@ class UnionFind(Generic[Item]):
         for item in self._parent:
             found.setdefault(self.find(item), []).append(item)
         return list(found.values())
+
+
+def joined_labels(count: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each of 0 … count-1 the least of what pairs (first, second) join it with; arrays, for very many of them.
+
+    Every root with a smaller one beside it hangs itself below that, and all trees are flattened, until none changes
+    (Y. Shiloach and U. Vishkin, An O(log n) parallel connectivity algorithm, J. Algorithms 1982).
+    """
+    import numpy as np
+
+    label = np.arange(count)
+    while True:
+        a, b = label[first], label[second]
+        apart = a != b
+        if not apart.any():
+            return label
+        first, second, a, b = first[apart], second[apart], a[apart], b[apart]
+        np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
+        while True:
+            flat = label[label]
+            if np.array_equal(flat, label):
+                break
+            label = flat

@@ -17,7 +17,7 @@ from strategies import topologies
 from blinksim import machines
 from blinksim.bounds import bound
 from blinksim.bounds.certificates.certificate import Partition
-from blinksim.bounds.quick import _candidates, quick_bound
+from blinksim.bounds.quick import _cuts_and_partitions, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.topology.fabrics.fabric import Level
 from blinksim.topology.graph import Topology
@@ -114,7 +114,7 @@ def test_partitions_are_grown_greedily_and_the_best_is_taken(machine: str, width
     part = replace(whole, links=wide, symmetries=())
     (found,) = (
         certificate
-        for certificate in _candidates(part, Collective("allreduce"))
+        for certificate in _cuts_and_partitions(part, Collective("allreduce"))
         if isinstance(certificate, Partition) and len(certificate.parts) > 1
     )
     assert found.rate == greedy(part) / 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,11 @@ from blinksim.errors import InputError
 from blinksim.limits import effort
 from blinksim.schedule.model import COPY, REDUCE, Builder
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.commuting import node_turns
 
+Devices = npt.NDArray[np.integer[Any]]
+# Pairs of ranks from which on symmetries are worth looking for.
+_MANY_PAIRS = 10_000
 _OPS = {"copy": COPY, "reduce": REDUCE}
 
 
@@ -79,11 +84,7 @@ class Plan(Builder):
             raise InputError(f"rank {a[itself[0]]} sends to itself")
         keys = a.astype(np.int64) * self.n + b
         pairs, where = _distinct(keys, self.n * self.n)
-        self._check_effort(pairs)
-        routes = [
-            self.add_route(self.router.route(int(self._devices[key // self.n]), int(self._devices[key % self.n])))
-            for key in pairs
-        ]
+        routes = self._routes_between(self._devices[pairs // self.n], self._devices[pairs % self.n])
         self.add_sends(
             chunk=chunks,
             src=self._devices[a],
@@ -94,13 +95,28 @@ class Plan(Builder):
             channel=channels,
         )
 
-    def _check_effort(self, pairs: npt.NDArray[np.int64]) -> None:
-        """Raises `InfeasibleError` if the routes between these ranks would take minutes to find."""
+    def _routes_between(self, src: Devices, dst: Devices) -> list[int]:
+        """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
+        turns = node_turns(self.topology) if len(src) > _MANY_PAIRS and self.topology.symmetries else None
+        if turns is None:
+            self._check_effort(src, dst)
+            return [self.add_route(self.router.route(a, b)) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
+        a, b, exponents = turns.between(src.astype(np.int64), dst.astype(np.int64))
+        one, where = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
+        self._check_effort(one[:, 0], one[:, 1])
+        routes = [self.router.route(*pair) for pair in one.tolist()]
+        start = np.cumsum([0, *map(len, routes)])
+        links = np.array([link for route in routes for link in route], dtype=np.int64)
+        ends, found = turns.route_images(exponents, start, links, where.ravel())
+        listed, cuts = found.tolist(), ends.tolist()
+        return self.add_routes(tuple(listed[first:end]) for first, end in pairwise(cuts))
+
+    def _check_effort(self, src: Devices, dst: Devices) -> None:
+        """Raises `InfeasibleError` if the routes between these devices would take minutes to find."""
         topology = self.topology
-        if effort.of_routes(len(topology.links), self.n) <= effort.MOST_SECONDS:
+        if effort.of_routes(len(topology.links), min(self.n, len(src))) <= effort.MOST_SECONDS:
             return
-        devices = self._devices.tolist()
-        searches = self.router.searches((devices[key // self.n], devices[key % self.n]) for key in pairs.tolist())
+        searches = self.router.searches(zip(src.tolist(), dst.tolist(), strict=True))
         instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
         seconds = effort.of_routes(self.router.looked_at, searches)
         effort.check(f"finding the routes of {self.algorithm}", topology, seconds, instead)

@@ -23,7 +23,7 @@ from blinksim.bounds.certificates.least_length import Matrix, Metric, arborescen
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
-from blinksim.topology.name_turns import name_turns
+from blinksim.topology.symmetries.name_turns import name_turns
 from blinksim.topology.union_find import UnionFind
 
 # What stands behind a switch's name where the lengths are of its adders.

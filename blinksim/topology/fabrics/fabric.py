@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
@@ -114,15 +115,21 @@ class Fabric:
 
     def pair(self, a: str, b: str, times: Fraction = Fraction(1)) -> list[Link]:
         """The two links between `a` and `b`, with `times` a port's bandwidth."""
-        lane = self.lane_bandwidth * times
-        ends = ((a, b), (b, a))
-        return [Link(src, dst, self.kind, lane, self.lanes, self.latency, self.overhead) for src, dst in ends]
+        rate = self.lane_bandwidth if times == 1 else self.lane_bandwidth * times
+        one = _port_link(self.kind, rate, self.lanes, self.latency, self.overhead)
+        return [one.between(a, b, None), one.between(b, a, None)]
 
     def uplink(self, level: int, plane: int) -> Fraction:
         """Bandwidth from a switch of a level to the next one up, as a multiple of a port's."""
         below = self.tiers()[: level + 1]
         ports = sum(self.planes_of(port)[level] == plane for port in range(len(self.ports)))
         return Fraction(ports * (below[-1].nodes or 0)) / prod(one.oversubscription for one in below)
+
+
+@lru_cache(maxsize=64)
+def _port_link(kind: str, lane_bandwidth: Fraction, lanes: int, latency: float, overhead: float) -> Link:
+    """A link of a fabric's port, checked once for thousands of ports."""
+    return Link("port", "switch", kind, lane_bandwidth, lanes, latency, overhead)
 
 
 def _check_levels(levels: Sequence[Level]) -> None:

@@ -19,7 +19,7 @@ from blinksim.graphs.capacities import with_adders
 from blinksim.graphs.linear import Program
 from blinksim.graphs.network import network
 from blinksim.topology.graph import Topology
-from blinksim.topology.name_turns import with_name_turns
+from blinksim.topology.symmetries.name_turns import with_name_turns
 from blinksim.topology.symmetry import automorphisms
 
 # Trees beyond which no more symmetries are applied.

@@ -1,0 +1,112 @@
+"""Commuting symmetries: found where there are some, refused where there are none, and right about routes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import blinksim as bs
+from blinksim.algorithms.building import plan
+from blinksim.algorithms.registry import algorithm
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.schedule import ways
+from blinksim.schedule.kept import forget
+from blinksim.schedule.loads import resources
+from blinksim.topology.symmetries.commuting import Turns, find_turns, order
+from blinksim.topology.symmetry import is_automorphism
+
+MACHINES = ("torus:3x4", "torus:4x4x2", "ring:6", "hypercube:3")
+
+
+def cluster(name: str, nodes: int) -> bs.Topology:
+    return bs.load(name, nodes=nodes).select()
+
+
+@pytest.mark.parametrize(
+    ("part", "orders"),
+    [
+        (cluster("hgx-h100", 5), {5, 8}),
+        (cluster("gb200-nvl72", 3), {3, 18}),
+        (bs.load("torus:3x4x6").select(), {3, 4, 6}),
+        (cluster("aurora", 4), {4, 2}),
+    ],
+)
+def test_the_turns_of_nodes_and_dimensions_are_found(part: bs.Topology, orders: set[int]) -> None:
+    found = find_turns(part)
+    assert found is not None
+    assert set(found.orders) == orders
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_coordinates_lead_from_the_first_of_an_orbit_to_every_member(name: str) -> None:
+    part = bs.load(name).select()
+    found = find_turns(part)
+    assert found is not None
+    members = np.array([part.index[member] for member in part.members])
+    assert np.array_equal(found.along(found.place[members], found.first[members]), members)
+
+
+def test_what_turns_one_leaf_turns_all_of_them() -> None:
+    """A turn of the nodes below one leaf leaves all others in place; its product with theirs moves every node."""
+    node = bs.load("hgx-h100")
+    assert node.fabric is not None
+    part = node.replicate(12, replace(node.fabric, shape="tree", planes=1, leaf_nodes=4)).select()
+    found = find_turns(part)
+    assert found is not None
+    assert set(found.orders) == {3, 4, 8}
+
+
+@settings(max_examples=40)
+@given(name=st.sampled_from(MACHINES), data=st.data())
+def test_what_is_no_symmetry_is_refused_by_the_name_of_a_link_or_a_device(name: str, data: st.DataObject) -> None:
+    part = bs.load(name).select()
+    turn = data.draw(st.permutations(range(len(part.devices))))
+    if is_automorphism(part, turn):
+        return
+    with pytest.raises(InputError, match=r"is no symmetry of .*: it takes (link )?\S+ "):
+        Turns.of(part, [turn])
+
+
+def test_a_slow_link_is_named() -> None:
+    part = bs.load("ring:4").degrade("gpu1->gpu2", bandwidth="1GB/s").select()
+    with pytest.raises(InputError, match=r"link gpu0->gpu1 \(link\) to gpu1->gpu2 \(link\), which has other figures"):
+        Turns.of(part, [[1, 2, 3, 0]])
+
+
+def test_symmetries_that_do_not_commute_or_are_not_independent_are_refused() -> None:
+    part = bs.load("ring:6").select()
+    turn, mirror = [1, 2, 3, 4, 5, 0], [5, 4, 3, 2, 1, 0]
+    with pytest.raises(InputError, match="do not commute"):
+        Turns.of(part, [turn, mirror])
+    with pytest.raises(InputError, match="before their orders are through"):
+        Turns.of(part, [turn, [3, 4, 5, 0, 1, 2]])
+
+
+def test_the_order_is_that_of_all_cycles() -> None:
+    assert order(np.array([1, 2, 0, 4, 3, 5])) == 6
+
+
+@pytest.mark.parametrize("name", ["chain_tree", "double_binary", "recursive_doubling", "direct"])
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "aurora"])
+def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
+    name: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = bs.load(machine, nodes=4 if machine == "aurora" else 2).select()
+    if name == "recursive_doubling" and part.ranks & (part.ranks - 1):
+        pytest.skip("a power of two ranks only")
+    loads: list[list[Fraction]] = []
+    for many in (10**9, 0):
+        monkeypatch.setattr(plan, "_MANY_PAIRS", many)
+        monkeypatch.setattr(ways, "_MANY_ROUTES", many)
+        forget()
+        found = algorithm(name).parallel(part, Collective("allreduce"))
+        loads.append(ways.loads(found.compact, found.spread or ways.one_way(found.compact), resources(part)))
+        assert bs.verify(found.schedule)
+    forget()
+    assert loads[0] == loads[1]
