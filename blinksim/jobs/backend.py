@@ -56,5 +56,9 @@ class Backend(ABC):
         """Waits until everything launched has ended."""
 
     @abstractmethod
-    def close(self, keep: bool) -> None:
-        """Lets go of the segments of others, and frees this rank's own unless it must be kept."""
+    def disconnect(self) -> None:
+        """Lets go of the segments of others."""
+
+    @abstractmethod
+    def free(self) -> None:
+        """Frees this rank's own segment, which no other rank maps any more."""

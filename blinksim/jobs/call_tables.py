@@ -1,10 +1,9 @@
 """The table of one rank for calls.cu: that of `blinksim.execution.executors.tables`, and behind its queues a tail.
 
 Addresses that only a launch knows are marked: those in the caller's input and output, and those of flags, which have
-two halves. The tail has the rank, the number of ranks, the bytes of half the flags, a bit for every rank that sends to
-this one, the address of the launch counter, that of the alarm (a word in the computer's memory that says that a launch
-has failed), what is written to the output (parts, bytes of each, bytes from one to the next) and the addresses of every
-rank's notes.
+two halves. The tail has the bytes of half the flags, a bit for every rank that sends to this one, the address of the
+alarm (a word in the computer's memory that says that a launch has failed), what is written to the output (parts, bytes
+of each, bytes from one to the next) and the addresses of every rank's notes.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ _CACHE_WORDS = 2048
 _INBOX_BYTES = 8
 
 
-def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, int, int], segment: Segment) -> Longs:
+def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, int], segment: Segment) -> Longs:
     """The table of a rank.
 
-    segments: where this rank sees every rank's segment. own: addresses of its scratch memory, launch counter and alarm.
+    segments: where this rank sees every rank's segment. own: addresses of its scratch memory and its alarm.
     Raises `InfeasibleError` if a queue is too long for the kernel.
     """
     program = turn.program
     inbox, half = segment.inbox(program.packets)
-    scratch, state, alarm = own
+    scratch, alarm = own
     buffers = [[IN_INPUT, IN_OUTPUT, scratch, at + inbox] for at in segments]
     flags = [IN_FLAGS + at + segment.flags_at for at in segments]
     ranks = len(segments)
@@ -49,10 +48,14 @@ def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, i
     table[_INBOX_BYTES] = half
     end = HEAD_WORDS + int(table[0] * table[STRIDE])
     senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
-    tail = [rank, ranks, segment.flags, senders, state, alarm, *turn.written, *segments]
+    tail = [segment.flags, senders, alarm, *turn.written, *segments]
     return np.concatenate([table[:end], np.array(tail, dtype=np.int64)])
 
 
 def call_source(kind: ElementType, op: str, packets: bool) -> str:
     """The kernel ``run_call`` for an element type and a reduction."""
-    return kernel_source(kind, op, packets) + text_files.read_text(Path(__file__).with_name("calls.cu"))
+    return (
+        "#define BLINKSIM_CALLS\n"
+        + kernel_source(kind, op, packets)
+        + text_files.read_text(Path(__file__).with_name("calls.cu"))
+    )

@@ -5,9 +5,8 @@
 // have begun the one before: so inboxes and flags of two halves suffice, whatever the programs are. Launches are counted
 // on the GPU, so that a captured graph counts as well.
 
-#define BLINKSIM_CALLS
 constexpr i64 IN_INPUT = 1LL << 61, IN_OUTPUT = 1LL << 60, IN_FLAGS = 1LL << 59;
-enum { CALL_RANK, CALL_RANKS, FLAGS_HALF, SENDERS, STATE_AT, ALARM_AT, PARTS, PART_BYTES, PART_STRIDE, NOTES_AT };
+enum { FLAGS_HALF, SENDERS, ALARM_AT, PARTS, PART_BYTES, PART_STRIDE, NOTES_AT };
 enum { EPOCH, EXITS, BEFORE };          // of the state, in this GPU's memory
 enum { FIRST_HERALD = 8 };              // of the notes: first what went wrong, then two words for every rank
 enum { GAVE_UP = 1, MISMATCH, TOLD_SO };  // the first word of the notes
@@ -34,100 +33,116 @@ DEVICE void spoil(char* output, const i64* tail) {
     for (i64 at = 0; at < tail[PART_BYTES]; ++at) ((volatile unsigned char*)output)[part * tail[PART_STRIDE] + at] = 0xff;
 }
 
+// What a launch is given, beside its table: which rank this is and of how many, its launch counter and its notes, where the
+// caller's vectors are, what is called, and the nanoseconds that it may wait.
+struct Given {
+  int rank, ranks;
+  u64 *state, *notes;
+  char *input, *output;
+  unsigned int signature;
+  u64 timeout;
+};
+
 // By one thread of every block, as the last thing it does.
-DEVICE void leave(const i64* tail, char* output, u64 epoch, unsigned int signature, int blocks) {
-  u64* const state = (u64*)tail[STATE_AT];
-  u64* const notes = (u64*)tail[NOTES_AT + tail[CALL_RANK]];
-  if (*(volatile u64*)notes) fence();
-  if (atomicAdd(state + EXITS, 1ULL) + 1 != (u64)blocks) return;
-  state[EXITS] = 0, state[EPOCH] = epoch, state[BEFORE] = signature;
-  if (!*(volatile u64*)notes) return;
-  spoil(output, tail);
+DEVICE void leave(const Given& given, const i64* tail, u64 epoch, bool fine) {
+  if (!fine) fence();
+  if (atomicAdd(given.state + EXITS, 1ULL) + 1 != (u64)gridDim.x) return;
+  given.state[EXITS] = 0, given.state[EPOCH] = epoch, given.state[BEFORE] = given.signature;
+  if (!*(volatile u64*)given.notes) return;
+  spoil(given.output, tail);
   store_release((u64*)tail[ALARM_AT], 1);
-  for (i64 rank = 0; rank < tail[CALL_RANKS]; ++rank) {
+  for (int rank = 0; rank < given.ranks; ++rank) {
     u64* const other = (u64*)tail[NOTES_AT + rank];
-    if (rank == tail[CALL_RANK] || load_acquire(other)) continue;
-    other[1] = tail[CALL_RANK];
+    if (rank == given.rank || load_acquire(other)) continue;
+    other[1] = given.rank;
     store_release(other, TOLD_SO);
   }
 }
 
-DEVICE void all_called(const i64* tail, u64 epoch, unsigned int signature, u64 timeout) {
-  for (int rank = threadIdx.x; rank < (int)tail[CALL_RANKS]; rank += movers())
-    if ((u64)tail[SENDERS] >> rank & 1)
-      has_begun((u64*)tail[NOTES_AT + tail[CALL_RANK]], rank, epoch, signature, timeout);
-}
-
-// What the movers of a block do.
-DEVICE void conduct_call(const i64* table, const i64* tail, i64 queues, i64 stride, char* input, char* output, u64 epoch,
-                         unsigned int signature, u64 timeout, int number, int slice) {
-  const i64 rank = tail[CALL_RANK], ranks = tail[CALL_RANKS];
-  u64* const notes = (u64*)tail[NOTES_AT + rank];
-  // After an error, nothing is begun any more, and the notes stay as they are.
-  int fine = *(volatile u64*)notes == 0;
-  if (blockIdx.x == 0 && fine)
-    for (int other = threadIdx.x; other < (int)ranks; other += movers())
-      store_release((u64*)herald_of((u64*)tail[NOTES_AT + other], rank, epoch), epoch << 32 | signature);
+// What the movers of a block do; false if they give up. Whatever a launch has to look up is asked for at once.
+DEVICE bool conduct_call(const Given& given, const i64* table, const i64* tail, i64 queues, i64 stride, u64& epoch, int number,
+                         int slice) {
   SHARED i64 cache[CACHE_WORDS];
-  const i64* const words = table + HEAD_WORDS + stride * number;
-  const i64 flags = (i64)(epoch % 2) * tail[FLAGS_HALF] - IN_FLAGS;
-  if (queues)
-    for (i64 i = threadIdx.x; i < stride; i += movers()) {
-      const i64 word = words[i];
-      cache[i] = word + (word & IN_INPUT ? (i64)input - IN_INPUT : word & IN_OUTPUT ? (i64)output - IN_OUTPUT
-                         : word & IN_FLAGS ? flags : 0);
-    }
   SHARED Run run;
   SHARED Seen seen[MOST_SEEN];
-  if (threadIdx.x < MOST_SEEN) seen[threadIdx.x].flag = nullptr;
-  if (threadIdx.x == 0 && queues) {
-    const i64 first = words[0], inbox = (i64)(epoch % 2) * table[INBOX_BYTES] - IN_INBOX;
-    run = {cache, (int)first, slice, (int)table[SLICES], (int)table[UNIT], (int)table[PIECE_UNITS],
-           first >> 32 ? (int)table[PACE] : 0, inbox, epoch << 32, timeout, notes, seen};
+  const i64* const words = table + HEAD_WORDS + stride * number;
+  const u64 done = ((volatile u64*)given.state)[EPOCH];
+  const unsigned int before = (unsigned int)((volatile u64*)given.state)[BEFORE];
+  const bool failed = *(volatile u64*)given.notes != 0;
+  const i64 half = tail[FLAGS_HALF], inbox_half = table[INBOX_BYTES];
+  const int slices = (int)table[SLICES], unit = (int)table[UNIT], piece_units = (int)table[PIECE_UNITS];
+  const int pace = (int)table[PACE], order = (int)table[ORDER], other = threadIdx.x;
+  i64 word = queues && threadIdx.x < stride ? words[threadIdx.x] : 0;
+  const i64 first = queues ? words[0] : 0;
+  u64* const others = other < given.ranks ? (u64*)tail[NOTES_AT + other] : nullptr;
+  epoch = done + 1;
+  // After an error, nothing is begun any more, and the notes stay as they are. What is announced orders no data: only that
+  // the launches before have ended.
+  int fine = !failed;
+  if (blockIdx.x == 0 && fine)
+    for (int to = other; to < given.ranks; to += movers())
+      store_fenced((u64*)herald_of(to == other ? others : (u64*)tail[NOTES_AT + to], given.rank, epoch),
+                   epoch << 32 | given.signature);
+  const i64 flags = (i64)(epoch % 2) * half - IN_FLAGS;
+  for (i64 i = threadIdx.x; queues && i < stride; i += movers()) {
+    if (i >= movers()) word = words[i];
+    cache[i] = word + (word & IN_INPUT ? (i64)given.input - IN_INPUT : word & IN_OUTPUT ? (i64)given.output - IN_OUTPUT
+                       : word & IN_FLAGS ? flags : 0);
   }
-  const unsigned int before = (unsigned int)((const u64*)tail[STATE_AT])[BEFORE];
+  if (threadIdx.x < MOST_SEEN) seen[threadIdx.x].flag = nullptr;
+  if (threadIdx.x == 0) {
+    const i64 inbox = (i64)(epoch % 2) * inbox_half - IN_INBOX;
+    run = {cache, (int)first, slice, slices, unit, piece_units, first >> 32 ? pace : 0, inbox, epoch << 32, given.timeout,
+           given.notes, seen};
+  }
   if (fine && epoch > 1)
-    for (int other = threadIdx.x; other < (int)ranks; other += movers())
-      if (other != rank) fine &= has_begun(notes, other, epoch - 1, before, timeout);
-  if (!sync_and(fine)) return;
-  SHARED int done[MOST_READY], count[MOST_READY];
+    for (int from = other; from < given.ranks; from += movers())
+      if (from != given.rank) fine &= has_begun(given.notes, from, epoch - 1, before, given.timeout);
+  if (!sync_and(fine)) return false;
+  SHARED int done_pieces[MOST_READY], count[MOST_READY];
   SHARED u64 best, idle_since;
-  Choice choice = {done, count, &best, &idle_since};
-  Walk walk = {0, 0, table[ORDER] == 1, false, false};
+  Choice choice = {done_pieces, count, &best, &idle_since};
+  Walk walk = {0, 0, order == 1, false, false};
   Turn turn = {-1, 0, {0, 0}, false};
-  if (queues && table[ORDER] == 2) choice.begin(run);
-  while (queues && (table[ORDER] == 2 ? choice.next(run, turn) == 1 : walk.next(run, turn)))
-    if (!run_piece(run, turn)) return;
+  if (queues && order == 2) choice.begin(run);
+  while (queues && (order == 2 ? choice.next(run, turn) == 1 : walk.next(run, turn)))
+    if (!run_piece(run, turn)) return false;
   // Those that sent data have announced the launch: were they in the same call?
   if (blockIdx.x == 0) {
-    all_called(tail, epoch, signature, timeout);
-    if (!PACKETS) sync_movers();
+    const u64 senders = (u64)tail[SENDERS];
+    for (int from = other; from < given.ranks; from += movers())
+      if (senders >> from & 1) fine &= has_begun(given.notes, from, epoch, given.signature, given.timeout);
+    if (!PACKETS) fine = sync_and(fine);
   }
+  return fine;
 }
 
-// queues, stride: as in the table. input, output: of this rank. signature: of what is called. timeout: nanoseconds.
-KERNEL run_call(const i64* table, i64 queues, i64 stride, char* input, char* output, u64 signature, u64 timeout) {
+// queues, stride: as in the table; the others: see Given.
+KERNEL run_call(const i64* table, i64 queues, i64 stride, i64 rank, i64 ranks, u64* state, u64* notes, char* input,
+                char* output, u64 signature, u64 timeout) {
   const int number = queues ? blockIdx.x % (int)queues : 0, slice = queues ? blockIdx.x / (int)queues : 0;
   const i64* const tail = table + HEAD_WORDS + stride * queues;
-  const u64 epoch = ((volatile u64*)tail[STATE_AT])[EPOCH] + 1;
-  const int blocks = queues ? (int)(queues * table[SLICES]) : 1;
+  const Given given = {(int)rank, (int)ranks, state, notes, input, output, (unsigned int)signature, timeout};
+  u64 epoch = 0;
 #if PACKETS
   // Warps leave one by one when they give up: the last one of the block counts.
   SHARED unsigned int warps;
   if (threadIdx.x == 0) warps = 0;
   sync_all();
-  conduct_call(table, tail, queues, stride, input, output, epoch, signature, timeout, number, slice);
-  together();
-  if (threadIdx.x % WARP == 0 && atomicAdd(&warps, 1u) + 1 == (unsigned)(movers() / WARP))
-    leave(tail, output, epoch, (unsigned int)signature, blocks);
+  bool fine = conduct_call(given, table, tail, queues, stride, epoch, number, slice);
+  fine = all_of(fine);
+  if (threadIdx.x % WARP == 0) {
+    if (!fine) fence();
+    if (atomicAdd(&warps, 1u) + 1 == (unsigned)(movers() / WARP)) leave(given, tail, epoch, fine);
+  }
 #else
   if (threadIdx.x == 0) mail().written = mail().sent = 0;
   sync_all();
   if ((int)threadIdx.x >= movers()) return mail().deliver(slice);
-  conduct_call(table, tail, queues, stride, input, output, epoch, signature, timeout, number, slice);
+  const bool fine = conduct_call(given, table, tail, queues, stride, epoch, number, slice);
   if (threadIdx.x == 0) {
     mail().post(nullptr, 0, 0);
-    leave(tail, output, epoch, (unsigned int)signature, blocks);
+    leave(given, tail, epoch, fine);
   }
 #endif
 }

@@ -69,12 +69,13 @@ class GpuBackend(Backend):
             # In this computer's memory, so that to look at it needs no call of CUDA.
             self.alarm = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(8), dtype=np.uint64, count=1)
             self.alarm[0] = 0
-            self.own = self.scratch.ptr, self.state.data.ptr, self.alarm.ctypes.data
+            self.own = self.scratch.ptr, self.alarm.ctypes.data
             device.synchronize()
             return base64.b64encode(runtime.ipcGetMemHandle(self.lent)).decode()
 
     def connect(self, rank: int, handles: Sequence[str]) -> None:
         runtime, self.rank = self.cupy.cuda.runtime, rank
+        self.who = np.int64(rank), np.int64(len(handles))
         with self.device():
             for other, handle in enumerate(handles):
                 if other == rank:
@@ -92,13 +93,10 @@ class GpuBackend(Backend):
     def launch(self, turn: Turn, op: str, source: int, target: int, timeout_s: float) -> None:
         with self.device():
             table, kernel = self.table(turn, op)
-            numbers = (
-                table.head[0],
-                table.head[1],
-                np.int64(source + turn.input_at),
-                np.int64(target + turn.output_at),
-            )
-            arguments = (table.words, *numbers, np.uint64(turn.signature), np.uint64(int(timeout_s * 1e9)))
+            own = *self.who, self.state, np.uint64(self.lent)
+            places = np.uint64(source + turn.input_at), np.uint64(target + turn.output_at)
+            how = np.uint64(turn.signature), np.uint64(int(timeout_s * 1e9))
+            arguments = (table.words, *table.head, *own, *places, *how)
             kernel((table.grid,), (THREADS,), arguments, stream=self.stream)
 
     def table(self, turn: Turn, op: str) -> tuple[Any, Any]:
@@ -129,15 +127,16 @@ class GpuBackend(Backend):
         with self.device():
             self.stream.synchronize()
 
-    def close(self, keep: bool) -> None:
-        runtime = self.cupy.cuda.runtime
+    def disconnect(self) -> None:
         with self.device():
             for at in self.opened:
-                runtime.ipcCloseMemHandle(at)
-            if self.lent and not keep:
-                runtime.free(self.lent)
-        self.opened, self.segments, self.lent = [], [], 0
+                self.cupy.cuda.runtime.ipcCloseMemHandle(at)
+        self.opened, self.segments = [], []
         self.tables.clear()
+
+    def free(self) -> None:
+        with self.device():
+            self.cupy.cuda.runtime.free(self.lent)
 
 
 class _Table:

@@ -198,9 +198,15 @@ class Group:
             return
         self.closed = True
         self.backend.finish()  # what runs gives up in time
+        everyone = self._all_have("closed")
+        self.backend.disconnect()
+        if everyone and self._all_have("left"):
+            self.backend.free()
+
+    def _all_have(self, what: str) -> bool:
+        """True when all ranks have come here, False if one does not come in time."""
         try:
-            self._meet("closed", self.timeout_s)
-        except GroupError:
-            self.backend.close(keep=True)
-        else:
-            self.backend.close(keep=False)
+            self._meet(what, self.timeout_s)
+        except (GroupError, ConnectionError, RuntimeError):  # or the store has gone with the rank that held it
+            return False
+        return True

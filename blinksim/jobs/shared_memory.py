@@ -6,7 +6,6 @@ between two stores.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import time
@@ -91,10 +90,11 @@ class SharedMemoryBackend(Backend):
     def finish(self) -> None:
         pass
 
-    def close(self, keep: bool) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+    def disconnect(self) -> None:
         self.maps = []
+
+    def free(self) -> None:
+        """The memory goes with the last process that maps it."""
 
     def _notes(self, rank: int) -> Words:
         return self.maps[rank][:NOTES_BYTES].view(np.uint64)

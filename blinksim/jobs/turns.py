@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from blinksim.jobs.segment import Segment
 from blinksim.programs.compile import compile_schedule
 from blinksim.programs.fit import fit
 from blinksim.programs.layout import INPUT, OUTPUT
-from blinksim.programs.program import Program
+from blinksim.programs.program import BY_KEY, Program
 
 # A vector is tried in as many turns as this at most.
 _MOST_TURNS = 1 << 20
@@ -71,6 +72,11 @@ class Turns:
             choice.schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True
         )
         fitted = fit(program, self.blocks)
+        if packets and program.order == BY_KEY:
+            split = split_queues(program)
+            most = max(len(split.queues_of(device)) for device in range(len(split.devices)))
+            if most * fitted.slices <= self.blocks:
+                fitted = fit(split, self.blocks, fitted.slices)
         if not fitted.staged and len(fitted.destinations) and self.plan.ranks > 1:
             raise InfeasibleError(f"{call}: {choice.schedule.algorithm} moves nothing between the ranks")
         return fitted
@@ -88,6 +94,26 @@ class Turns:
             written = (0, 0, 0)
         says = say(call, first, length, self.plan.ranks)
         return Turn(spread, says, signature_of(call, first, length), first * size, first * size, written)
+
+
+def split_queues(program: Program) -> Program:
+    """The same ops, those that store to their own device only in queues of their own.
+
+    Every op waits for what it needs by flags, so queues may be split anywhere. A small message takes as long as the
+    longest queue.
+    """
+    away = np.repeat(program.op_device, np.diff(program.destination_start)) != program.destinations[:, 0]
+    stays = np.array([not away[a:b].any() for a, b in pairwise(program.destination_start.tolist())], dtype=bool)
+    queue = np.repeat(np.arange(program.queues), np.diff(program.queue_start))
+    first = np.concatenate(([True], queue[1:] != queue[:-1]))
+    # A queue begins where one began, at an op that stays, and behind one.
+    begins = np.flatnonzero(first | stays | np.concatenate(([False], stays[:-1])))
+    return replace(
+        program,
+        queue_device=program.queue_device[queue[begins]],
+        queue_start=np.append(begins, program.ops).astype(np.int64),
+        queue_name=tuple(program.queue_name[number] for number in queue[begins].tolist()),
+    )
 
 
 def _spread(program: Program, collective: str, length: int, whole: int) -> Program:

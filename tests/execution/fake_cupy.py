@@ -141,8 +141,20 @@ class Function:
         self.kernel = SimpleNamespace(ptr=1)
         self.library = build(code, folder) if name.startswith("run_") else None
 
-    def __call__(self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any]) -> None:
+    def __call__(
+        self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], stream: Stream | None = None
+    ) -> None:
         library = self.library
+        if self.name == "run_call":
+            table, queues, stride, *numbers = arguments
+            assert library is not None
+            assert stream is not None
+            assert (queues, stride) == (table[0], table[9])
+            assert grid[0] == max(1, int(table[0]) * int(table[1]))
+            assert all(isinstance(number, (np.int64, np.uint64, np.ndarray)) for number in numbers)
+            places = [ctypes.c_uint64(x.ctypes.data if isinstance(x, np.ndarray) else int(x)) for x in numbers]
+            stream.queue(lambda: library.launch_call(ctypes.c_void_p(table.ctypes.data), *places))
+            return
         if library is None:
             Stream.current[-1].queue(lambda: time.sleep(int(arguments[0]) * 1e-9))
             return
@@ -195,7 +207,23 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         assert peer != gpu
         stream.queue(lambda: ctypes.memmove(target, source, size))
 
+    lent: dict[int, Any] = {}
+
+    def malloc(size: int) -> int:
+        memory = Memory(size)
+        lent[memory.ptr] = memory
+        return int(memory.ptr)
+
     runtime = SimpleNamespace(
+        malloc=malloc,
+        free=lent.pop,
+        memset=ctypes.memset,
+        memcpyAsync=lambda target, source, size, kind, stream: ctypes.memmove(target, source, size),
+        memcpyDeviceToHost=2,
+        # Other processes are other threads here, and see the same addresses.
+        ipcGetMemHandle=lambda address: address.to_bytes(8, "little"),
+        ipcOpenMemHandle=lambda handle: int.from_bytes(handle, "little"),
+        ipcCloseMemHandle=lambda address: None,
         memcpyPeerAsync=copy,
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: gpus,
@@ -213,10 +241,14 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
             Memory=Memory,
             MemoryPointer=lambda memory, offset: (memory, offset),
             get_elapsed_time=lambda a, b: (b.at - a.at) * 1e3,
+            get_current_stream=Stream,
+            alloc_pinned_memory=lambda size: np.zeros(size, dtype=np.uint8),
+            memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         ),
         "ndarray": array,
         "asarray": lambda values: np.array(values).view(Array),
         "asnumpy": np.array,
+        "zeros": lambda shape, dtype: np.zeros(shape, dtype).view(Array),
         "RawModule": lambda code, options: SimpleNamespace(get_function=lambda name: Function(code, name, folder)),
         **{name: getattr(np, name) for name in ("arange", "abs", "float32", "float64", "uint32")},
         "enabled": enabled,

@@ -75,6 +75,7 @@ static inline unsigned int to_bits(float f) { unsigned int b; std::memcpy(&b, &f
 static inline float from_half(unsigned short h) { _Float16 x; std::memcpy(&x, &h, 2); return x; }
 static inline unsigned short to_half(float f) { _Float16 x = f; unsigned short h; std::memcpy(&h, &x, 2); return h; }
 #include KERNELS
+#ifndef BLINKSIM_CALLS
 extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 timeout, u64* const* errors) {
   std::vector<std::thread> blocks;
   std::deque<Mail> mails;
@@ -94,16 +95,18 @@ extern "C" void launch(int devices, const i64* const* tables, u64 epoch, u64 tim
     }
   for (auto& t : blocks) t.join();
 }
-#ifdef BLINKSIM_CALLS
+#else
 // One rank's launch of a call.
-extern "C" void launch_call(const i64* table, char* input, char* output, u64 signature, u64 timeout) {
+extern "C" void launch_call(const i64* table, i64 rank, i64 ranks, u64* state, u64* notes, char* input, char* output,
+                            u64 signature, u64 timeout) {
   std::vector<std::thread> blocks;
   std::deque<Mail> mails;
   for (unsigned b = 0; b == 0 || b < table[0] * table[1]; ++b) {
     Mail* const mail = &mails.emplace_back();
     const auto run = [=](unsigned t) {
       blockIdx.x = b, threadIdx.x = t, of_block = mail;
-      run_call(table, table[QUEUES], table[STRIDE], input, output, signature, timeout);
+      gridDim.x = table[0] ? table[0] * table[1] : 1;
+      run_call(table, table[QUEUES], table[STRIDE], rank, ranks, state, notes, input, output, signature, timeout);
     };
     blocks.emplace_back([=] {
       std::vector<std::thread> posters;
@@ -115,6 +118,8 @@ extern "C" void launch_call(const i64* table, char* input, char* output, u64 sig
   for (auto& t : blocks) t.join();
 }
 #endif
+#ifndef BLINKSIM_CALLS
 extern "C" void stream(unsigned blocks, const i64* addresses, i64 sources, i64 targets, i64 count) {
   for (unsigned b = 0; b < blocks; ++b) blockIdx.x = b, gridDim.x = blocks, run_stream(addresses, sources, targets, count);
 }
+#endif

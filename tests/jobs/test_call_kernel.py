@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from blinksim.jobs import gpu_backend
 from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
 from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.faults import explain
+from blinksim.jobs.faults import GroupError, explain
+from blinksim.jobs.gpu_backend import GpuBackend
+from blinksim.jobs.group import Group
 from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.rendezvous import FolderStore
 from blinksim.jobs.segment import NOTES_BYTES, Segment
 from blinksim.jobs.turns import Turns
 from blinksim.programs.dtypes import ELEMENT_TYPES
@@ -49,11 +55,15 @@ class Ranks:
         def work(rank: int) -> None:
             for turn in self.turns[rank].of(calls[rank]):
                 self.names[turn.signature] = turn.says
-                own = self.scratch[rank].ctypes.data, self.state[rank].ctypes.data, self.alarm[rank].ctypes.data
+                own = self.scratch[rank].ctypes.data, self.alarm[rank].ctypes.data
                 table = call_table(turn, rank, [memory.ctypes.data for memory in self.memory], own, SEGMENT)
                 numbers = turn.signature, int(timeout_s * 1e9)
                 self.library.launch_call(
                     ctypes.c_void_p(table.ctypes.data),
+                    ctypes.c_int64(rank),
+                    ctypes.c_int64(RANKS),
+                    ctypes.c_void_p(self.state[rank].ctypes.data),
+                    ctypes.c_void_p(self.memory[rank].ctypes.data),
                     ctypes.c_void_p(sources[rank].ctypes.data + turn.input_at),
                     ctypes.c_void_p(targets[rank].ctypes.data + turn.output_at),
                     *(ctypes.c_uint64(number) for number in numbers),
@@ -131,6 +141,56 @@ def test_the_kernel_finds_calls_that_differ(packets: bool, tmp_path: Path) -> No
     data = [np.ones(100, dtype=np.float32) for _ in range(RANKS)]
     ranks.run([Call("allreduce", 100, FLOAT)] * RANKS, data, data, timeout_s=0.3)
     assert all(np.isnan(values).all() for values in data)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["simple", "ll128"])
+def test_groups_on_gpus_do_what_those_in_shared_memory_do(
+    protocol: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The GPU backend on a stand-in for CuPy, a thread for every rank."""
+    fake_cupy.build(call_source(FLOAT, "sum", protocol == "ll128"), tmp_path)
+    rows = [{"collective": name, "algorithm": "direct", "protocol": protocol} for name in CALLED]
+    plan = JobPlan.of(JobPlan.for_switch(RANKS).topology, json.dumps(rows))
+
+    def work(rank: int) -> tuple[Any, str]:
+        store = FolderStore(tmp_path / "store")
+        group = Group(store, rank, plan, GpuBackend(rank, blocks=4), SEGMENT, timeout_s=1)
+        found = []
+        for collective in CALLED:
+            part = 5000  # several turns
+            call = Call(collective, part * RANKS, FLOAT)
+            given = np.arange(part if collective == "allgather" else part * RANKS, dtype=np.float32) + rank
+            target = given
+            if call.parts(RANKS) > 1:
+                target = np.zeros(part if collective == "reducescatter" else part * RANKS, dtype=np.float32)
+            group.run(call, given.ctypes.data, target.ctypes.data)
+            group.finish()
+            found.append(target)
+        message, short = "", np.ones(100, dtype=np.float32)
+        try:
+            call = Call("allreduce", 100 - rank // 2, FLOAT)
+            group.run(call, short.ctypes.data, short.ctypes.data)
+            group.finish()
+        except GroupError as error:
+            message = str(error)
+        group.close()
+        return found, message
+
+    with fake_cupy.installed(monkeypatch, tmp_path, RANKS), ThreadPoolExecutor(RANKS) as threads:
+        monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+        answers = list(threads.map(work, range(RANKS)))
+    part = 5000
+    sums = np.arange(part * RANKS, dtype=np.float32) * RANKS + sum(range(RANKS))
+    for rank, (found, message) in enumerate(answers):
+        allreduce, allgather, reducescatter, broadcast, reduce = found
+        assert np.array_equal(allreduce, sums)
+        assert np.array_equal(allgather.reshape(RANKS, part), [np.arange(part) + other for other in range(RANKS)])
+        assert np.array_equal(reducescatter, sums[rank * part : (rank + 1) * part])
+        assert np.array_equal(broadcast, np.arange(part * RANKS))
+        assert rank or np.array_equal(reduce, sums)
+        assert "must call the same" in message or "has failed" in message
 
 
 @pytest.mark.slow

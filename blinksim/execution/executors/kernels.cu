@@ -347,9 +347,17 @@ struct Run {
 // The units of a chunk that a slice works on; a chunk has fewer than 2^31.
 struct Part { int first, last; };
 
+// In calls, divisions of small numbers take their short way. Programs keep the long one, with which the constants of the
+// model `execution` were measured.
+DEVICE i64 divided(i64 a, i64 b) {
+#ifdef BLINKSIM_CALLS
+  if (((u64)a | (u64)b) >> 32 == 0) return (unsigned)a / (unsigned)b;
+#endif
+  return a / b;
+}
 DEVICE Part part_of(const Run& run, const i64* op) {
-  const i64 units = (op[LENGTH] + run.unit - 1) / run.unit;
-  return {(int)(units * run.slice / run.slices), (int)(units * (run.slice + 1) / run.slices)};
+  const i64 units = divided(op[LENGTH] + run.unit - 1, run.unit);
+  return {(int)divided(units * run.slice, run.slices), (int)divided(units * (run.slice + 1), run.slices)};
 }
 DEVICE int pieces_of(const Run& run, Part part) {
   return (part.last - part.first + run.piece_units - 1) / run.piece_units;
@@ -364,12 +372,20 @@ struct Turn { int op, piece; Part part; bool ready; };
 struct Walk {
   int at, wave;
   bool waves, more, waiting;
+#ifdef BLINKSIM_CALLS
+  // Calls jump over waves without a turn: how far the next one is, as far as this pass has seen.
+  int ahead = 1 << 30;
+#endif
   DEVICE_METHOD bool next(const Run& run, Turn& turn) {
     for (;; ++at) {
       if (at == run.ops) {
         if (waiting) return false;
         waiting = !(waves && more), at = 0, more = false, ++wave, turn.op = -1;
         if (run.ops == 0) return false;
+#ifdef BLINKSIM_CALLS
+        if (waves && !waiting && ahead < 1 << 30) wave += ahead - 1;
+        ahead = 1 << 30;
+#endif
       }
       const i64* op = run.op(at);
       if (stores(op) == waiting) continue;
@@ -379,6 +395,9 @@ struct Walk {
       const int piece = waiting ? pieces - 1 : waves ? wave - (int)op[KEY] : same ? turn.piece + 1 : 0;
       more |= piece + 1 < pieces;
       turn.op = at, turn.piece = piece;
+#ifdef BLINKSIM_CALLS
+      if (piece + 1 < pieces) ahead = piece < 0 ? (-piece < ahead ? -piece : ahead) : 1;
+#endif
       if (piece < 0 || piece >= pieces) continue;
       if (waiting || waves) ++at;
       return true;
@@ -652,6 +671,7 @@ struct Choice {
   }
 };
 
+#ifndef BLINKSIM_CALLS
 // Moves `count` elements once, every block a part of its own: sources and targets are addresses in any GPU's memory.
 KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
   SHARED char* source[MOST_SOURCES];
@@ -667,7 +687,9 @@ KERNEL run_stream(const i64* addresses, i64 sources, i64 targets, i64 count) {
   sync_movers();
   if (begin < end) move(source, (int)sources, target, (int)targets, end - begin);
 }
+#endif
 
+#ifndef BLINKSIM_CALLS
 // What a block's movers do; queue number and slice say which block it is.
 DEVICE void conduct(const i64* table, i64 queues, i64 stride, u64 epoch, u64 timeout, u64* error, int number, int slice) {
   const i64 *herald = table + HEAD_WORDS + stride * queues, told = table[TOLD], awaited = table[AWAITED];
@@ -725,3 +747,4 @@ KERNEL run_program(const i64* table, i64 queues, i64 stride, u64 epoch, u64 time
   if (threadIdx.x == 0) mail().post(nullptr, 0, 0);
 #endif
 }
+#endif
