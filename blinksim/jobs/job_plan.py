@@ -46,22 +46,21 @@ class Rule:
             raise unknown("protocol", self.protocol, PROTOCOLS)
 
 
-# What was quickest on four H200 (validate/results/full-speed-4gpu.json).
+# What was quickest on four H200, of six algorithms and both protocols.
 _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
-    ("allreduce", 256 << 10, "direct", "ll128"),
-    ("allreduce", 1 << 20, "two_shot", "ll128"),
-    ("allreduce", 16 << 20, "ring", "ll128"),
+    ("allreduce", 128 << 10, "two_shot", "ll128"),
+    ("allreduce", 2 << 20, "double_binary", "ll128"),
+    ("allreduce", 8 << 20, "ring", "ll128"),
     ("allreduce", None, "ring", "simple"),
-    ("allgather", 1 << 20, "direct", "ll128"),
+    ("allgather", 512 << 10, "direct", "ll128"),
     ("allgather", 16 << 20, "ring", "ll128"),
     ("allgather", None, "ring", "simple"),
-    ("reducescatter", 1 << 20, "direct", "ll128"),
-    ("reducescatter", 16 << 20, "ring", "ll128"),
+    ("reducescatter", 2 << 20, "direct", "ll128"),
+    ("reducescatter", 8 << 20, "ring", "ll128"),
     ("reducescatter", None, "ring", "simple"),
-    ("broadcast", 256 << 10, "direct", "ll128"),
+    ("broadcast", 128 << 10, "direct", "ll128"),
     ("broadcast", 8 << 20, "chain", "ll128"),
     ("broadcast", None, "chain", "simple"),
-    ("reduce", 256 << 10, "direct", "ll128"),
     ("reduce", 8 << 20, "chain", "ll128"),
     ("reduce", None, "chain", "simple"),
 )
@@ -81,7 +80,7 @@ class JobPlan:
     >>> plan = JobPlan.for_switch(4)
     >>> choice = plan.choose(Call("allreduce", 1000, element_type("float32")))
     >>> choice.schedule.algorithm, choice.protocol
-    ('direct', 'll128')
+    ('two_shot', 'll128')
     """
 
     topology: Topology

@@ -44,6 +44,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         Move CPU tensors through shared memory, and not CUDA tensors.
     """
 
+    group_name, group_desc = "", ""
+
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False) -> None:
         super().__init__(rank, size)
         self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
@@ -55,6 +57,19 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "blinksim"
+
+    def _set_group_name(self, name: str) -> None:
+        """torch keeps the name in its backends, of which there is none here."""
+        self.group_name = name
+
+    def _set_group_desc(self, text: str) -> None:
+        self.group_desc = text
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self.group_name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self.group_name = name
 
     # --- collectives that schedules run ---------------------------------------------------------------------------
 

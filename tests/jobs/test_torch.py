@@ -63,6 +63,14 @@ def test_data_parallel_training_does_what_one_process_does(tmp_path: Path) -> No
 
 @needs_torch
 @pytest.mark.slow
+def test_sharded_training_does_what_one_process_does(tmp_path: Path) -> None:
+    for status, found, messages in run("sharded", tmp_path):
+        assert status == 0, messages
+        assert found["difference"] < 1e-6
+
+
+@needs_torch
+@pytest.mark.slow
 def test_the_others_go_on_without_a_killed_rank(tmp_path: Path) -> None:
     *survivors, dead = run("killed", tmp_path)
     assert dead[0] == -9

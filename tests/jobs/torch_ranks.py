@@ -104,6 +104,30 @@ def training(rank: int, ranks: int) -> dict[str, Any]:
     return {"difference": max(float((a - b).detach().abs().max()) for a, b in pairs), "loss": float(loss)}
 
 
+def sharded(rank: int, ranks: int) -> dict[str, Any]:
+    """The same by FSDP, where this PyTorch shards on the CPU."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    alone = torch.nn.Sequential(torch.nn.Linear(8, 30), torch.nn.Tanh(), torch.nn.Linear(30, 1))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 30), torch.nn.Tanh(), torch.nn.Linear(30, 1))
+    fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+    optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (alone, model)]
+    for step in range(5):
+        torch.manual_seed(step)
+        data = torch.randn(ranks, 6, 8)
+        for optimizer, loss in zip(
+            optimizers, ((alone(data) ** 2).mean(), (model(data[rank]) ** 2).mean()), strict=True
+        ):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    pairs = zip(alone.parameters(), model.parameters(), strict=True)
+    return {"difference": max(float((a - b.full_tensor()).detach().abs().max()) for a, b in pairs)}
+
+
 def killed(rank: int, ranks: int) -> dict[str, Any]:
     """The last rank dies; the others get an error, and go on in a group without it."""
     dist.all_reduce(torch.ones(10))
@@ -126,7 +150,11 @@ if __name__ == "__main__":
     dist.init_process_group(
         "cpu:blinksim_numpy", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks
     )
-    print(json.dumps({"collectives": collectives, "training": training, "killed": killed}[case](rank, ranks)))
+    print(
+        json.dumps(
+            {"collectives": collectives, "training": training, "sharded": sharded, "killed": killed}[case](rank, ranks)
+        )
+    )
     if case != "killed":
         dist.destroy_process_group()
     sys.stdout.flush()
