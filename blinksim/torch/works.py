@@ -17,8 +17,8 @@ class GroupWork(dist.Work):
 
     Waiting makes the current stream wait for it, and not the host, unless `blocking` is set.
 
-    results: what the call gives. stream: on which it is queued, current when this is made; None if it is done. check:
-    raises if the group has failed.
+    results: what the call gives. stream: on which it is queued; None if it is done. check: raises if the group has
+    failed.
     """
 
     def __init__(
@@ -26,24 +26,23 @@ class GroupWork(dist.Work):
     ) -> None:
         super().__init__()
         self.results, self.stream, self.check, self.blocking = list(results), stream, check, blocking
-        # A future of CUDA tensors records where the current stream is, and has those who wait for it wait for that.
-        devices = [stream.device] if stream is not None else []
-        self.future: Any = torch.futures.Future(devices=devices)
-        self.future.set_result(self.results)
+        self.event: Any = None if stream is None else stream.record_event()
+        self.future: Any = None
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         self.check()
-        self.future.wait()
-        if self.blocking and self.stream is not None:
-            torch.cuda.current_stream(self.stream.device).synchronize()
-            self.check()
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_event(self.event)
+            if self.blocking:
+                self.event.synchronize()
+                self.check()
         return True
 
     def synchronize(self) -> None:
         self.wait()
 
     def is_completed(self) -> bool:
-        return self.stream is None or bool(self.stream.query())
+        return self.event is None or bool(self.event.query())
 
     def is_success(self) -> bool:
         return self.exception() is None
@@ -56,6 +55,15 @@ class GroupWork(dist.Work):
         return None
 
     def get_future(self) -> Any:
+        """A future of CUDA tensors has those who wait for it wait for the stream on which it was set."""
+        if self.future is None:
+            if self.stream is None:
+                self.future = torch.futures.Future()
+                self.future.set_result(self.results)
+            else:
+                self.future = torch.futures.Future(devices=[self.stream.device])
+                with torch.cuda.stream(self.stream):
+                    self.future.set_result(self.results)
         return self.future
 
     def result(self) -> list[torch.Tensor]:

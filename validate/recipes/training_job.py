@@ -1,10 +1,10 @@
-"""blinksim.torch beside NCCL on the GPUs of this machine, one process for each: data, times, training, a killed rank.
+"""blinksim.torch beside NCCL on the GPUs of this machine, one process for each: times, training, data, a killed rank.
 
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/training_job.py --gpus 4 --out results
 
-``--parts`` picks some of: checks, times, ddp, fsdp, faults. Times are those of 20 calls in a captured CUDA graph,
-replayed five times: the median, averaged over the ranks. A small transformer is trained twice from the same start, on
-the same data, with NCCL and with schedules.
+``--parts`` picks some. Times are those of 20 calls in a captured CUDA graph, replayed five times: the median, averaged
+over the ranks. A small transformer is trained twice from the same start and on the same data, with NCCL and with
+schedules: by DDP on all ranks, by DDP on a pair of ranks, whose sums do not depend on the order, and by FSDP.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 
-PARTS = ("checks", "times", "ddp", "pair", "fsdp", "faults")
+PARTS = ("times", "ddp", "pair", "checks", "fsdp", "faults")
 SIZES = tuple(1 << power for power in range(10, 29, 2))
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 CALLS, LONG_CALLS, LONG = 20, 5, 1 << 26
-# pair: two ranks, whose sums do not depend on the order.
-STEPS = {"ddp": 1000, "pair": 200, "fsdp": 100}
+STEPS = {"ddp": 1000, "pair": 100, "fsdp": 100}
 Rows = list[dict[str, Any]]
 
 
-def start(rank: int, ranks: int, port: int, backend: str) -> Any:
-    """Joins a job of torch.distributed on this host; returns the module."""
+def start(rank: int, ranks: int, port: int) -> Any:
+    """Joins a job of torch.distributed on this host, whose backend is blinksim; returns the module."""
     import torch
     import torch.distributed as dist
 
-    if backend == "blinksim":
-        import blinksim.torch  # noqa: F401 - registers the backend
+    import blinksim.torch  # noqa: F401 - registers the backend
+
     torch.cuda.set_device(rank)
-    name = "cuda:blinksim" if backend == "blinksim" else backend
-    dist.init_process_group(name, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    dist.init_process_group("cuda:blinksim", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     return dist
 
 
@@ -73,12 +72,8 @@ def tensors(torch: Any, collective: str, count: int, ranks: int, dtype: Any, see
     return target, target
 
 
-def checks(rank: int, ranks: int, port: int) -> Rows:
+def checks(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int) -> Rows:
     """Every collective, with types and reductions, against NCCL."""
-    import torch
-
-    dist = start(rank, ranks, port, "blinksim")
-    nccl = dist.new_group(backend="nccl")
     rows: Rows = []
     types = ("float32", "bfloat16", "int64")
     for collective in COLLECTIVES:
@@ -91,17 +86,16 @@ def checks(rank: int, ranks: int, port: int) -> Rows:
                 # Only the root's result counts in a reduction.
                 wrong = 0 if collective == "reduce" and rank else int((ours[1] != theirs[1]).sum())
                 rows.append({"collective": collective, "count": count, "dtype": name, "op": "SUM", "wrong": wrong})
-    for op in ("AVG", "MIN", "MAX", "PRODUCT"):
-        for name in ("float32",) if op == "MIN" else ("bfloat16",):
-            made = [tensors(torch, "allreduce", 3001, ranks, getattr(torch, name), rank)[1] for _ in range(2)]
-            dist.all_reduce(made[0], op=getattr(dist.ReduceOp, op))
-            dist.all_reduce(made[1], op=getattr(dist.ReduceOp, op), group=nccl)
-            rows.append({"collective": "allreduce", "count": 3001, "dtype": name, "op": op,
-                         "wrong": int((made[0] != made[1]).sum())})  # fmt: skip
+    for op, name in (("AVG", "float32"), ("AVG", "bfloat16"), ("MIN", "float32")):
+        made = [tensors(torch, "allreduce", 3001, ranks, getattr(torch, name), rank)[1] for _ in range(2)]
+        dist.all_reduce(made[0], op=getattr(dist.ReduceOp, op))
+        dist.all_reduce(made[1], op=getattr(dist.ReduceOp, op), group=nccl)
+        wrong = int((made[0] != made[1]).sum())
+        rows.append({"collective": "allreduce", "count": 3001, "dtype": name, "op": op, "wrong": wrong})
     rows += odd_tensors(torch, dist, rank, ranks)
-    dist.barrier()
-    dist.destroy_process_group()
-    return rows
+    everyone: list[Any] = [None] * ranks
+    dist.all_gather_object(everyone, [row["wrong"] for row in rows], group=nccl)
+    return [{**row, "wrong": sum(wrong[at] for wrong in everyone)} for at, row in enumerate(rows)]
 
 
 def odd_tensors(torch: Any, dist: Any, rank: int, ranks: int) -> Rows:
@@ -134,12 +128,8 @@ def odd_tensors(torch: Any, dist: Any, rank: int, ranks: int) -> Rows:
     return [{"case": name, "wrong": int(not fine)} for name, fine in good.items()]
 
 
-def times(rank: int, ranks: int, port: int) -> Rows:
+def times(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int) -> Rows:
     """Microseconds a call, graph against graph."""
-    import torch
-
-    dist = start(rank, ranks, port, "blinksim")
-    nccl = dist.new_group(backend="nccl")
     rows: Rows = []
     for collective in COLLECTIVES:
         for size in SIZES:
@@ -151,8 +141,6 @@ def times(rank: int, ranks: int, port: int) -> Rows:
             dist.all_reduce(mean, group=nccl)
             ours, theirs = (mean / ranks).tolist()
             rows.append({"collective": collective, "size_bytes": size, "blinksim_us": ours, "nccl_us": theirs})
-    dist.barrier()
-    dist.destroy_process_group()
     return rows
 
 
@@ -180,18 +168,18 @@ def time_graph(torch: Any, launch: Callable[[], None], size: int) -> float:
 
 
 def transformer(torch: Any) -> Any:
-    """A decoder of 8 layers and 34 million parameters, for sequences of 256 tokens out of 8192."""
+    """A decoder of 3 layers and 46 million parameters, for sequences of 256 tokens out of 4096."""
     nn = torch.nn
 
     class Small(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.tokens, self.places = nn.Embedding(8192, 512), nn.Embedding(256, 512)
+            self.tokens, self.places = nn.Embedding(4096, 1024), nn.Embedding(256, 1024)
             self.layers = nn.ModuleList(
-                nn.TransformerEncoderLayer(512, 8, 2048, 0.0, "gelu", batch_first=True, norm_first=True)
-                for _ in range(8)
+                nn.TransformerEncoderLayer(1024, 8, 4096, 0.0, "gelu", batch_first=True, norm_first=True)
+                for _ in range(3)
             )
-            self.head = nn.Linear(512, 8192)
+            self.head = nn.Linear(1024, 4096)
 
         def forward(self, text: Any) -> Any:
             values = self.tokens(text) + self.places.weight
@@ -204,43 +192,78 @@ def transformer(torch: Any) -> Any:
     return Small().cuda()
 
 
-def train(rank: int, ranks: int, port: int, backend: str, how: str) -> Rows:
-    """Losses and the median time of a step."""
-    import torch
-
-    dist = start(rank, ranks, port, backend)
+def train(torch: Any, dist: Any, group: Any, rank: int, how: str) -> tuple[list[float], float]:
+    """Losses, and the median seconds of a step."""
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     model = transformer(torch)
-    if how != "fsdp":
-        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
-    else:
+    if how == "fsdp":
+        from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import fully_shard
 
+        mesh = DeviceMesh.from_group(group, "cuda")
         for layer in model.layers:
-            fully_shard(layer)
-        fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(
+            model, device_ids=[rank], gradient_as_bucket_view=True, process_group=group
+        )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     maker = torch.Generator(device="cuda").manual_seed(1000 + rank)
     losses, seconds = [], []
     for _ in range(STEPS[how]):
         begin = time.perf_counter()
         # Every token follows from the one before it, so that there is something to learn.
-        first = torch.randint(0, 8192, (8, 1), device="cuda", generator=maker)
-        text = (first * 7 ** torch.arange(257, device="cuda") + 13 * torch.arange(257, device="cuda")) % 8192
+        first = torch.randint(0, 4096, (32, 1), device="cuda", generator=maker)
+        text = (first + 13 * torch.arange(257, device="cuda")) % 4096
         loss = torch.nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         joint = loss.detach().clone()
-        dist.all_reduce(joint, op=dist.ReduceOp.AVG)
+        dist.all_reduce(joint, op=dist.ReduceOp.AVG, group=group)
         losses.append(float(joint))  # the step has ended
         seconds.append(time.perf_counter() - begin)
-    dist.barrier()
+    return losses, float(median(seconds[20:]))
+
+
+def training(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int, how: str) -> Rows:
+    """The same training with both."""
+    groups = {"nccl": nccl, "blinksim": dist.group.WORLD}
+    if how == "pair":
+        groups = {"nccl": dist.new_group([0, 1], backend="nccl"), "blinksim": dist.new_group([0, 1])}
+    rows: Rows = []
+    for backend, group in groups.items() if how != "pair" or rank < 2 else ():
+        losses, step = train(torch, dist, group, rank, how)
+        rows.append({"backend": backend, "ranks": dist.get_world_size(group), "step_ms": step * 1e3, "losses": losses})
+    return rows
+
+
+def job(rank: int, ranks: int, port: int, parts: list[str], path: Path) -> Rows:
+    """All parts but the last one, in one job; rank 0 writes the results."""
+    import torch
+
+    dist = start(rank, ranks, port)
+    nccl = dist.new_group(backend="nccl")
+    notes = Notebook(path, provenance(ranks, " ".join(sys.argv)), resume=True) if rank == 0 else None
+    for part in parts:
+        begin = time.perf_counter()
+        if part in STEPS:
+            rows = training(torch, dist, nccl, rank, ranks, part)
+        else:
+            rows = (times if part == "times" else checks)(torch, dist, nccl, rank, ranks)
+        dist.all_reduce(torch.ones(1, device="cuda"), group=nccl)
+        torch.cuda.synchronize()
+        if notes is not None:
+            for row in rows:
+                notes.add(part, row)
+                print({key: value for key, value in row.items() if key != "losses"}, flush=True)
+            print(part, f"took {time.perf_counter() - begin:.1f} s", flush=True)
     dist.destroy_process_group()
-    return [{"backend": backend, "how": how, "losses": losses, "step_ms": median(seconds[20:]) * 1e3}]
+    return []
 
 
 def faults(rank: int, ranks: int, port: int) -> Rows:
@@ -248,7 +271,7 @@ def faults(rank: int, ranks: int, port: int) -> Rows:
     import torch
 
     os.environ["BLINKSIM_TIMEOUT"] = "3"
-    dist = start(rank, ranks, port, "blinksim")
+    dist = start(rank, ranks, port)
     values = torch.ones(1000, device="cuda")
     dist.all_reduce(values)
     torch.cuda.synchronize()
@@ -293,6 +316,7 @@ def run(work: Callable[..., Rows], ranks: int, *given: Any) -> list[Rows | str]:
         except Exception:  # the queue is empty
             continue
         found[rank] = rows
+    print("exit codes", [process.exitcode for process in processes], flush=True)
     return found
 
 
@@ -308,32 +332,18 @@ def main() -> None:
     parser = arguments(__doc__, gpus=4)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     given = parser.parse_args()
-    ranks = given.gpus
     given.out.mkdir(parents=True, exist_ok=True)
-    command = " ".join(["python3", "validate/recipes/training_job.py", *sys.argv[1:]])
-    notes = Notebook(given.out / f"training-job-{ranks}gpu.json", provenance(ranks, command), resume=True)
-    for part in given.parts:
-        begin = time.perf_counter()
-        if part in STEPS:
-            taking = 2 if part == "pair" else ranks
-            found = [run(train, taking, backend, part)[0] for backend in ("nccl", "blinksim")]
-        else:
-            answers = run({"checks": checks, "times": times, "faults": faults}[part], ranks)
-            found = [joined(answers)] if part == "checks" else answers if part == "faults" else answers[:1]
-        for rows in found:
-            print(part, f"{time.perf_counter() - begin:.1f} s", rows if isinstance(rows, str) else "", flush=True)
-            for row in rows if not isinstance(rows, str) else ():
-                notes.add(part, row)
-                print({key: value for key, value in row.items() if key != "losses"}, flush=True)
-
-
-def joined(answers: list[Rows | str]) -> Rows | str:
-    """The rows of all ranks as those of one, with the wrong elements of all."""
-    for rows in answers:
-        if isinstance(rows, str):
-            return rows
-    every = [rows for rows in answers if not isinstance(rows, str)]
-    return [{**row, "wrong": sum(rows[at]["wrong"] for rows in every)} for at, row in enumerate(every[0])]
+    path = given.out / f"training-job-{given.gpus}gpu.json"
+    together = [part for part in given.parts if part != "faults"]
+    if together:
+        for answer in run(job, given.gpus, together, path):
+            print(answer or "", end="")
+    if "faults" in given.parts:
+        notes = Notebook(path, provenance(given.gpus, " ".join(sys.argv)), resume=True)
+        for rows in run(faults, given.gpus):
+            for row in rows if not isinstance(rows, str) else [{"message": rows}]:
+                print(row)
+                notes.add("faults", row)
 
 
 if __name__ == "__main__":
