@@ -21,10 +21,11 @@ from blinksim.algorithms.building.bits.bit_exchanges import patterns, step_secon
 from blinksim.algorithms.building.bits.bit_rounds import along_bits
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.limits.stopping import asked_to_stop
 from blinksim.packing.rounds.columns import Column, Paths, Pricing, Sums, Trees
 from blinksim.packing.rounds.far_first import far_first, takes
 from blinksim.packing.rounds.round_turns import in_turns
-from blinksim.packing.rounds.rounds_program import Bools, Rounds, Solved, exact_shares
+from blinksim.packing.rounds.rounds_program import Bools, Rounds, Search, Solved, exact_shares
 from blinksim.packing.rounds.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
@@ -40,9 +41,17 @@ _TO_ALL = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 _IN_VAIN, _BETTER = 2, 2e-3
 
 
-def build(topology: Topology, collective: Collective, *, size: int = 2**20, time_limit: float = 10.0) -> Schedule:
+def build(
+    topology: Topology,
+    collective: Collective,
+    *,
+    size: int = 2**20,
+    time_limit: float = 10.0,
+    report: Callable[[float], None] | None = None,
+) -> Schedule:
     """The schedule for `size` bytes, in steps; of as many rounds as are best within `time_limit` seconds.
 
+    report: called with the seconds of the best so far.
     Behind switches ranks take turns, along the bits of their numbers where they can, or send all at once.
     Raises `InfeasibleError` for more than 8 ranks with links between them, unless they form a cube.
     """
@@ -51,13 +60,14 @@ def build(topology: Topology, collective: Collective, *, size: int = 2**20, time
     end = monotonic() + time_limit
 
     def over() -> bool:
-        return monotonic() > end
+        return asked_to_stop() or monotonic() > end
 
+    search = Search(over, report or _silent)
     if topology.ranks <= MOST_RANKS and joined_directly(topology):
-        return _on_links(topology, collective, size, over)
-    found = [*_in_bits(topology, collective, size, over)]
+        return _on_links(topology, collective, size, search)
+    found = [*_in_bits(topology, collective, size, search)]
     if not joined_directly(topology):
-        found += _through_switches(topology, collective, size, over)
+        found += _through_switches(topology, collective, size, search)
     if found:
         return min(found, key=lambda one: one[0])[1]
     if joined_directly(topology):
@@ -67,17 +77,17 @@ def build(topology: Topology, collective: Collective, *, size: int = 2**20, time
     return replace(direct.build(topology, collective), algorithm=_NAME)
 
 
-def _on_links(topology: Topology, collective: Collective, size: int, over: Callable[[], bool]) -> Schedule:
+def _on_links(topology: Topology, collective: Collective, size: int, search: Search) -> Schedule:
     wires = Wires.of(topology, size)
     way = _Way(wires, collective)
-    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(wires.src)), dtype=bool), _MOST_ROUNDS, over)
+    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(wires.src)), dtype=bool), _MOST_ROUNDS, search)
     at_once = _in_one_step(topology, collective, wires, solved.microseconds)
     return way.written(topology, solved, rounds) if at_once is None else at_once
 
 
-def _in_bits(topology: Topology, collective: Collective, size: int, over: Callable[[], bool]) -> Iterator[Timed]:
+def _in_bits(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
     """All ranks alike, along the bits of their numbers; seconds, and the schedule."""
-    found = along_bits(topology, collective, _NAME, size, over)
+    found = along_bits(topology, collective, _NAME, size, search)
     if found is not None:
         yield found
     if not joined_directly(topology):
@@ -85,16 +95,14 @@ def _in_bits(topology: Topology, collective: Collective, size: int, over: Callab
             yield step_seconds(one, size), one
 
 
-def _through_switches(
-    topology: Topology, collective: Collective, size: int, over: Callable[[], bool]
-) -> Iterator[Timed]:
+def _through_switches(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
     """Every rank sends to another one in every round; which data, is up to the program."""
     if topology.ranks > MOST_RANKS or collective.name not in _TO_ALL:
         return
     wires = Wires.of(topology, size)
     way = _Way(wires, collective)
     with suppress(InfeasibleError):
-        solved, rounds = way.best(partial(in_turns, wires), _MOST_TURNS, over)
+        solved, rounds = way.best(partial(in_turns, wires), _MOST_TURNS, search)
         yield solved.microseconds / 1e6, way.written(topology, solved, rounds)
 
 
@@ -136,22 +144,23 @@ class _Way:
         self.work = wires.turned() if self.backwards else wires
         self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
 
-    def best(self, allowed: Callable[[int], Bools], most: int, over: Callable[[], bool]) -> tuple[Solved, int]:
+    def best(self, allowed: Callable[[int], Bools], most: int, search: Search) -> tuple[Solved, int]:
         """The best of 1 to `most` rounds, in which these wires may send, and how many it has."""
         best: tuple[Solved, int] | None = None
         last: Solved | None = None
         vain = 0
         for rounds in range(1, most + 1):
             known = [column for column, _ in last.columns] if last else []
-            found = Rounds(self.work, self.pricing, allowed(rounds), over).solve(known)
+            found = Rounds(self.work, self.pricing, allowed(rounds), search.over).solve(known)
             if found is None:
                 continue
             last = found
             if best is None or found.microseconds < best[0].microseconds * (1 - _BETTER):
                 best, vain = (found, rounds), 0
+                search.report(found.microseconds / 1e6)
             else:
                 vain += 1
-            if over() or vain >= _IN_VAIN:
+            if search.over() or vain >= _IN_VAIN:
                 break
         if best is None:
             raise InfeasibleError(f"few_rounds: {most} rounds do not reach every rank; take packed")
@@ -204,3 +213,7 @@ def _add_own(builder: Builder) -> None:
             builder.add_chunk(Fraction(1, n), *collective.labels(rank, rank))
     elif collective.name in ("scatter", "gather"):
         builder.add_chunk(Fraction(1, n), *collective.labels(collective.root, collective.root))
+
+
+def _silent(seconds: float) -> None:
+    pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -49,7 +50,7 @@ class Synthesis(Rates, Result):
     front : tuple of Point
         With polishing, the compromises between rate, height and number of trees.
     interrupted : bool
-        Ctrl-C ended the polishing early.
+        Ctrl-C ended the polishing, or the search for a size, early.
     at : AtSize, optional
         How long it takes at the size that was asked for, and how long others do.
 
@@ -174,6 +175,7 @@ def synthesize(
     *,
     size: int | float | str | None = None,
     polish_seconds: float | None = None,
+    report: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Synthesis:
     """A verified schedule with its bounds.
@@ -191,6 +193,9 @@ def synthesize(
         Bytes, or text such as ``"1MiB"``, for which the schedule is to be quick. The answer then has its time.
     polish_seconds : float, optional
         How long to search for lower and fewer trees among equally good ones (`blinksim.algorithms.building.polish`).
+    report : callable, optional
+        Called with a progress message: in a search for a size, the best time so far and the bound. Ctrl-C then ends the
+        search with the best so far.
     options
         What the algorithm's ``build`` takes beyond machine and collective: time_limit, seed, bound … The time limit, in
         seconds, holds for everything, with a tenth and at least a second for the proof.
@@ -219,7 +224,9 @@ def synthesize(
     limit = options.get("time_limit")
     most = None if limit is None else limit + (polish_seconds or 0)
     count = None if size is None else size_of(size)
-    return within(most, "schedule", lambda: _synthesize(machine, collective, algorithm, count, polish_seconds, options))
+    return within(
+        most, "schedule", lambda: _synthesize(machine, collective, algorithm, count, polish_seconds, report, options)
+    )
 
 
 def _synthesize(
@@ -228,6 +235,7 @@ def _synthesize(
     algorithm: AlgorithmName | str | None,
     size: int | None,
     polish_seconds: float | None,
+    report: Callable[[str], None] | None,
     options: dict[str, Any],
 ) -> Synthesis:
     """As `synthesize`, without an end."""
@@ -237,7 +245,10 @@ def _synthesize(
     wanted.check_ranks(part.ranks)
     require_served(part, wanted)
     start = perf_counter()
-    rivals = None if size is None else candidates(part, wanted, size, search=algorithm is None)
+    rivals = None
+    if size is not None:
+        limit = options.get("time_limit")
+        rivals = candidates(part, wanted, size, search=algorithm is None, seconds=limit, report=report)
     if rivals is None or algorithm is not None:
         chosen = algorithm or _USUAL
         if rivals is not None and "size" in registered(chosen).options():
@@ -248,8 +259,8 @@ def _synthesize(
             raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")
         schedule, known = rivals.quickest(), None
     front: tuple[Point, ...] = ()
-    interrupted = False
-    if polish_seconds is not None:
+    interrupted = rivals is not None and rivals.interrupted
+    if polish_seconds is not None and not interrupted:
         from blinksim.algorithms.building.polish import polish
 
         try:

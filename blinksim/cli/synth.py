@@ -155,11 +155,15 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     _check_files(options)
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     extra = _extra(algorithm, options, waiting)
+
+    def say(text: str) -> None:
+        waiting(f"{waiting.what.partition(':')[0]}: {text}")
+
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
 
     def work() -> Synthesis:
         part = question.part(collective=wanted)
-        return synthesize(part, wanted, algorithm, size=size, polish_seconds=options["polish"], **extra)
+        return synthesize(part, wanted, algorithm, size=size, polish_seconds=options["polish"], report=say, **extra)
 
     with waiting:
         found = within(limit, "schedule", work)
@@ -266,7 +270,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
     for edit in question.edits:
         click.echo(f"  edited    {edit}")
     if found.interrupted:
-        click.echo("  stopped   before the polishing was done; this is the best so far")
+        click.echo("  stopped   before the search was done; this is the best so far")
     if output:
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {typed(output)}")
@@ -297,6 +301,7 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     facts = [
         ("terms", terms),
         *at.projection.basis,
+        *([] if at.simulated_s is None else [("simulated", f"{format_time(at.simulated_s)}, message by message")]),
         *(
             at.projection.floor()
             or [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]

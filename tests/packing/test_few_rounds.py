@@ -23,6 +23,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.rounds.clique_exchanges import sequences
 from blinksim.packing.rounds.cubes import labels
 from blinksim.packing.rounds.growth import Growth
+from blinksim.packing.rounds.rounds_program import Search
 from blinksim.packing.rounds.wires import FAR, Wires
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
@@ -183,7 +184,7 @@ def test_ranks_that_all_send_alike(power: int, name: str, tenths: int) -> None:
     """The program's time is that of the simulation, and every rank gets what it should, whatever the delays."""
     part = bs.load("switch:8").selected()
     links = [replace(link, overhead=tenths * 1e-7, latency=4e-7) for link in part.links]
-    found = along_bits(part.with_links(links), Collective(name), "few_rounds", 2**power, lambda: False)
+    found = along_bits(part.with_links(links), Collective(name), "few_rounds", 2**power, Search(lambda: False, print))
     assert found is not None
     seconds, schedule = found
     assert verify(schedule).ok

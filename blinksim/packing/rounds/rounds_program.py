@@ -28,6 +28,14 @@ _PARTS = 2**24
 
 
 @dataclass(frozen=True)
+class Search:
+    """over: True when it must end with what it has. report: is told the seconds of the best so far."""
+
+    over: Callable[[], bool]
+    report: Callable[[float], None]
+
+
+@dataclass(frozen=True)
 class Wait:
     """A message that must wait for another one, or the end (None).
 

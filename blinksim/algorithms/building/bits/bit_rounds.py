@@ -5,12 +5,11 @@ For machines on which all ranks send alike: behind switches, on rails, on a toru
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 from blinksim.collective import Collective
 from blinksim.packing.rounds.cubes import DOUBLE, HALVE, Cube, CubeColumn, Cubes, cube, labels, seen_after, turns
-from blinksim.packing.rounds.rounds_program import Rounds, Solved, exact_shares
+from blinksim.packing.rounds.rounds_program import Rounds, Search, Solved, exact_shares
 from blinksim.packing.rounds.wires import Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
@@ -23,7 +22,7 @@ _KINDS = ("allgather", "reducescatter", "allreduce")
 
 
 def along_bits(
-    topology: Topology, collective: Collective, name: str, size: int, over: Callable[[], bool]
+    topology: Topology, collective: Collective, name: str, size: int, search: Search
 ) -> tuple[float, Schedule] | None:
     """The best that is found until it is over, with its seconds; None where there is none of this kind."""
     n = topology.ranks
@@ -38,7 +37,7 @@ def along_bits(
     given = cube(wires.turned() if backwards else wires, numbers)
     if given is None:
         return None
-    found = _best(given, "allgather" if backwards else collective.name, over)
+    found = _best(given, "allgather" if backwards else collective.name, search)
     if found is None:
         return None
     solved, rounds = found
@@ -53,18 +52,19 @@ def along_bits(
     return solved.microseconds / 1e6, builder.finish()
 
 
-def _best(given: Cube, name: str, over: Callable[[], bool]) -> tuple[Solved, int] | None:
+def _best(given: Cube, name: str, search: Search) -> tuple[Solved, int] | None:
     best: tuple[Solved, int] | None = None
     latency = given.wires.latency
     for rounds in range(given.bits, _ROUNDS_A_BIT * given.bits + 1):
-        if over() or (best is not None and rounds > best[1] + _IN_VAIN):
+        if search.over() or (best is not None and rounds > best[1] + _IN_VAIN):
             break
         allowed = turns(given, rounds)
         for delay in _DELAYS if latency.max() > 2 * latency.min() else _DELAYS[:1]:
             seen = seen_after(given, rounds, delay)
-            found = Rounds(given.wires, Cubes(name, allowed, seen), allowed, over, seen).solve()
+            found = Rounds(given.wires, Cubes(name, allowed, seen), allowed, search.over, seen).solve()
             if found is not None and (best is None or found.microseconds < best[0].microseconds):
                 best = found, rounds
+                search.report(found.microseconds / 1e6)
     return best
 
 
