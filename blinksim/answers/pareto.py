@@ -206,9 +206,9 @@ def pareto(
 ) -> Pareto:
     """The front of latency and bandwidth among schedules of one collective.
 
-    Candidates are the algorithms that are found quickly, the best packings of trees of each height, and schedules of
-    few steps with several numbers of chunks and steps. A candidate is left out where another one is as quick at every
-    size, by alpha and beta.
+    Candidates are the algorithms that are found quickly, the best packings of trees of each height, schedules of few
+    steps with several numbers of chunks and steps, and the quickest few rounds for four sizes. A candidate is left out
+    where another one is as quick at every size, by alpha and beta.
 
     Parameters
     ----------

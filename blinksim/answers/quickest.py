@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -16,6 +16,7 @@ from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.schedule.ways import MOST_SENDS, Parallel
 from blinksim.simulation.simulation_options import ServiceName
 from blinksim.simulation.simulator import simulate
+from blinksim.timing.model_registry import DEFAULT, schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # Seconds that a search gets however long the algorithms before it took.
 _LEAST_SEARCH_S = 0.3
+# Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
+_MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 6, 2**12, 2**26, 16
 # Sends up to which a schedule is simulated in well under a second.
 _MOST_SIMULATED = 10_000
 
@@ -178,6 +181,24 @@ def timed(rivals: Candidates, schedule: Schedule, bound: Bound) -> AtSize:
     own = with_least_time(field.topology, own)
     least = own.least.time_s if own.least else rivals.size / float(bound.rate)
     return AtSize(own, least, others, _simulated(schedule, rivals.size) if own.least else None)
+
+
+def made_for(part: Topology, collective: Collective, sizes: Sequence[int], seconds: float) -> dict[int, float]:
+    """Seconds of schedules that are made for one size, by size in bytes: for some of `sizes`, in `seconds` each.
+
+    Message by message on the links; nothing where another model than that of links is in force.
+    """
+    if schedule_model(DEFAULT).on(part).name not in ON_LINKS or part.ranks > _MOST_MADE_RANKS:
+        return {}
+    inside = [size for size in sizes if _SMALLEST <= size <= _LARGEST]
+    every = -(-len(inside) // _MOST_MADE) or 1
+    found = dict[int, float]()
+    for size in inside[::every]:
+        for _, entrant in _searched(part, collective, size, {"time_limit": seconds}):
+            time = _simulated(entrant.schedule, size)
+            if time is not None:
+                found[size] = min(time, found.get(size, time))
+    return found
 
 
 def _simulated(schedule: Schedule, size: int) -> float | None:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from blinksim.timing.timing_model import TimingModel
     from blinksim.topology.graph import Topology
 
+# Seconds of search for a schedule that stands in the picture at one size.
+_SECONDS_A_SIZE = 0.6
+
 
 class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions):
     """What the command line says besides machine and collective."""
@@ -84,7 +87,7 @@ Examples:
 @click.option(
     "--plot",
     metavar="FILE",
-    help="Draw algbw against size as PNG, SVG or PDF, with the bound and what was measured there.",
+    help="Draw algbw against size as PNG, SVG or PDF, with the bounds and what was measured there.",
 )
 @plot_y_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -119,8 +122,18 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     if options["plot"]:
         from blinksim import plots
 
-        path = plots.save(plots.compare(found, y=options["plot_y"]), options["plot"], force=options["force"])
+        made = {} if timing != registry.DEFAULT or listed or others else _made(question, wanted, sizes, options)
+        drawn = plots.compare(found, y=options["plot_y"], made=made)
+        path = plots.save(drawn, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
+
+
+def _made(question: Question, collective: Collective, sizes: list[int], options: Options) -> dict[int, float]:
+    """Schedules made for some of the sizes, each in a short time."""
+    from blinksim.answers.quickest import made_for
+
+    with Working("making schedules for single sizes", quiet=options["quiet"]):
+        return made_for(question.part(collective=collective), collective, sizes, _SECONDS_A_SIZE)
 
 
 def _choices(names: list[str], question: Question, collective: Collective, options: Options) -> dict[str, Answer]:

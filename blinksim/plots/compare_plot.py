@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from blinksim.answers.measurements.beside import measured_beside
 from blinksim.collective import busbw_factor
+from blinksim.plots.envelope import envelope, least_times, searched
 from blinksim.plots.measures import Measure, measure, number_axis, value_axis
 from blinksim.plots.style import COLOURS, MARKERS, PAPER, drawn_machine, figure, plain, wrapped
 from blinksim.units import format_size_about
@@ -25,8 +27,8 @@ _GREY = "#666666"
 _HOLLOW = ("x", "+", "s", "^", "D")
 
 
-def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
-    """The rates or times against size, a line per algorithm, the crossovers marked and the bound dashed.
+def compare(comparison: Comparison, most: int = 8, y: str = "algbw", made: Mapping[int, float] | None = None) -> Figure:
+    """The rates or times against size, a line per algorithm, the crossovers marked and the bounds dashed.
 
     The title says what is shown. Hollow markers are what was measured on the machine, where the project knows of it: of
     an algorithm in the colour of its line, of a library that chose by itself in grey. The bound is the one that all of
@@ -40,6 +42,8 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
         Algorithms to draw: those that come closest to the best one at any size.
     y : str
         ``algbw``, ``busbw`` or ``time``.
+    made : mapping of int to float, optional
+        Seconds that schedules take which were made for one size, by size in bytes (`answers.quickest.made_for`).
 
     Returns
     -------
@@ -63,6 +67,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     shown = sorted(closest[:most], key=lambda name: -rates[name][comparison.sizes[-1]])
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     values: list[float] = []
+    envelope(axes, comparison, shown_as, factor)
     for place, name in enumerate(shown):
         line = [shown_as.of(rate, size, factor) for size, rate in rates[name].items()]
         values += line
@@ -77,6 +82,8 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
         )
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(shown)}
     values += _measured(axes, comparison, colours, shown_as, factor)
+    values += searched(axes, comparison, made or {}, shown_as, factor)
+    values += least_times(axes, comparison, shown_as, factor)
     fastest = max(rate for name in shown for rate in rates[name].values())
     limits = _bound(axes, comparison, shown_as, factor, fastest)
     # The least time goes to nothing with the size; it would press the lines into the upper half.

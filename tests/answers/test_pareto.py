@@ -41,6 +41,7 @@ def test_every_point_is_right_and_takes_the_time_that_it_says(front: bs.Pareto) 
             else:
                 # Pieces cost more than the line, which both ends reach.
                 assert time >= line * (1 - 1e-9)
+        assert bs.simulate(point.schedule, 2**20, pieces=1).time_s > 0
         assert point.time_s(2**44) == pytest.approx(2**44 / point.bandwidth, rel=1e-2)
 
 

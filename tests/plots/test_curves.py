@@ -172,8 +172,12 @@ def test_a_comparison_draws_every_algorithm_and_the_bound(y: str) -> None:
     found = compared()
     axes = plots.compare(found, y=y).axes[0]
     lines = named(axes)
-    assert set(lines) == {"ring", "direct", "two shot", BOUND}
+    assert set(lines) == {"ring", "direct", "two shot", BOUND, "quickest", "no schedule is quicker"}
     row = {"algbw": "algbw_GBps", "busbw": "busbw_GBps", "time": "time_s"}[y]
+    best = [(one.size, one.row()[row]) for one in found.best()]
+    assert np.allclose(points(lines["quickest"]), best, rtol=1e-12)
+    least = points(lines["no schedule is quicker"])
+    assert all(a <= b if y == "time" else a >= b for (_, a), (_, b) in zip(least, best, strict=True))
     ring = [(r["size_bytes"], r[row]) for r in found.rows() if r["algorithm"] == "ring"]
     assert np.allclose(points(lines["ring"]), ring, rtol=1e-12)
     exact = float(bs.bound("dgx1-v100", "allreduce").rate) / 1e9

@@ -1,4 +1,4 @@
-"""Schedules between the least latency and the best bandwidth: low packings, and few steps with more and more chunks.
+"""Schedules between the least latency and the best bandwidth: low packings, few rounds for some sizes, and few steps.
 
 The candidates of a Pareto front in the sense of SCCL (Cai et al., PPoPP 2021): steps cost latency, rounds for a number
 of chunks cost bandwidth.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.errors import BlinksimError
 from blinksim.textio.text_table import count
+from blinksim.units import format_size
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -23,6 +24,8 @@ MOST_RANKS = 16
 # Chunks per rank (of the whole vector, for broadcast and reduce), and steps more than the fewest, that are tried.
 _CHUNKS = (1, 2, 3, 4, 6, 8)
 _MORE_STEPS = 2
+# Bytes for which few rounds are searched for.
+_SIZES = (2**12, 2**16, 2**20, 2**24)
 # Seconds of one search, and of looking for fewer trees.
 _EACH = 3.0
 _POLISH = 0.5
@@ -40,6 +43,7 @@ def tradeoffs(topology: Topology, collective: Collective, seconds: float, seed: 
     if topology.ranks <= MOST_RANKS:
         end = monotonic() + seconds
         yield from _low_packings(topology, collective, seed, say)
+        yield from _few_rounds(topology, collective, min(_EACH, seconds / (3 * len(_SIZES))), say)
         yield from _few_steps(topology, collective, end, seed, say)
 
 
@@ -56,6 +60,18 @@ def _low_packings(topology: Topology, collective: Collective, seed: int, say: Sa
         return  # too many trees to compare
     for point in points:
         yield f"packed of height {point.height}", point.schedule
+
+
+def _few_rounds(topology: Topology, collective: Collective, seconds: float, say: Say) -> Iterator[Found]:
+    """The quickest messages for each of some sizes."""
+    from blinksim.algorithms.few_rounds import build
+
+    for size in _SIZES:
+        say(f"few rounds for {format_size(size)}")
+        try:
+            yield f"few_rounds for {format_size(size)}", build(topology, collective, size=size, time_limit=seconds)
+        except BlinksimError:
+            return
 
 
 def _few_steps(topology: Topology, collective: Collective, end: float, seed: int, say: Say) -> Iterator[Found]:
