@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from blinksim.answers.measurements.beside import measured_beside
 from blinksim.collective import busbw_factor
-from blinksim.plots.envelope import envelope, least_times, searched
 from blinksim.plots.measures import Measure, measure, number_axis, value_axis
 from blinksim.plots.style import COLOURS, MARKERS, PAPER, drawn_machine, figure, plain, wrapped
 from blinksim.units import format_size_about
@@ -24,6 +23,7 @@ _WIDTH = 8.5
 _LEGEND = 2.3
 # What a library took that chose by itself.
 _GREY = "#666666"
+_ENVELOPE, _SEARCHED = "#cfcfcf", "#d62728"
 _HOLLOW = ("x", "+", "s", "^", "D")
 
 
@@ -67,7 +67,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw", made: Mappi
     shown = sorted(closest[:most], key=lambda name: -rates[name][comparison.sizes[-1]])
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     values: list[float] = []
-    envelope(axes, comparison, shown_as, factor)
+    _envelope(axes, comparison, shown_as, factor)
     for place, name in enumerate(shown):
         line = [shown_as.of(rate, size, factor) for size, rate in rates[name].items()]
         values += line
@@ -82,8 +82,8 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw", made: Mappi
         )
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(shown)}
     values += _measured(axes, comparison, colours, shown_as, factor)
-    values += searched(axes, comparison, made or {}, shown_as, factor)
-    values += least_times(axes, comparison, shown_as, factor)
+    values += _searched(axes, comparison, made or {}, shown_as, factor)
+    values += _least_times(axes, comparison, shown_as, factor)
     fastest = max(rate for name in shown for rate in rates[name].values())
     limits = _bound(axes, comparison, shown_as, factor, fastest)
     # The least time goes to nothing with the size; it would press the lines into the upper half.
@@ -132,6 +132,44 @@ def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float,
         axes.plot(comparison.sizes, line, color="#000000", linestyle=style, linewidth=1.0, label=label)
         values += line
     return values
+
+
+def _envelope(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float) -> None:
+    """A broad line behind the others along the quickest algorithm of every size."""
+    line = [shown_as.of(float(best.algbw), best.size, factor) for best in comparison.best()]
+    axes.plot(
+        comparison.sizes, line, color=_ENVELOPE, linewidth=6, solid_capstyle="round", zorder=0.5, label="quickest"
+    )
+
+
+def _least_times(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float) -> list[float]:
+    """The bound on time for every size, where it is known; its values."""
+    least = {
+        size: next((one.least.time_s for one in found if one.least), None)
+        for size, found in zip(comparison.sizes, comparison.projections, strict=True)
+    }
+    known = {size: time for size, time in least.items() if time}
+    line = [shown_as.of(size / time, size, factor) for size, time in known.items()]
+    if line:
+        label = "no schedule is quicker"
+        axes.plot([*known], line, color="#000000", linestyle="-.", linewidth=1.0, label=label)
+    return line
+
+
+def _searched(
+    axes: Axes, comparison: Comparison, times: Mapping[int, float], shown_as: Measure, factor: float
+) -> list[float]:
+    """Stars for schedules that were made for one size, by size in bytes and seconds, where nothing else is quicker.
+
+    Returns their values.
+    """
+    best = {one.size: one.time_s for one in comparison.best()}
+    times = {size: time for size, time in times.items() if time <= best[size]}
+    line = [shown_as.of(size / time, size, factor) for size, time in times.items()]
+    if line:
+        label = "few rounds for one size (simulated)"
+        axes.scatter([*times], line, marker="*", s=60, color=_SEARCHED, zorder=3, label=label)
+    return line
 
 
 def _measured(
