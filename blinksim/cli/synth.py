@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import click
@@ -156,14 +157,13 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     extra = _extra(algorithm, options, waiting)
 
-    def say(text: str) -> None:
-        waiting(f"{waiting.what.partition(':')[0]}: {text}")
-
     limit = None if options["time_limit"] is None else options["time_limit"] + (options["polish"] or 0)
 
     def work() -> Synthesis:
         part = question.part(collective=wanted)
-        return synthesize(part, wanted, algorithm, size=size, polish_seconds=options["polish"], report=say, **extra)
+        return synthesize(
+            part, wanted, algorithm, size=size, polish_seconds=options["polish"], report=_telling(waiting), **extra
+        )
 
     with waiting:
         found = within(limit, "schedule", work)
@@ -228,6 +228,12 @@ def _extra(algorithm: str | None, options: Options, waiting: Working) -> dict[st
 
         extra["progress"] = progress
     return extra
+
+
+def _telling(waiting: Working) -> Callable[[str], None]:
+    """What adds news to the line about the work."""
+    what = waiting.what
+    return lambda news: waiting(f"{what}: {news}")
 
 
 def _option(key: str) -> str:
