@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from blinksim import plugins
 from blinksim.algorithms.nccl_names import NCCL_NAMES
-from blinksim.algorithms.send_counts import Sends, per_channel, per_pair, per_rank, straight, untold
+from blinksim.algorithms.send_counts import Sends, per_channel, per_pair, per_rank, rails, straight, untold
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 AlgorithmName = Literal[
-    "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "two_shot",
-    "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "few_rounds", "chains", "rings",
-    "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot", "packed_in_network", "nvls_tree", "sharp",
+    "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "rail_aligned",
+    "two_shot", "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "few_rounds",
+    "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot", "packed_in_network",
+    "nvls_tree", "sharp",
 ]  # fmt: skip
 """The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
 
@@ -182,6 +183,15 @@ REGISTRY = {
             sends=straight,
             every_pair=True,
             traffic=True,
+        ),
+        Algorithm(
+            "rail_aligned",
+            ("alltoall",),
+            "between nodes over rails, all adapters evenly, at most three sends",
+            sends=rails,
+            routes=True,
+            traffic=True,
+            source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
         ),
         Algorithm(
             "two_shot",

@@ -253,12 +253,10 @@ class _Question:
         from blinksim.bounds.quick import groups, obvious_cuts
 
         if self.collective.traffic is not None:
-            from blinksim.bounds.traffic_cuts import tight_traffic_cut, traffic_cuts
+            from blinksim.bounds.exchanges.traffic_cuts import tight_traffic_cut
 
-            sorts = list(groups(self.topology))
-            cuts = [tight_traffic_cut(self.topology, self.collective, self.net, sorts)]
-            cuts += traffic_cuts(self.topology, self.collective, sorts)
-            return self.with_flows(self.of(min(cuts, key=lambda cut: cut.rate)))
+            cut = tight_traffic_cut(self.topology, self.collective, self.net, groups(self.topology))
+            return self.with_flows(self.of(cut))
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
         cuts = [Cut.of(self.topology, self.collective, side, limits)]
         if self.topology.nodes > 1:
@@ -271,6 +269,10 @@ class _Question:
         from blinksim.bounds.pairs import best_flows
         from blinksim.graphs.capacities import agree, shared_capacities
 
+        if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
+            cut = replace(cut, exact=self.spread_attains(cut))
+            if cut.exact:
+                return [cut]
         shared = shared_capacities(self.topology, self.net)
         try:
             solution = best_flows(self.net, self.collective, shared, self.alike, self.shares)
@@ -289,6 +291,13 @@ class _Question:
         lengths, exact = found
         cut = replace(cut, exact=cut.exact or (exact and cut.rate <= lengths.rate))
         return sorted([cut, self.of(lengths, exact)], key=_order)
+
+    def spread_attains(self, cut: Bound) -> bool:
+        """True if a flow that is known without a program attains `cut`: behind one switch, or over rails."""
+        from blinksim.bounds.exchanges.rail_spread import attained_rate
+        from blinksim.graphs.capacities import agree
+
+        return agree(cut.rate, attained_rate(self.topology, self.collective))
 
     # --- partitions and trees -----------------------------------------------------------------------------------
 

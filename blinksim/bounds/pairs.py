@@ -58,9 +58,9 @@ def best_flows(
 
 def _traffic_flows(net: Network, traffic: Traffic, shared: Sequence[SharedCapacity]) -> Solution | None:
     """As `best_flows` for a traffic matrix, which tells ranks apart that the machine does not."""
-    rows = commodities(net, traffic)
-    if flow_variables(net, len(rows)) > MOST_FLOWS:
+    if flow_variables(net, traffic.ranks) > MOST_FLOWS:
         return None
+    rows = commodities(net, traffic)
     solution = solve_flows(net, shared, rows)
     return Solution(solution.rate * traffic.size, solution.duals)
 

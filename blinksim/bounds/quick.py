@@ -127,7 +127,7 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
 def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     """Around single members, whole nodes, and the nodes below one switch of the fabric."""
     if collective.traffic is not None:
-        from blinksim.bounds.traffic_cuts import traffic_cuts
+        from blinksim.bounds.exchanges.traffic_cuts import traffic_cuts
 
         yield from traffic_cuts(topology, collective, groups(topology))
         return

@@ -129,7 +129,11 @@ Examples:
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=Integer(), help="Seed of a solver, for repeatable answers.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the schedule (.json, .json.gz).")
-@click.option("--plot", metavar="FILE", help="Draw the trees, the largest first, as PNG, SVG or PDF.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw the trees, the largest first, or the loads of an alltoall, as PNG, SVG or PDF.",
+)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @output_options()
 def command(machine: str | None, collective: str | None, listed: bool, **options: Unpack[Options]) -> None:
@@ -180,7 +184,8 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if options["plot"]:
         from blinksim import plots
 
-        path = plots.save(plots.trees(found.schedule), options["plot"], force=options["force"])
+        picture = plots.loads if found.schedule.collective.exchanges else plots.trees
+        path = plots.save(picture(found.schedule), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
     if not found.verdict.ok:
         click.get_current_context().exit(1)

@@ -31,6 +31,8 @@ from blinksim.textio.text_table import count as counted
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 _FURTHER = "overhead of further messages"
+# Places (a chunk on a device) per send from which on those that are passed are numbered.
+_SPARSE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,20 +285,25 @@ def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: 
     # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
     number = np.cumsum(busy) - 1
     width = int(number[-1]) + 1
-    times, lags, fills, slowest = (np.zeros(schedule.chunks * width) for _ in range(4))
     source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
     target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
+    places = schedule.chunks * width
+    if places > _SPARSE * schedule.sends:
+        # Most chunks of an alltoall pass a few devices only: number the places that are passed.
+        passed, numbers = np.unique(np.concatenate((source, target)), return_inverse=True)
+        places, source, target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
+    times, lags, fills, slowest = (np.zeros(places) for _ in range(4))
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
     for first, end in pairwise(bounds.tolist()):
-        came, places = source[first:end], target[first:end]
+        came, reached = source[first:end], target[first:end]
         lag = lags[came] + alphas[first:end]
         fill = fills[came] + transfer[first:end]
         peak = np.maximum(slowest[came], transfer[first:end])
         # Of several arrivals at one place the latest counts, and of equal ones the last.
-        time, before = lag + fill / pieces, times[places]
-        np.maximum.at(times, places, time)
-        later = np.flatnonzero((time > before) & (time == times[places]))
-        there = places[later]
+        time, before = lag + fill / pieces, times[reached]
+        np.maximum.at(times, reached, time)
+        later = np.flatnonzero((time > before) & (time == times[reached]))
+        there = reached[later]
         lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
     tails = fills - slowest
     latest = int(np.argmax(lags + tails / pieces))

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from blinksim.plots.compare_plot import compare
+from blinksim.plots.exchanges.loads_plot import loads
 from blinksim.plots.exchanges.traffic_plot import traffic
 from blinksim.plots.measured_plot import measured
 from blinksim.plots.pareto_plot import pareto
@@ -26,6 +27,7 @@ __all__ = [
     "compare",
     "figure",
     "gantt",
+    "loads",
     "measured",
     "panels",
     "pareto",

@@ -53,9 +53,11 @@ def slice_bounds(count: int, ranks: int) -> list[int]:
 def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = False) -> Layout:
     """The buffers of a schedule for a vector of `count` elements of `itemsize` bytes.
 
-    Raises `InputError` if the shares do not fill the vector, or for an alltoall in place.
+    Raises `InputError` if the shares do not fill the vector, for an alltoall in place and for an alltoallv.
     """
     name, ranks = schedule.collective.name, schedule.topology.ranks
+    if schedule.collective.traffic is not None:
+        raise InputError("an alltoallv cannot run yet: buffers hold blocks of equal length; simulate times it")
     if in_place and name == "alltoall":
         raise InputError("alltoall cannot run in place: every rank still needs what it would overwrite")
     if name == "alltoall":

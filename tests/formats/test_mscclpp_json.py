@@ -23,7 +23,8 @@ from blinksim.schedule.model import COPY, REDUCE
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 # On one node there is no hierarchy to build.
-QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name != "hierarchical"]
+BETWEEN_NODES = ("hierarchical", "rail_aligned")
+QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name not in BETWEEN_NODES]
 CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
 PAIR = to_text(moves(ring_allreduce(2)), "ring")
 RING = to_text(moves(ring_allreduce(3)), "ring")

@@ -121,6 +121,8 @@ def moves(schedule: Schedule) -> Moves:
     collective, ranks = schedule.collective, schedule.topology.ranks
     if ranks < 2:
         raise InfeasibleError("a collective needs at least two ranks; there is no program to write")
+    if collective.traffic is not None:
+        raise InfeasibleError("programs of MSCCL and MSCCL++ move blocks of equal length; an alltoallv has none")
     units, lengths = _cut(schedule)
     buffers = _Buffers(schedule, units, lengths)
     found: list[Move] = []

@@ -82,10 +82,10 @@ def over_links(machine: Topology, projection: Projection) -> Interval | None:
     """Where times of libraries lie if the links alone need what a projection says.
 
     Those of the machine go before those of its nearest relative, and these before all. None at other than nominal
-    rates, and for machines that are not in the catalogue or were edited.
+    rates, for traffic of unequal blocks, and for machines that are not in the catalogue or were edited.
     """
     name = catalogued(machine)
-    if not name or machine.rates != NOMINAL:
+    if not name or machine.rates != NOMINAL or projection.collective.traffic is not None:
         return None
     scope = scope_of(machine.nodes, len(projection.members))
     for one in (name, relative_of(name), usable_rates.EVERY):

@@ -1,0 +1,149 @@
+"""Rail-aligned: an alltoall between nodes crosses the fabric between members of equal place, over all adapters evenly.
+
+A rank hands its data to the member of its node whose adapter is on the rail that the data takes, mostly the receiver's
+own; members of equal place exchange them; what arrived elsewhere is handed on inside the node. So no byte crosses from
+rail to rail, and idle adapters carry what the own cannot: at most three sends, two of them inside nodes (PXN, NCCL
+2.12; hierarchical alltoall of Tutel and of DeepSpeed-MoE, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.exchanges.rail_spread import spread_time
+from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.packing.hosts.rail_pieces import Ints, Pieces, choose_places
+from blinksim.schedule.model import COPY, Schedule
+from blinksim.topology.graph import Topology
+from blinksim.traffic.matrix import Traffic
+
+# Units of a block of an alltoall where adapters carry unequal parts.
+_UNITS = 5040
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule in forest form, a path of at most three sends for every piece.
+
+    Raises `InfeasibleError` for a single node, for nodes with different members or without switches between them, and
+    where members of a node reach each other only through others.
+    """
+    rails = read_rails(topology)
+    if rails is None:
+        raise InfeasibleError(
+            "rail_aligned needs two or more nodes with the same members, joined by switches; take direct or packed"
+        )
+    inner = {topology.links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
+    if any(topology.device(name).holds for name in inner):
+        raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
+    traffic = collective.traffic or _equal_blocks(rails)
+    order = rails.ranks.ravel()
+    units = traffic.matrix[np.ix_(order, order)].reshape(2 * rails.ranks.shape)
+    pieces = choose_places(rails, units, 1 / spread_time(rails, traffic))
+    return _schedule(collective, rails, units, pieces, traffic.size)
+
+
+def _equal_blocks(rails: Rails) -> Traffic:
+    """An alltoall in units: one for each block, or more where adapters carry unequal parts."""
+    rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
+    alike = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
+    ranks = rails.topology.ranks
+    return Traffic.uniform(ranks, ranks * (1 if alike else _UNITS))
+
+
+def _schedule(collective: Collective, rails: Rails, units: Ints, pieces: Pieces, size: int) -> Schedule:
+    topology, routes = rails.topology, _Routes(rails)
+    nodes, count = np.arange(rails.nodes), len(pieces.amount)
+    own, i, j = np.nonzero(units[nodes, :, nodes, :])
+    amount = np.concatenate([pieces.amount, units[own, i, own, j]])
+    device = np.array([topology.index[name] for name in topology.members])[rails.ranks]
+    # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
+    first, last = pieces.i != pieces.k, pieces.k != pieces.j
+    before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)
+    ways = (
+        (before, pieces.a[before], pieces.i[before], pieces.k[before], np.zeros(len(before), np.int64)),
+        (after, pieces.b[after], pieces.k[after], pieces.j[after], 1 + first[after]),
+        (count + inner, own[inner], i[inner], j[inner], np.zeros(len(inner), np.int64)),
+    )
+    sends = [
+        (chunk, device[node, x], device[node, y], step, routes.inside(node, x, y)) for chunk, node, x, y, step in ways
+    ]
+    ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
+    sends.append((np.arange(count), *ends, first.astype(np.int64), routes.across(pieces)))
+    columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]
+    by_step = np.argsort(columns[3], kind="stable")
+    chunk, src, dst, step, route = (np.ascontiguousarray(column[by_step], dtype=np.int32) for column in columns)
+    common = gcd(size, int(np.gcd.reduce(amount)))
+    start, links = routes.flat()
+    return Schedule(
+        topology=topology,
+        collective=collective,
+        algorithm="rail_aligned",
+        form="forest",
+        share_num=amount // common,
+        share_den=size // common,
+        origin=np.concatenate([rails.ranks[pieces.a, pieces.i], rails.ranks[own, i]]).astype(np.int32),
+        target=np.concatenate([rails.ranks[pieces.b, pieces.j], rails.ranks[own, j]]).astype(np.int32),
+        chunk=chunk,
+        src=src,
+        dst=dst,
+        op=np.full(len(chunk), COPY, dtype=np.uint8),
+        step=step,
+        route=route,
+        channel=np.zeros(len(chunk), dtype=np.int32),
+        route_start=start,
+        route_links=links,
+    )
+
+
+class _Routes:
+    """Numbers of routes for pieces; each is written out once."""
+
+    def __init__(self, rails: Rails) -> None:
+        self.rails = rails
+        self.listed: list[Route] = []
+
+    def inside(self, node: Ints, i: Ints, k: Ints) -> Ints:
+        """Routes inside nodes, the ways of two members in turn."""
+        local = self.rails.local
+        ways = self.rails.inside
+        return self._in_turn((node * local + i) * local + k, lambda key: ways[key])
+
+    def across(self, pieces: Pieces) -> Ints:
+        """Routes between nodes over the ways of the pieces, those between switches of the fabric in turn."""
+        rails = self.rails
+        nodes, local = rails.ranks.shape
+        width = rails.exit.shape[2]
+
+        def ways(key: int) -> Sequence[Route]:
+            key, v = divmod(key, width)
+            key, k = divmod(key, local)
+            a, b = divmod(key, nodes)
+            up, down = rails.up[a * local + k][v], rails.down[b * local + k][v]
+            between = int(rails.exit[a, k, v]), int(rails.entry[b, k, v])
+            middle = rails.trunks[between] if between[0] != between[1] else ((),)
+            return [(*up, *way, *down) for way in middle]
+
+        return self._in_turn(((pieces.a * nodes + pieces.b) * local + pieces.k) * width + pieces.way, ways)
+
+    def _in_turn(self, keys: Ints, ways: Callable[[int], Sequence[Route]]) -> Ints:
+        found, place = np.unique(keys, return_inverse=True)
+        lists = [ways(key) for key in found.tolist()]
+        counts = np.array([len(one) for one in lists], dtype=np.int64)
+        first = len(self.listed) + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(lists) else counts
+        self.listed += [way for one in lists for way in one]
+        order = np.argsort(place, kind="stable")
+        turn = np.empty(len(keys), dtype=np.int64)
+        starts = np.searchsorted(place[order], np.arange(len(found)))
+        turn[order] = np.arange(len(keys)) - np.repeat(starts, np.bincount(place, minlength=len(found)))
+        return np.asarray(first[place] + turn % counts[place])
+
+    def flat(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """All routes as `Schedule` takes them."""
+        lengths = np.array([0, *map(len, self.listed)])
+        return np.cumsum(lengths).astype(np.int32), np.array([x for way in self.listed for x in way], dtype=np.int32)

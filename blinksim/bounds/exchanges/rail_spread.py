@@ -1,0 +1,167 @@
+"""Flows of a traffic matrix over rails that often attain the tightest cut: a proof that it is exact, without a program.
+
+Three ways to choose the place k over which bytes cross to another node (`rails`): the sender's own, the receiver's own,
+and all of them, as much as each carries. Any mixture of flows is a flow, and the best of these three is a program of
+three variables. Spread over all places, a node uses all its adapters equally whatever its ranks send; the others spare
+the links inside nodes (valiant load balancing: Valiant and Brebner 1981, between the adapters of a node).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.exchanges.rails import Floats, Rails, Uses, read_rails
+from blinksim.collective import Collective
+from blinksim.graphs.linear import Program
+from blinksim.topology.graph import Topology
+from blinksim.traffic.matrix import Traffic
+
+# Rounds in which places get parts that suit their rates, and rows of the program that are looked at.
+_ROUNDS, _MOST_ROWS = 60, 40
+
+
+class NodeTraffic:
+    """A traffic matrix by nodes and places: bytes (N, L, N, L) from member i of node a to member j of node b."""
+
+    def __init__(self, rails: Rails, traffic: Traffic) -> None:
+        order = rails.ranks.ravel()
+        nodes, local = rails.ranks.shape
+        whole = traffic.matrix[np.ix_(order, order)].astype(np.float64).reshape(nodes, local, nodes, local)
+        own = np.arange(nodes)
+        self.within = whole[own, :, own, :].copy()
+        whole[own, :, own, :] = 0.0
+        diagonal = np.arange(local)
+        self.within[:, diagonal, diagonal] = 0.0
+        self.apart = whole
+        # What member i of node a has for node b, what node a has for member j of node b, and what goes between nodes.
+        self.by_sender = whole.sum(axis=3)
+        self.by_receiver = whole.sum(axis=1)
+        self.by_node = self.by_sender.sum(axis=1)
+
+
+def attained_rate(topology: Topology, collective: Collective) -> float:
+    """algbw in bytes/s that one of the flows of this module attains in alltoall or alltoallv; 0 where there is none."""
+    traffic = collective.traffic or Traffic.uniform(topology.ranks, topology.ranks)
+    time = star_time(topology, traffic)
+    if time is None:
+        rails = read_rails(topology)
+        time = np.inf if rails is None else spread_time(rails, traffic)
+    return traffic.size / time
+
+
+def star_time(topology: Topology, traffic: Traffic) -> float | None:
+    """Seconds of all bytes where every member has links to and from one switch only; None for other machines."""
+    members = {name: rank for rank, name in enumerate(topology.members)}
+    if len(topology.devices) != len(members) + 1 or any(link.bus for link in topology.links):
+        return None
+    if any(device.capacity is not None for device in topology.devices):
+        return None
+    out, into = np.zeros(len(members)), np.zeros(len(members))
+    for link in topology.links:
+        if link.src in members and link.dst in members:
+            return None
+        if link.src in members:
+            out[members[link.src]] += float(link.bandwidth)
+        else:
+            into[members[link.dst]] += float(link.bandwidth)
+    kept = np.diagonal(traffic.matrix)
+    return float(max(((traffic.sent - kept) / out).max(), ((traffic.received - kept) / into).max()))
+
+
+def spread_time(rails: Rails, traffic: Traffic) -> float:
+    """Seconds that the best mixture of the three flows takes for all bytes; infinite if there is none."""
+    there = NodeTraffic(rails, traffic)
+    flows = [flow for flow in (_spread(rails, there), _receivers(rails, there), _senders(rails, there)) if flow]
+    if not flows:
+        return float("inf")
+    return _mixed(np.stack([rails.loads(moved + there.within, across) / rails.rate for moved, across in flows]))
+
+
+_Flow = tuple[Floats, Floats]
+
+
+def _spread(rails: Rails, there: NodeTraffic) -> _Flow | None:
+    parts = place_parts(rails, there.by_node)
+    if parts is None:
+        return None
+    moved = np.einsum("aib,abk->aik", there.by_sender, parts) + np.einsum("abj,abk->bkj", there.by_receiver, parts)
+    return moved, there.by_node[:, :, None] * parts
+
+
+def _receivers(rails: Rails, there: NodeTraffic) -> _Flow | None:
+    moved, across = there.apart.sum(axis=2), there.by_receiver
+    return (moved, across) if _possible(rails, across) else None
+
+
+def _senders(rails: Rails, there: NodeTraffic) -> _Flow | None:
+    moved, across = there.apart.sum(axis=0).swapaxes(0, 1), there.by_sender.swapaxes(1, 2)
+    return (moved, across) if _possible(rails, across) else None
+
+
+def _possible(rails: Rails, across: Floats) -> bool:
+    """True if nothing crosses at a place without a way."""
+    return not across.sum(axis=1)[~rails.open].any() and not across.sum(axis=0)[~rails.open].any()
+
+
+def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
+    """The part (N, N, L) of what goes from node a to node b over each place, so that ways carry what suits their rates.
+
+    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every way up and down; None where two
+    nodes have no open place in common.
+    """
+    open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
+    if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
+        return None
+    out, into = _rates(rails.up_uses, rails), _rates(rails.down_uses, rails)
+    up, down = np.where(rails.open, out, 0.0), np.where(rails.open, into, 0.0)
+    best, least = None, np.inf
+    for _ in range(_ROUNDS):
+        parts = up[:, None, :] * down[None, :, :] * open_
+        total = parts.sum(axis=2, keepdims=True)
+        parts = np.divide(parts, total, out=np.zeros_like(parts), where=total > 0)
+        across = by_node[:, :, None] * parts
+        leaving = np.divide(across.sum(axis=1), out, out=np.zeros_like(out), where=out > 0)
+        entering = np.divide(across.sum(axis=0), into, out=np.zeros_like(into), where=into > 0)
+        most = max(float(leaving.max()), float(entering.max()))
+        if most >= least * (1 - 1e-12):
+            break
+        best, least = parts, most
+        up, down = _eased(up, leaving), _eased(down, entering)
+    return best
+
+
+def _rates(uses: Uses, rails: Rails) -> Floats:
+    """Bytes/s (N, L) of the ways of every member, 0 where there is none."""
+    nodes, local = rails.ranks.shape
+    found = np.full(nodes * local, np.inf)
+    np.minimum.at(found, uses.route, rails.rate[uses.resource] / uses.part)
+    return np.where(np.isinf(found), 0.0, found).reshape(nodes, local)
+
+
+def _eased(factor: Floats, busy: Floats) -> Floats:
+    """Smaller factors for the ways of a node that are busier than its mean."""
+    mean = busy.sum(axis=1, keepdims=True) / np.maximum(1, (busy > 0).sum(axis=1, keepdims=True))
+    ratio = np.divide(mean, busy, out=np.ones_like(busy), where=busy > 0)
+    return np.asarray(factor * np.sqrt(ratio))
+
+
+def _mixed(times: npt.NDArray[np.float64]) -> float:
+    """The least of the longest times of any mixture; times: seconds of every flow (rows) on every resource."""
+    best = float(times.max(axis=1).min())
+    scale = best or 1.0
+    rows = {int(np.argmax(row)) for row in times}
+    for _ in range(_MOST_ROWS):
+        # Maximise the amount of all flows together under times of 1: its inverse is the time of one unit.
+        program = Program()
+        parts = program.variables(len(times))
+        for row in sorted(rows):
+            program.row([(part, float(times[part, row]) / scale) for part in parts], at_most=1.0)
+        amount = program.solve([(part, 1.0) for part in parts])
+        mixture = np.maximum(program.values[: len(times)], 0.0) / amount @ times
+        best = min(best, float(mixture.max()))
+        worst = int(np.argmax(mixture))
+        if worst in rows or mixture[worst] <= scale / amount * (1 + 1e-12):
+            break
+        rows.add(worst)
+    return best

@@ -1,0 +1,291 @@
+"""Nodes whose members reach the members of the same place in other nodes over a fabric: rails, with or without a spine.
+
+What goes to another node first goes inside its own to the member at place k, from there over the fabric to place k of
+the other node, and inside that to its rank (PXN in NCCL 2.12; rail-optimised networks). So a route is three numbers,
+sender, k and receiver, and the load of every link is a sum over pairs of nodes, not of ranks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.loads import Resources, resources
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Route = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Uses:
+    """What numbered routes occupy. Entry e: route[e] uses resource[e] with part[e] of its bytes."""
+
+    route: Ints
+    resource: Ints
+    part: Floats
+
+    @classmethod
+    def of(cls, ways: Sequence[Sequence[Route]], shared: Resources) -> Uses:
+        """From the ways of every route, which share its bytes equally."""
+        starts, members = shared.starts.tolist(), shared.members.tolist()
+        entries: list[tuple[int, int, float]] = []
+        for number, alternatives in enumerate(ways):
+            times = Counter(
+                resource
+                for way in alternatives
+                for link in way
+                for resource in members[starts[link] : starts[link + 1]]
+            )
+            entries += [(number, resource, count / len(alternatives)) for resource, count in times.items()]
+        routes, found, parts = zip(*entries, strict=True) if entries else ((), (), ())
+        return cls(np.array(routes, np.int64), np.array(found, np.int64), np.array(parts, np.float64))
+
+    def loads(self, amounts: Floats, count: int) -> Floats:
+        """Bytes on each of `count` resources, for bytes on every route."""
+        return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count))
+
+
+@dataclass(frozen=True, eq=False)
+class Rails:
+    """A cluster of N nodes with L members each, in the order of their ranks.
+
+    Attributes
+    ----------
+    ranks : array (N, L)
+        Rank numbers.
+    inside : list (N * L * L) of ways
+        From member i to member k of node a, at (a * L + i) * L + k; none from a member to itself.
+    up, down : list (N * L) of ways
+        From a member to the fabric, and from the fabric to a member; none where it has no way of its own.
+    entry, exit : array (N, L, V)
+        The fabric's switch where way v leaves a member's node, or enters it; -1 where there is none. V ways share the
+        bytes of a member equally.
+    """
+
+    topology: Topology
+    ranks: Ints
+    inside: list[Sequence[Route]]
+    up: list[Sequence[Route]]
+    down: list[Sequence[Route]]
+    exit: Ints
+    entry: Ints
+
+    @property
+    def nodes(self) -> int:
+        return int(self.ranks.shape[0])
+
+    @property
+    def local(self) -> int:
+        return int(self.ranks.shape[1])
+
+    @cached_property
+    def resources(self) -> Resources:
+        return resources(self.topology)
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Bytes/s of every resource."""
+        return np.array([float(rate) for rate in self.resources.rate])
+
+    @cached_property
+    def inside_uses(self) -> Uses:
+        return Uses.of(self.inside, self.resources)
+
+    @cached_property
+    def up_uses(self) -> Uses:
+        return Uses.of(self.up, self.resources)
+
+    @cached_property
+    def down_uses(self) -> Uses:
+        return Uses.of(self.down, self.resources)
+
+    @cached_property
+    def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
+        """The ways between the switches of the fabric that nodes end at, for every two of one rail that differ."""
+        router, found = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
+        for k in range(self.local):
+            for v in range(self.exit.shape[2]):
+                out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
+                into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
+                for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in found):
+                    found[pair] = router.ways(*pair)
+        return found
+
+    @cached_property
+    def _trunk_uses(self) -> Uses:
+        return Uses.of(list(self.trunks.values()), self.resources)
+
+    @cached_property
+    def open(self) -> npt.NDArray[np.bool_]:
+        """True at (N, L) where a member has its own way to the fabric and from it."""
+        both = [bool(up) and bool(down) for up, down in zip(self.up, self.down, strict=True)]
+        return np.array(both).reshape(self.nodes, self.local)
+
+    def loads(self, moved: Floats, across: Floats) -> Floats:
+        """Bytes on every resource.
+
+        moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a to node b
+        over place k.
+        """
+        count = len(self.rate)
+        total = self.inside_uses.loads(moved, count)
+        total += self.up_uses.loads(across.sum(axis=1), count) + self.down_uses.loads(across.sum(axis=0), count)
+        if self.trunks:
+            total += self._trunk_loads(across, count)
+        return total
+
+    def _trunk_loads(self, across: Floats, count: int) -> Floats:
+        switches = sorted({switch for pair in self.trunks for switch in pair})
+        place = np.full(len(self.topology.devices) + 1, len(switches))
+        place[switches] = np.arange(len(switches))
+        width, ways = len(switches) + 1, self.exit.shape[2]
+        between = np.zeros(width * width)
+        for k in range(self.local):
+            for v in range(ways):
+                key = place[self.exit[:, k, v]][:, None] * width + place[self.entry[:, k, v]][None, :]
+                between += np.bincount(key.ravel(), across[:, :, k].ravel() / ways, width * width)
+        amounts = np.array([between[place[a] * width + place[b]] for a, b in self.trunks])
+        return self._trunk_uses.loads(amounts, count)
+
+
+def read_rails(topology: Topology) -> Rails | None:
+    """The cluster as rails; None for one node, for nodes with other members than the first, and without a fabric."""
+    groups = nodes_of(topology, topology.members)
+    if len(groups) < 2 or len({len(group) for group in groups}) > 1:
+        return None
+    translate = _Translation(topology, groups)
+    if not translate.alike:
+        return None
+    try:
+        return translate.rails()
+    except InfeasibleError:
+        return None
+
+
+_OUT, _IN = "fabric (out)", "fabric (in)"
+# A link in the terms of any node: its ends there, its class, and which of several it is.
+_Key = tuple[str, str, str, int]
+_Way = tuple[_Key, ...]
+# Pairs of nodes that are asked for the ways of a place, as one link may be missing in one of them.
+_ASKED = 6
+
+
+class _Translation:
+    """Routes of one node in the terms of all, link by link by their names."""
+
+    def __init__(self, topology: Topology, groups: list[list[int]]) -> None:
+        self.topology, self.groups = topology, groups
+        numbers = [topology.device(topology.members[group[0]]).node for group in groups]
+        self.device = np.array([[topology.index[topology.members[rank]] for rank in group] for group in groups])
+        names = [[self._local(topology.members[rank]) for rank in group] for group in groups]
+        self.alike = all(row == names[0] for row in names)
+        self.key_of: dict[int, _Key] = {}
+        self.link_at: list[dict[_Key, int]] = [{} for _ in groups]
+        row_of = {number: row for row, number in enumerate(numbers)}
+        node_of = {device.name: device.node for device in topology.devices}
+        times: Counter[tuple[int, str, str, str]] = Counter()
+        for number, link in enumerate(topology.links):
+            a, b = node_of[link.src], node_of[link.dst]
+            row = row_of.get(a if a >= 0 else b)
+            if row is None or (a >= 0 <= b and a != b):
+                continue
+            src = self._local(link.src) if a >= 0 else _IN
+            dst = self._local(link.dst) if b >= 0 else _OUT
+            plain = (row, src, dst, link.kind)
+            key = (src, dst, link.kind, times[plain])
+            times[plain] += 1
+            self.key_of[number] = key
+            self.link_at[row][key] = number
+
+    def _local(self, name: str) -> str:
+        return name.removeprefix(f"n{self.topology.device(name).node}.")
+
+    def _keys(self, way: Route) -> _Way:
+        return tuple(self.key_of[link] for link in way)
+
+    def _at(self, ways: Sequence[_Way], row: int) -> list[Route]:
+        """Ways in a node; those with a link that is missing there are left out."""
+        known = self.link_at[row]
+        found = [tuple(known.get(key, -1) for key in way) for way in ways]
+        return [way for way in found if -1 not in way]
+
+    def rails(self) -> Rails | None:
+        """The cluster; None if the members of a place do not reach each other over the fabric alone."""
+        local = self.device.shape[1]
+        outward, inward = list[list[_Way]](), list[list[_Way]]()
+        for k in range(local):
+            pairs = self._over(k)
+            if not pairs:
+                return None
+            outward.append([out for out, _ in pairs])
+            inward.append([into for _, into in pairs])
+        width = max(map(len, outward))
+        if any(len(ways) != width for ways in outward):
+            return None
+        inside = self._inside()
+        up, exits = self._ends(outward, width, last=True)
+        down, entries = self._ends(inward, width, last=False)
+        return Rails(self.topology, np.array(self.groups, dtype=np.int64), inside, up, down, exits, entries)
+
+    def _over(self, k: int) -> list[tuple[_Way, _Way]]:
+        """The parts of the ways between members of place `k` in the node of the sender and in the receiver's."""
+        rows = range(len(self.device))
+        asked = islice(((a, b) for b in rows for a in rows if a != b), _ASKED)
+        for a, b in asked:
+            ways = self.topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
+            split = [self._split(way) for way in ways]
+            if None not in split:
+                return list(dict.fromkeys(parts for parts in split if parts is not None))
+        return []
+
+    def _split(self, way: Route) -> tuple[_Way, _Way] | None:
+        """The parts of a way in the node of its start and in that of its end; None if it passes no fabric."""
+        topology = self.topology
+        outside = [place for place, link in enumerate(way) if topology.device(topology.links[link].dst).node < 0]
+        inner = (topology.links[link].dst for link in way[:-1])
+        if not outside or any(topology.device(name).holds for name in inner):
+            return None
+        return self._keys(way[: outside[0] + 1]), self._keys(way[outside[-1] + 1 :])
+
+    def _inside(self) -> list[Sequence[Route]]:
+        """The ways between members of every node: as in the first two, or its own where a link is missing."""
+        router, (nodes, local) = self.topology.router, self.device.shape
+        pairs = [(i, k) for i in range(local) for k in range(local)]
+        alike: list[list[_Way]] = []
+        for i, k in pairs:
+            both = [router.ways(int(row[i]), int(row[k])) for row in self.device[:2]] if i != k else [()]
+            alike.append([self._keys(way) for way in min(both, key=lambda ways: len(ways[0]) if ways else 0)])
+        found: list[Sequence[Route]] = []
+        for row in range(nodes):
+            for (i, k), ways in zip(pairs, alike, strict=True):
+                there: Sequence[Route] = self._at(ways, row)
+                if i != k and not there:
+                    there = router.ways(int(self.device[row, i]), int(self.device[row, k]))
+                found.append(there)
+        return found
+
+    def _ends(self, ways: list[list[_Way]], width: int, *, last: bool) -> tuple[list[Sequence[Route]], Ints]:
+        """The ways between members and fabric in all nodes, and the switches there; none where one is missing."""
+        nodes, local = self.device.shape
+        found: list[Sequence[Route]] = []
+        switches = np.full((nodes, local, width), -1, dtype=np.int64)
+        index, links = self.topology.index, self.topology.links
+        for row in range(nodes):
+            for k in range(local):
+                there = self._at(ways[k], row)
+                if len(there) < width:
+                    there = []
+                for v, way in enumerate(there):
+                    switches[row, k, v] = index[links[way[-1]].dst if last else links[way[0]].src]
+                found.append(there)
+        return found, switches

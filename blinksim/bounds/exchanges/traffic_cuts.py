@@ -1,0 +1,119 @@
+"""Cuts for a traffic matrix: what the ranks inside have for those outside, over what the links out carry.
+
+All groups of devices of a sort are looked at together: single GPUs, GPUs with their NICs, nodes, the nodes below one
+switch. The bytes between all groups are sums of rows and columns of the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.certificates.certificate import Cut
+from blinksim.bounds.certificates.crossing_sums import crossing_links, tight_limits
+from blinksim.bounds.pairs import tightest_side
+from blinksim.collective import Collective
+from blinksim.graphs.network import Network
+from blinksim.topology.graph import Topology
+from blinksim.traffic.matrix import Traffic
+
+# Groups of each sort whose cuts are worth exact sums, and groups of all sorts that are worth a flow.
+_TIGHTEST, _FLOWS = 2, 4
+# Ranks up to which all their subsets are tried as sides.
+_SUBSETS = 8
+Inside = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """ratio: bytes/s out over what must leave, in units of the size. inside: the devices (D), and ranks (n)."""
+
+    ratio: float
+    devices: Inside
+    ranks: Inside
+
+
+def traffic_cuts(topology: Topology, collective: Collective, sorts: Iterable[Mapping[str, object]]) -> Iterator[Cut]:
+    """The tightest cuts around single groups, and around all but one.
+
+    sorts: of groups, each as the group of every device that is in one.
+    """
+    yield from _cuts(topology, collective, _tightest(topology, _traffic(collective), sorts))
+
+
+def tight_traffic_cut(
+    topology: Topology, collective: Collective, net: Network, sorts: Iterable[Mapping[str, object]]
+) -> Cut:
+    """The tightest cut found: around subsets where ranks are few, else around groups, with the other devices placed."""
+    traffic, ranks = _traffic(collective), topology.ranks
+    groups = _tightest(topology, traffic, sorts)
+    if ranks <= _SUBSETS:
+        inside: Sequence[Inside] = list((np.arange(1, 2**ranks - 1)[:, None] >> np.arange(ranks)) & 1 == 1)
+    else:
+        inside = [group.ranks for group in groups[:_FLOWS]]
+    sides = [(np.flatnonzero(within).tolist(), int(traffic.matrix[within][:, ~within].sum())) for within in inside]
+    side, limits = tightest_side(topology, net, [(ranks_in, amount) for ranks_in, amount in sides if amount])
+    cuts = [Cut.of(topology, collective, side, limits), *_cuts(topology, collective, groups)]
+    return min(cuts, key=lambda cut: cut.rate)
+
+
+def _traffic(collective: Collective) -> Traffic:
+    assert collective.traffic is not None
+    return collective.traffic
+
+
+def _cuts(topology: Topology, collective: Collective, groups: Iterable[_Group]) -> Iterator[Cut]:
+    names = [device.name for device in topology.devices]
+    limited = any(device.capacity is not None for device in topology.devices)
+    seen: set[bytes] = set()
+    for group in groups:
+        if group.devices.tobytes() not in seen:
+            seen.add(group.devices.tobytes())
+            side = [name for name, here in zip(names, group.devices.tolist(), strict=True) if here]
+            limits: tuple[str, ...] = ()
+            if limited:
+                part = dict.fromkeys(names, 1) | dict.fromkeys(side, 0)
+                limits = tight_limits(topology, crossing_links(topology, part, leaving=0), part)
+            yield Cut.of(topology, collective, side, limits)
+
+
+def _tightest(topology: Topology, traffic: Traffic, sorts: Iterable[Mapping[str, object]]) -> list[_Group]:
+    """The tightest groups of every sort, and all but one of its groups, the tightest first."""
+    index = topology.index
+    tail = np.array([index[link.src] for link in topology.links], dtype=np.int64)
+    head = np.array([index[link.dst] for link in topology.links], dtype=np.int64)
+    rate = np.array([float(link.bandwidth) for link in topology.links])
+    member = np.array([index[name] for name in topology.members], dtype=np.int64)
+    found: list[_Group] = []
+    for key in sorts:
+        number = {label: place for place, label in enumerate(dict.fromkeys(key.values()))}
+        count = len(number)
+        label = np.full(len(index), count)
+        label[[index[name] for name in key]] = [number[group] for group in key.values()]
+        amounts = _between(traffic, label[member], count)
+        crossing = label[tail] != label[head]
+        for ends, outside in ((tail, False), (head, True)):
+            capacity = np.bincount(label[ends[crossing]], rate[crossing], count + 1)[:count]
+            amount = amounts[int(outside)]
+            ratio = np.divide(capacity, amount, out=np.full(count, np.inf), where=amount > 0)
+            for place in np.argsort(ratio, kind="stable")[:_TIGHTEST].tolist():
+                if np.isfinite(ratio[place]):
+                    devices = (label == place) != outside
+                    found.append(_Group(float(ratio[place]) * traffic.size, devices, devices[member]))
+    return sorted(found, key=lambda group: group.ratio)
+
+
+def _between(traffic: Traffic, label: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.float64], ...]:
+    """What every group sends to the others, and receives from them. label: the group of every rank."""
+    sent = np.bincount(label, traffic.sent.astype(float), count + 1)[:count]
+    received = np.bincount(label, traffic.received.astype(float), count + 1)[:count]
+    own = np.zeros(count)
+    order = np.argsort(label, kind="stable")
+    bounds = np.searchsorted(label[order], np.arange(count + 1))
+    for group in range(count):
+        ranks = order[bounds[group] : bounds[group + 1]]
+        own[group] = traffic.matrix[np.ix_(ranks, ranks)].sum()
+    return sent - own, received - own

@@ -1,0 +1,141 @@
+"""Over which place every byte of an alltoall crosses to another node, in whole units and few pieces.
+
+For two nodes the places get what suits their adapters (`blinksim.bounds.exchanges.rail_spread`). What a receiver gets
+goes over its own place as far as that has room, which saves a hop inside its node, and the rest over the places that
+have room left; what goes over a place comes from the sender there first, which saves the other hop. Both are
+transportation problems between totals; after the diagonal, the northwest-corner rule solves them with as few pieces as
+there are totals (Dantzig 1951).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.exchanges.rail_spread import place_parts
+from blinksim.bounds.exchanges.rails import Floats, Rails
+from blinksim.errors import InfeasibleError
+
+Ints = npt.NDArray[np.int64]
+# How much of what crosses goes where adapters have room; the rest keeps to the receivers' places. Tried in this order.
+_EVEN = (1.0, 0.75, 0.5, 0.25, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Units that go one way: from member `i` of node `a` over `way` of place `k` to member `j` of node `b`."""
+
+    a: Ints
+    i: Ints
+    k: Ints
+    way: Ints
+    b: Ints
+    j: Ints
+    amount: Ints
+
+
+def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
+    """The pieces of what goes between nodes, at the best rate found.
+
+    units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search ends.
+    Raises `InfeasibleError` where two nodes have no open place in common.
+    """
+    nodes, local = rails.ranks.shape
+    own = np.arange(nodes)
+    within = units[own, :, own, :].astype(float)
+    within[:, np.arange(local), np.arange(local)] = 0.0
+    by_receiver = units.sum(axis=1)
+    by_receiver[own, own] = 0
+    by_node = by_receiver.sum(axis=2)
+    parts = place_parts(rails, by_node.astype(float))
+    if parts is None:
+        raise InfeasibleError("some nodes have no adapters of equal place in common")
+    best: tuple[float, list[Pieces]] | None = None
+    for even in _EVEN:
+        room = _room(by_node, by_receiver, parts, even)
+        if even < 1 and (room[~rails.open[:, None, :] | ~rails.open[None, :, :]] > 0).any():
+            continue
+        found = [_pieces(rails, units, room, by_receiver, a) for a in range(nodes)]
+        time = float((_loads(rails, found, within) / rails.rate).max())
+        if best is None or time < best[0]:
+            best = time, found
+        if 1 / time >= aim * (1 - 1e-6):
+            break
+    assert best is not None
+    columns = ("a", "i", "k", "way", "b", "j", "amount")
+    return Pieces(*(np.concatenate([getattr(one, name) for one in best[1]]) for name in columns))
+
+
+def _room(by_node: Ints, by_receiver: Ints, parts: Floats, even: float) -> Ints:
+    """Units (N, N, L) between two nodes over each place; they add up to what goes there."""
+    aligned = np.divide(
+        by_receiver, by_node[:, :, None], out=np.zeros(by_receiver.shape), where=by_node[:, :, None] > 0
+    )
+    bounds = np.cumsum(even * parts + (1 - even) * aligned, axis=2) * by_node[:, :, None]
+    whole = np.floor(bounds + 0.5).astype(np.int64)
+    whole[:, :, -1] = by_node
+    return np.diff(whole, axis=2, prepend=0)
+
+
+def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) -> Pieces:
+    """The pieces that start in node `a`."""
+    over = transport(by_receiver[a], room[a])  # (node b, receiver j, place k)
+    sent = units[a].transpose(1, 2, 0).copy()  # (b, j, sender i)
+    sent[a] = 0
+    flow = transport(sent, over)  # (b, j, i, k)
+    b, j, i, k = np.nonzero(flow)
+    amount = flow[b, j, i, k]
+    way = np.zeros(len(amount), dtype=np.int64)
+    count = rails.exit.shape[2]
+    if count > 1:
+        rows = _divided(amount, b * room.shape[2] + k, room[a].ravel(), count)
+        piece, way, amount = (np.concatenate(column) for column in zip(*rows, strict=True))
+        b, j, i, k = b[piece], j[piece], i[piece], k[piece]
+    return Pieces(np.full(len(amount), a), i, k, way, b, j, amount)
+
+
+def _divided(amount: Ints, group: Ints, room: Ints, count: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Pieces cut so that every group's units are divided evenly among its ways: (piece, way, units) for every way."""
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(amount[order])
+    # Where every piece lies within its group.
+    first = np.concatenate(([0], np.cumsum(np.bincount(group, amount, len(room)).astype(np.int64))))[group[order]]
+    start, end = ends - amount[order] - first, ends - first
+    whole = room[group[order]]
+    for way in range(count):
+        low, high = whole * way // count, whole * (way + 1) // count
+        there = np.minimum(end, high) - np.maximum(start, low)
+        some = np.flatnonzero(there > 0)
+        yield order[some], np.full(len(some), way), there[some]
+
+
+def transport(rows: Ints, columns: Ints) -> Ints:
+    """What goes from each row to each column (…, R, C), where totals are given (…, R) and (…, C) with equal sums.
+
+    As much as possible stays on the diagonal; the rest follows the northwest-corner rule.
+
+    >>> transport(np.array([5, 1]), np.array([3, 3])).tolist()
+    [[3, 2], [0, 1]]
+    """
+    diagonal = np.minimum(rows, columns)
+    left, right = rows - diagonal, columns - diagonal
+    row_end, column_end = np.cumsum(left, axis=-1), np.cumsum(right, axis=-1)
+    found = np.minimum(row_end[..., :, None], column_end[..., None, :])
+    found -= np.maximum((row_end - left)[..., :, None], (column_end - right)[..., None, :])
+    np.maximum(found, 0, out=found)
+    places = np.arange(rows.shape[-1])
+    found[..., places, places] += diagonal
+    return found
+
+
+def _loads(rails: Rails, found: list[Pieces], within: Floats) -> Floats:
+    nodes, local = rails.ranks.shape
+    moved, across = within.ravel().copy(), np.zeros(nodes * nodes * local)
+    for one in found:
+        for node, x, y in ((one.a, one.i, one.k), (one.b, one.k, one.j)):
+            moved += np.bincount((node * local + x) * local + y, one.amount, len(moved))
+        across += np.bincount((one.a * nodes + one.b) * local + one.k, one.amount, len(across))
+    return rails.loads(moved.reshape(nodes, local, local), across.reshape(nodes, nodes, local))

@@ -1,0 +1,79 @@
+"""How evenly a schedule loads its links: every link of a class from the busiest to the idlest."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blinksim.plots.style import COLOURS, DASHES, drawn_machine, panels, wrapped
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.model import ScheduleLike, as_schedule
+from blinksim.textio.text_table import count
+from blinksim.units import format_rate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HEIGHT, _WIDTH = 4.0, 5.2
+
+
+def loads(*schedules: ScheduleLike) -> Figure:
+    """The share of the time that each link is busy, at the greatest rate that the loads allow, a line per link class.
+
+    Links stand in the order of their loads, so a flat line is an even load. Several schedules stand side by side.
+
+    Parameters
+    ----------
+    *schedules : Schedule or Synthesis
+        What to draw, such as two algorithms for the same traffic.
+
+    Returns
+    -------
+    Figure
+        A matplotlib figure; `save` writes it.
+
+    Raises
+    ------
+    InputError
+        For anything but schedules.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> machine = bs.load("hgx-h100", nodes=2).select()
+    >>> picture = bs.plot.loads(*(bs.synthesize(machine, "alltoall", name) for name in ("direct", "rail_aligned")))
+    >>> len(picture.axes)
+    2
+    """
+    given = [as_schedule(one) for one in schedules]
+    drawn, row = panels(max(1, len(given)), max(6.4, _WIDTH * len(given)), _HEIGHT, share_y=True)
+    for schedule, axes in zip(given, row, strict=False):
+        shared = resources(schedule.topology)
+        busy = [load / rate for load, rate in zip(resource_loads(schedule, shared), shared.rate, strict=True)]
+        most = max(busy, default=Fraction(0)) or Fraction(1)
+        # Adders have no part in moving data.
+        adders = set(shared.adders.values())
+        places = [place for place in range(len(busy)) if place not in adders]
+        kinds = list(dict.fromkeys(shared.kinds[place] for place in places))
+        for number, kind in enumerate(kinds):
+            values = sorted(100 * float(busy[place] / most) for place in places if shared.kinds[place] == kind)
+            axes.stairs(
+                values[::-1],
+                np.linspace(0, 100, len(values) + 1),
+                color=COLOURS[number % len(COLOURS)],
+                linestyle=DASHES[number % len(DASHES)],
+                linewidth=1.8,
+                label=f"{kind}, {count(len(values), 'link')}",
+                baseline=None,
+            )
+        rate = f"{format_rate(1 / most)} algbw" if any(busy) else "nothing is sent"
+        words = f"{schedule.collective} by {schedule.algorithm} on {drawn_machine(schedule.topology)}: {rate}"
+        axes.set_title(wrapped(words, _WIDTH - 0.8), fontsize=10, loc="left")
+        axes.set_xlabel("links of a class, busiest first, %")
+        axes.set_xlim(0, 100)
+        axes.set_ylim(0, 105)
+        axes.legend(fontsize=8, frameon=False, loc="best")
+    row[0].set_ylabel("busy, % of the time")
+    return drawn

@@ -1,0 +1,176 @@
+"""Rail-aligned alltoall: verified, at the bound, in three sends; and what it rests on, place by place."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
+from blinksim.bounds.exchanges.rails import read_rails
+from blinksim.bounds.pairs import best_flows
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.capacities import shared_capacities
+from blinksim.graphs.network import network
+from blinksim.graphs.orbits import single_orbits
+from blinksim.packing.hosts.rail_pieces import transport
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.topology.graph import Topology
+from blinksim.traffic.matrix import Traffic
+
+
+def exchange(traffic: Traffic | None) -> Collective:
+    return Collective("alltoall") if traffic is None else Collective("alltoallv", traffic=traffic)
+
+
+def gap(machine: Topology, traffic: Traffic | None = None) -> float:
+    """What a verified schedule of at most three sends a piece loses against the bound."""
+    schedule = REGISTRY["rail_aligned"].build(machine, exchange(traffic))
+    verdict = bs.verify(schedule)
+    assert verdict.ok, verdict
+    assert np.bincount(schedule.chunk).max() <= 3
+    assert verdict.facts.rate is not None
+    return 1 - float(verdict.facts.rate / bs.bound(machine, exchange(traffic)).rate)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"),
+    [("hgx-h100", 8), ("dgx-a100", 3), ("p5.48xlarge", 2), ("mi300x", 2), ("rails:4x4@300GB/s,50GB/s", 1),
+     ("fattree:8x2@300GB/s,50GB/s,2:1", 1), ("dgx2", 2)],
+)  # fmt: skip
+def test_an_alltoall_attains_the_bound(name: str, nodes: int) -> None:
+    assert gap(bs.load(name, nodes=nodes).select()) == 0
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_any_traffic_attains_the_bound_over_rails(data: st.DataObject) -> None:
+    nodes, local = data.draw(st.sampled_from([(2, 3), (3, 2), (4, 2), (3, 4)]))
+    machine = bs.load(f"rails:{nodes}x{local}@300GB/s,25GB/s").select()
+    entry = st.one_of(st.just(0), st.integers(0, 10), st.integers(0, 10**7))
+    rows = [[data.draw(entry) for _ in range(machine.ranks)] for _ in range(machine.ranks)]
+    rows[0][-1] += 10**6
+    # Bytes are whole, so places are off by a byte.
+    assert gap(machine, Traffic(rows)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("edits", "most"),
+    [(("degrade n0.nic1-fabric1 bandwidth=25GB/s",), 0.01), (("without n1.nic2-fabric2",), 0.01),
+     (("degrade n0.gpu0-n0.nvswitch lanes=9",), 1e-4)],
+)  # fmt: skip
+def test_one_weak_link_costs_no_more_than_it_must(edits: tuple[str, ...], most: float) -> None:
+    machine = bs.Question("hgx-h100", nodes=3, edits=edits).part()
+    assert gap(machine) < most
+    assert gap(machine, bs.expert_traffic(machine.ranks, tokens=256, skew=0.8)) < most
+
+
+def test_it_keeps_adapters_busy_that_direct_leaves_idle() -> None:
+    machine = bs.load("hgx-h100", nodes=4).select()
+    # One GPU of every node has everything for one GPU of the next.
+    matrix = np.zeros((32, 32), dtype=np.int64)
+    for node in range(4):
+        matrix[8 * node, (8 * node + 13) % 32] = 10**9
+    traffic = Traffic(matrix)
+    assert gap(machine, traffic) < 1e-6
+    direct = bs.synthesize(machine, exchange(traffic), "direct").rate
+    assert bs.bound(machine, exchange(traffic)).rate == 8 * direct
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "ring:8", "dragonfly:3x2x2"])
+def test_what_it_refuses(name: str) -> None:
+    with pytest.raises(InfeasibleError, match="two or more nodes"):
+        REGISTRY["rail_aligned"].build(bs.load(name).select(), Collective("alltoall"))
+
+
+def test_nodes_of_different_members_are_refused() -> None:
+    machine = bs.load("hgx-h100", nodes=2)
+    with pytest.raises(InfeasibleError, match="same members"):
+        REGISTRY["rail_aligned"].build(machine.select(machine.members[:-1]), Collective("alltoall"))
+
+
+def test_best_takes_it_on_rails() -> None:
+    found = bs.project(bs.load("hgx-h100", nodes=12).select(), "alltoall", "1GiB")
+    assert found.algorithm == "rail_aligned"
+    assert found.bound is not None
+    assert found.algbw > 0.99 * float(found.bound.rate)
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=6), st.randoms())
+def test_a_transport_keeps_the_totals_and_the_diagonal(rows: list[int], random: Any) -> None:
+    columns = [0] * len(rows)
+    for _ in range(sum(rows)):
+        columns[random.randrange(len(rows))] += 1
+    found = transport(np.array(rows), np.array(columns))
+    assert found.sum(axis=1).tolist() == rows
+    assert found.sum(axis=0).tolist() == columns
+    assert found.min() >= 0
+    assert np.diagonal(found).tolist() == [min(pair) for pair in zip(rows, columns, strict=True)]
+    assert np.count_nonzero(found) <= 2 * len(rows)
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "p5.48xlarge", "dgx-a100", "aurora"])
+def test_loads_of_rails_are_those_of_the_schedule(name: str) -> None:
+    """Sums over pairs of nodes against the sends that are written out one by one."""
+    machine = bs.load(name, nodes=2).select()
+    traffic = bs.expert_traffic(machine.ranks, tokens=100, token_size=24, skew=0.5)
+    schedule = REGISTRY["rail_aligned"].build(machine, exchange(traffic))
+    rails = read_rails(machine)
+    assert rails is not None
+    node = {int(rank): (a, i) for a, row in enumerate(rails.ranks) for i, rank in enumerate(row)}
+    moved, across = np.zeros((2, rails.local, rails.local)), np.zeros((2, 2, rails.local))
+    amounts = schedule.share_num * traffic.size // schedule.share_den
+    for chunk, src, dst in zip(schedule.chunk, schedule.src, schedule.dst, strict=True):
+        (a, i), (b, j) = node[int(schedule.rank_of[src])], node[int(schedule.rank_of[dst])]
+        if a == b:
+            moved[a, i, j] += amounts[chunk]
+        else:
+            assert i == j
+            across[a, b, i] += amounts[chunk]
+    due = [float(load * traffic.size) for load in resource_loads(schedule, resources(machine))]
+    # Ways of a place are cut in whole bytes.
+    assert rails.loads(moved, across) == pytest.approx(due, abs=200)
+
+
+MIXED = ["dgx-a100", "mi300x", "l40s-pcie", "aurora", "fattree:4x2@50GB/s,25GB/s,2:1"]
+
+
+def greatest(machine: Topology, traffic: Traffic) -> float:
+    net = network(machine)
+    found = best_flows(net, exchange(traffic), shared_capacities(machine, net), single_orbits(net))
+    assert found is not None
+    return found.value * float(net.unit)
+
+
+@settings(max_examples=8)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from(["dgx-a100", "mi300x", "l40s-pcie", "aurora", "fattree:4x2@50GB/s,25GB/s,2:1"]),
+)
+def test_spread_flows_are_flows(seed: int, name: str) -> None:
+    """Never above the linear program's rate."""
+    machine = bs.load(name, nodes=1 if ":" in name else 2).select()
+    random = np.random.default_rng(seed)
+    traffic = Traffic((random.pareto(1.2, (machine.ranks, machine.ranks)) * 1000).astype(int))
+    assert attained_rate(machine, exchange(traffic)) <= greatest(machine, traffic) * (1 + 1e-6)
+
+
+def test_parts_suit_unequal_adapters() -> None:
+    machine = bs.Question("hgx-h100", nodes=3, edits=("degrade n0.nic1-fabric1 bandwidth=25GB/s",)).part()
+    rails = read_rails(machine)
+    assert rails is not None
+    traffic = Traffic.uniform(24, 2400)
+    parts: npt.NDArray[np.float64] | None = place_parts(rails, NodeTraffic(rails, traffic).by_node)
+    assert parts is not None
+    assert parts[~np.eye(3, dtype=bool)].sum(axis=1) == pytest.approx(1)
+    # Node 0 has 7.5 adapters' worth for 128 of 2400 / 24 bytes.
+    due = float(Fraction(8 * 16 * 100, 375 * 10**9))
+    assert spread_time(rails, traffic) == pytest.approx(due, rel=1e-2)
