@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from blinksim._version import __version__
@@ -17,6 +18,7 @@ from blinksim.jobs.rendezvous import Store
 from blinksim.jobs.segment import MOST_RANKS, Segment
 from blinksim.jobs.turns import Turn, Turns
 from blinksim.textio.strict_json import parse
+from blinksim.units import format_size
 
 TIMEOUT_S = 10.0
 # Calls of which the programs are kept.
@@ -42,6 +44,8 @@ class Group:
         Sizes of the memory that the group allocates; it never takes more.
     timeout_s : float
         How long a rank waits for another one before the group fails.
+    report : callable, optional
+        Called with a line about the group, and about every kind of call when it is compiled.
 
     Raises
     ------
@@ -84,6 +88,7 @@ class Group:
         backend: Backend,
         segment: Segment | None = None,
         timeout_s: float = TIMEOUT_S,
+        report: Callable[[str], object] | None = None,
     ) -> None:
         if not 0 <= rank < plan.ranks <= MOST_RANKS:
             raise InputError(f"rank {rank} of {plan.ranks}: ranks count from 0, and a group has at most {MOST_RANKS}")
@@ -92,6 +97,7 @@ class Group:
         self.store, self.rank, self.ranks, self.backend = store, rank, plan.ranks, backend
         self.segment = segment or Segment()
         self.timeout_s = timeout_s
+        self.report = report
         self.failure = ""
         self.closed = False
         self._names: dict[int, str] = {}
@@ -102,6 +108,7 @@ class Group:
         backend.connect(rank, handles)
         self._meet("connected")
         backend.settle()
+        self._say(f"group of {self.ranks} ranks by {plan.origin}, {format_size(self.segment.total)} on {backend.name}")
 
     def _agree(self, plan: JobPlan, handle: str) -> tuple[bool, int, list[str]]:
         """Whether packets can be used and how many blocks, as all ranks can; and everyone's handle."""
@@ -147,6 +154,11 @@ class Group:
         for turn in self.prepare(call):
             self.backend.launch(turn, call.op, source, target, self.timeout_s)
 
+    def choose_by(self, plan: JobPlan) -> None:
+        """Takes other rules from now on, on all ranks alike."""
+        self.turns.plan = plan
+        self._calls.clear()
+
     def prepare(self, call: Call) -> list[Turn]:
         """The turns of a call; compiled once."""
         if call not in self._calls:
@@ -154,10 +166,17 @@ class Group:
             for turn in turns:
                 self._name(turn)
             self._calls[call] = turns
+            blocks = max(1, len(turns[0].program.queues_of(self.rank)) * turns[0].program.slices)
+            launches = f"{len(turns)} launch{'es' * (len(turns) > 1)} of {blocks} block{'s' * (blocks > 1)}"
+            self._say(f"{call} ({format_size(call.nbytes)}): {turns[0].by}, {launches}")
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         self._calls.move_to_end(call)
         return self._calls[call]
+
+    def _say(self, line: str) -> None:
+        if self.report is not None:
+            self.report(line)
 
     def _name(self, turn: Turn) -> None:
         """Lets others look up what a signature stands for."""

@@ -24,12 +24,13 @@ _MOST_TURNS = 1 << 20
 class Turn:
     """What one launch does.
 
-    program: with the places of INPUT and OUTPUT where they are in the caller's vectors. says, signature: what is
-    called. input_at, output_at: bytes to add to the caller's addresses. written: (parts, bytes of each, bytes from one
-    to the next) of what this rank's output gets.
+    program: with the places of INPUT and OUTPUT where they are in the caller's vectors. by: the algorithm and the
+    protocol. says, signature: what is called. input_at, output_at: bytes to add to the caller's addresses. written:
+    (parts, bytes of each, bytes from one to the next) of what this rank's output gets.
     """
 
     program: Program
+    by: str
     says: str
     signature: int
     input_at: int
@@ -93,7 +94,8 @@ class Turns:
         ):
             written = (0, 0, 0)
         says = say(call, first, length, self.plan.ranks)
-        return Turn(spread, says, signature_of(call, first, length), first * size, first * size, written)
+        by = f"{self.plan.choose(call).schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
+        return Turn(spread, by, says, signature_of(call, first, length), first * size, first * size, written)
 
 
 def split_queues(program: Program) -> Program:

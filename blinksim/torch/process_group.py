@@ -6,6 +6,7 @@ stream wait for them: as with NCCL. The memory of a group is allocated at its fi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -327,8 +328,14 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
         timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
         store = Section(self.store, "group")
-        self.group, self.device = Group(store, self.place, plan, backend, settings.segment, timeout_s), device
+        report = _log if settings.log and self.place == 0 else None
+        self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
+        self.device = device
         return self.group
+
+
+def _log(line: str) -> None:
+    print(f"blinksim: {line}", file=sys.stderr, flush=True)
 
 
 def _put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:

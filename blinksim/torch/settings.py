@@ -6,6 +6,7 @@
 ``BLINKSIM_TIMEOUT``      seconds that a rank waits for another before the group fails (default: 10)
 ``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 64)
 ``BLINKSIM_BLOCKING``     1: ``wait`` returns when the data are there, or raises (default: it orders streams only)
+``BLINKSIM_LOG``          1: rank 0 says on standard error what runs, once for every kind of call (default: it does not)
 ========================  =============================================================================================
 """
 
@@ -31,6 +32,7 @@ class Settings:
     timeout_s: float = TIMEOUT_S
     blocks: int = BLOCKS
     blocking: bool = False
+    log: bool = False
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -42,6 +44,7 @@ class Settings:
             _number(environment, "BLINKSIM_TIMEOUT", TIMEOUT_S),
             int(_number(environment, "BLINKSIM_BLOCKS", BLOCKS)),
             environment.get("BLINKSIM_BLOCKING", "0") not in ("", "0"),
+            environment.get("BLINKSIM_LOG", "0") not in ("", "0"),
         )
 
 

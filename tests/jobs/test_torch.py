@@ -48,9 +48,15 @@ def run(case: str, folder: Path) -> list[tuple[int, dict[str, Any], str]]:
 @needs_torch
 @pytest.mark.slow
 def test_every_form_of_call(tmp_path: Path) -> None:
-    for status, good, messages in run("collectives", tmp_path):
+    ranks = run("collectives", tmp_path)
+    for status, good, messages in ranks:
         assert status == 0, messages
         assert [name for name, fine in good.items() if not fine] == []
+    # What is in force, said once.
+    log = ranks[0][2]
+    assert log.count("blinksim: group of 3 ranks by built-in rules, ") == 1
+    assert log.count("blinksim: allreduce of 1000 float32, sum (4 kB): two_shot by ll128, 1 launch of 9 blocks") == 1
+    assert "blinksim: allreduce" not in ranks[1][2]
 
 
 @needs_torch

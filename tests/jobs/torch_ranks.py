@@ -147,6 +147,7 @@ def killed(rank: int, ranks: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     case, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    os.environ["BLINKSIM_LOG"] = "1"
     dist.init_process_group(
         "cpu:blinksim_numpy", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks
     )

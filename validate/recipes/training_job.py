@@ -341,8 +341,8 @@ def main() -> None:
     if "faults" in given.parts:
         notes = Notebook(path, provenance(given.gpus, " ".join(sys.argv)), resume=True)
         for rows in run(faults, given.gpus):
-            for row in rows if not isinstance(rows, str) else [{"message": rows}]:
-                print(row)
+            print(rows)
+            for row in rows if not isinstance(rows, str) else ():
                 notes.add("faults", row)
 
 

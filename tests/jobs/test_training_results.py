@@ -1,0 +1,80 @@
+"""What ran on GPUs beside NCCL: right data, equal losses, and figures on the page that are those measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blinksim.jobs.calls import CALLED, Call
+from blinksim.jobs.job_plan import JobPlan
+from blinksim.programs.dtypes import element_type
+from blinksim.units import parse_size
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "validate" / "results"
+
+
+def content(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found
+
+
+def test_data_were_right() -> None:
+    rows = content("training-job-4gpu")["checks"] + content("training-job-faults-4gpu")["checks"]
+    assert len(rows) > 100
+    assert {row["collective"] for row in rows if "collective" in row} == set(CALLED)
+    assert {row["wrong"] for row in rows} == {0}
+
+
+def test_losses_are_those_of_nccl() -> None:
+    result = content("training-job-4gpu")
+    for part, steps, most in (("ddp", 1000, 2e-5), ("fsdp", 100, 2e-6), ("pair", 100, 0.0)):
+        nccl, ours = result[part]
+        assert (nccl["backend"], ours["backend"]) == ("nccl", "blinksim")
+        assert len(nccl["losses"]) == len(ours["losses"]) == steps
+        assert max(abs(a - b) / a for a, b in zip(nccl["losses"], ours["losses"], strict=True)) <= most
+        # There was something to learn, and it was learnt.
+        assert ours["losses"][-1] < 0.01 * ours["losses"][0]
+
+
+def test_a_killed_rank_was_an_error_for_the_others() -> None:
+    survivors = content("training-job-faults-4gpu")["faults"]
+    assert [row["rank"] for row in survivors] == [0, 1, 2]
+    for row in survivors:
+        assert "rank 3 had not begun it: dead, or late" in row["message"]
+        assert row["seconds"] < 3.1
+        assert row["spoilt"]
+        assert row["anew"]
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    times = {(row["collective"], row["size_bytes"]): row for row in content("training-job-4gpu")["times"]}
+    page = (ROOT / "docs" / "training-job.md").read_text()
+    rows = re.findall(r"^\| (\d+ [KM]iB) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 8
+    for size, cells in rows:
+        for collective, cell in zip(CALLED, cells.split(" | "), strict=True):
+            row = times[collective, parse_size(size)]
+            for shown, key in zip(cell.split(" / "), ("blinksim_us", "nccl_us"), strict=True):
+                assert float(shown) == pytest.approx(row[key], abs=0.06 if row[key] < 100 else 0.6)
+
+
+def test_the_rules_take_what_was_quickest() -> None:
+    with (RESULTS / "job-scan-4gpu.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    plan = JobPlan.for_switch(4)
+    for collective in CALLED:
+        for size in {int(row["size_bytes"]) for row in rows}:
+            times = {
+                (row["algorithm"], row["protocol"]): float(row["time_us"])
+                for row in rows
+                if (row["collective"], int(row["size_bytes"])) == (collective, size)
+            }
+            choice = plan.choose(Call(collective, size // 4, element_type("float32")))
+            # One rule for a range of sizes: a few are up to 7 % slower than the quickest.
+            assert times[choice.schedule.algorithm, choice.protocol] <= 1.07 * min(times.values())

@@ -1,0 +1,109 @@
+"""Times algorithms and both protocols between processes, one for each GPU: the rules of a job are chosen from them.
+
+    PYTHONPATH=. python3 validate/recipes/job_scan.py --gpus 4 --out results
+
+Without PyTorch: calls of a group in a captured CUDA graph, the median of three replays on rank 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import multiprocessing
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.execution.executors.gpu_devices import require_cupy
+from blinksim.jobs.calls import CALLED, Call
+from blinksim.jobs.gpu_backend import GpuBackend
+from blinksim.jobs.group import Group
+from blinksim.jobs.job_plan import JobPlan, Rule
+from blinksim.jobs.rendezvous import FolderStore
+from blinksim.programs.dtypes import element_type
+from validate.recipes.arguments import arguments, script
+
+ALGORITHMS = (
+    "direct", "two_shot", "ring", "chain", "binary", "double_binary", "halving_doubling", "recursive_doubling",
+)  # fmt: skip
+SIZES = tuple(1 << power for power in range(10, 29, 2))
+# Packets lose beyond, flags before; a direct allreduce sends everything to everyone.
+MOST_PACKETS, LEAST_SIMPLE, MOST_DIRECT = 1 << 24, 1 << 20, 1 << 22
+CALLS, LONG_CALLS, LONG = 20, 5, 1 << 26
+
+
+def worth_a_look(collective: str, size: int, algorithm: str, protocol: str) -> bool:
+    if not REGISTRY[algorithm].supports(collective):
+        return False
+    if (collective, algorithm) == ("allreduce", "direct") and size > MOST_DIRECT:
+        return False
+    return size <= MOST_PACKETS if protocol == "ll128" else size >= LEAST_SIMPLE
+
+
+def time_call(group: Group, call: Call, source: int, target: int) -> float:
+    """Microseconds."""
+    backend = group.backend
+    assert isinstance(backend, GpuBackend)
+    cupy, stream = require_cupy(), backend.stream
+    group.run(call, source, target)
+    group.finish()
+    calls = LONG_CALLS if call.nbytes >= LONG else CALLS
+    stream.begin_capture()
+    for _ in range(calls):
+        group.run(call, source, target)
+    graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
+    found = []
+    for _ in range(3):
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record(stream)
+        graph.launch(stream)
+        end.record(stream)
+        stream.synchronize()
+        found.append(cupy.cuda.get_elapsed_time(begin, end) / calls * 1e3)
+    group.check()
+    return float(median(found))
+
+
+def work(rank: int, ranks: int, folder: str, path: Path) -> None:
+    cupy = require_cupy()
+    cupy.cuda.Device(rank).use()
+    plan, kind, rows = JobPlan.for_switch(ranks), element_type("float32"), []
+    group = Group(FolderStore(folder), rank, plan, GpuBackend(rank))
+    for collective in CALLED:
+        for size in SIZES:
+            count = size // kind.itemsize
+            source = cupy.ones(count, dtype=cupy.float32)
+            call = Call(collective, count, kind)
+            target = source if call.parts(ranks) == 1 else cupy.ones(count, dtype=cupy.float32)
+            cupy.cuda.Device().synchronize()
+            for algorithm in ALGORITHMS:
+                for protocol in ("ll128", "simple"):
+                    if not worth_a_look(collective, size, algorithm, protocol):
+                        continue
+                    group.choose_by(plan.with_rules([Rule(collective, None, algorithm, protocol)], "the scan"))
+                    time = time_call(group, call, source.data.ptr, target.data.ptr)
+                    rows.append((collective, size, algorithm, protocol, group.backend.blocks, f"{time:.1f}"))
+    group.close()
+    if rank == 0:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["collective", "size_bytes", "algorithm", "protocol", "blocks", "time_us"])
+            writer.writerows(rows)
+
+
+def main() -> None:
+    given = arguments(__doc__, gpus=4).parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    path, folder = given.out / f"job-scan-{given.gpus}gpu.csv", tempfile.mkdtemp()
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=work, args=(rank, given.gpus, folder, path)) for rank in range(given.gpus)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+
+
+if __name__ == "__main__":
+    script(main, __file__)
