@@ -117,7 +117,7 @@ def write(
     from blinksim.formats import machine_yaml, rate_tables
     from blinksim.formats.chrome_trace import write_trace
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.schedule.model import Schedule, as_schedule
+    from blinksim.schedule.model import Schedule
     from blinksim.simulation.timeline import Timeline
     from blinksim.textio.exported import Exported
     from blinksim.textio.whole_files import write_text
@@ -138,10 +138,10 @@ def write(
         write_trace(thing, path, force)
     elif isinstance(thing, Exported):
         _write_files(thing, Path(path), force)
-    elif isinstance(thing, Schedule) or hasattr(thing, "schedule"):
+    elif isinstance(thing, Schedule) or hasattr(type(thing), "schedule"):
         if not name.endswith((".json", ".json.gz")):
             raise InputError(f"{name}: a schedule file ends in .json or .json.gz")
-        write_schedule(as_schedule(thing), path, force)
+        write_schedule(thing, path, force)
     else:
         raise InputError(
             f"a {type(thing).__name__} has no file format; schedules, machines, rates, timelines and exports have"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
+from blinksim.algorithms.building.symmetric_trees import symmetric_packed
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.quickest import AtSize, candidates, timed
@@ -21,7 +22,10 @@ from blinksim.limits.time_limit import within
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
+from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.topology.connectivity import require_served
 from blinksim.units import exact_GBps, in_GBps, size_of
@@ -29,7 +33,6 @@ from blinksim.units import exact_GBps, in_GBps, size_of
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
     from blinksim.bounds.bound_result import Bound, BoundResult
-    from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology
 
 
@@ -39,8 +42,10 @@ class Synthesis(Rates, Result):
 
     Attributes
     ----------
+    compact : Schedule or SymmetricSchedule
+        What was built; on thousands of GPUs that are alike, one tree of each sort and the symmetries that turn it.
     schedule : Schedule
-        What was built.
+        The same with every send; raises `InfeasibleError` if these are too many.
     verdict : Verdict
         Whether it does what the collective promises.
     bounds : BoundResult
@@ -62,7 +67,7 @@ class Synthesis(Rates, Result):
     (True, Fraction(5, 12))
     """
 
-    schedule: Schedule
+    compact: Schedule | SymmetricSchedule
     verdict: Verdict
     bounds: BoundResult
     seconds: float
@@ -71,9 +76,20 @@ class Synthesis(Rates, Result):
     at: AtSize | None = None
 
     @property
+    def schedule(self) -> Schedule:
+        """What was built, with every send written out."""
+        return as_schedule(self.compact)
+
+    @property
+    def base(self) -> Schedule:
+        """A chunk of every sort with its sends: all chunks, unless symmetries turn them into more."""
+        return self.compact.base if isinstance(self.compact, SymmetricSchedule) else self.compact
+
+    @property
     def rate(self) -> Fraction:
         """algbw in bytes/s that the loads allow, exact."""
-        return rate(self.schedule) or Fraction(0)
+        found = self.compact.rate if isinstance(self.compact, SymmetricSchedule) else rate(self.compact)
+        return found or Fraction(0)
 
     @property
     def algbw(self) -> Fraction:
@@ -81,7 +97,7 @@ class Synthesis(Rates, Result):
 
     @property
     def busbw(self) -> Fraction:
-        return self.rate * busbw_factor(self.schedule.collective.name, self.schedule.topology.ranks)
+        return self.rate * busbw_factor(self.base.collective.name, self.base.topology.ranks)
 
     @property
     def gap(self) -> Fraction:
@@ -91,17 +107,17 @@ class Synthesis(Rates, Result):
     @property
     def bound(self) -> Bound:
         """The bound that it is held against: one that grants what it has switches do."""
-        return self.bounds.holding(abilities_used(self.schedule))
+        return self.bounds.holding(abilities_used(self.base))
 
     @property
     def height(self) -> int:
         """Sends on the longest way from where a chunk starts (or is complete) to where it is needed."""
-        return max(depth(self.schedule), default=0)
+        return max(depth(self.base), default=0)
 
     @property
     def hops(self) -> int:
         """Links on the longest route of a single send."""
-        return int(np.diff(self.schedule.route_start).max(initial=0))
+        return int(np.diff(self.base.route_start).max(initial=0))
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``bound --json``, and those of the schedule."""
@@ -112,12 +128,12 @@ class Synthesis(Rates, Result):
             "rate_exact": exact_GBps(self.rate),
             "algbw_GBps": self.algbw_GBps,
             "busbw_GBps": self.busbw_GBps,
-            "algorithm": self.schedule.algorithm,
-            "trees": self.schedule.chunks,
+            "algorithm": self.compact.algorithm,
+            "trees": self.compact.chunks,
             "height": self.height,
             "hops": self.hops,
-            "steps": self.schedule.steps,
-            "sends": self.schedule.sends,
+            "steps": self.compact.steps,
+            "sends": self.compact.sends,
             "gap_exact": str(self.gap),
             "synthesis_s": self.seconds,
             "verified": self.verdict.ok,
@@ -131,7 +147,7 @@ class Synthesis(Rates, Result):
 
     def __repr__(self) -> str:
         return (
-            f"<Synthesis {exact_GBps(self.rate)} GB/s, gap {self.gap}, verified {self.verdict.ok}\n  {self.schedule!r}>"
+            f"<Synthesis {exact_GBps(self.rate)} GB/s, gap {self.gap}, verified {self.verdict.ok}\n  {self.compact!r}>"
         )
 
 
@@ -165,6 +181,8 @@ def _point(point: Point) -> dict[str, Any]:
 
 # It attains the best rate; without a size nothing else counts.
 _USUAL = "packed"
+# Options that leave it the same trees.
+_HARMLESS = {"bound", "time_limit", "progress"}
 _ELSEWHERE = "(nodes, edits and members are the machine's: blinksim.load('hgx-h100', nodes=2).select('0-7'))"
 
 
@@ -253,14 +271,14 @@ def _synthesize(
         chosen = algorithm or _USUAL
         if rivals is not None and "size" in registered(chosen).options():
             options = {"size": rivals.size, **options}
-        schedule, known = _named(part, wanted, chosen, options)
+        schedule, known = _named(part, wanted, chosen, options, symmetric=size is None and polish_seconds is None)
     else:
         if odd := sorted(options.keys() - {"time_limit"}):
             raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")
         schedule, known = rivals.quickest(), None
     front: tuple[Point, ...] = ()
     interrupted = rivals is not None and rivals.interrupted
-    if polish_seconds is not None and not interrupted:
+    if polish_seconds is not None and not interrupted and isinstance(schedule, Schedule):
         from blinksim.algorithms.building.polish import polish
 
         try:
@@ -270,6 +288,9 @@ def _synthesize(
             # The schedule before polishing attains the same rate.
             interrupted = True
     seconds = perf_counter() - start
+    if isinstance(schedule, SymmetricSchedule):
+        assert known is not None
+        return Synthesis(symmetric_with_gap(schedule, known), verify_symmetric(schedule), known, seconds)
     bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
     if not schedule.bound:
         schedule = with_gap(schedule, bounds, divided=False)
@@ -278,9 +299,9 @@ def _synthesize(
 
 
 def _named(
-    part: Topology, wanted: Collective, algorithm: AlgorithmName | str, options: dict[str, Any]
-) -> tuple[Schedule, BoundResult | None]:
-    """The schedule of an algorithm, and the bounds, if it took them."""
+    part: Topology, wanted: Collective, algorithm: AlgorithmName | str, options: dict[str, Any], *, symmetric: bool
+) -> tuple[Schedule | SymmetricSchedule, BoundResult | None]:
+    """The schedule of an algorithm, and the bounds, if it took them. symmetric: one by symmetry will do."""
     from blinksim.bounds import bound
 
     entry = registered(algorithm)
@@ -292,4 +313,8 @@ def _named(
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
+    if symmetric and entry.name == _USUAL and known is not None and not options.keys() - _HARMLESS:
+        found = symmetric_packed(part, wanted, known)
+        if found is not None:
+            return found, known
     return entry.build(part, wanted, **options), known

@@ -45,6 +45,8 @@ def bound(
     then all parts together over the time. Raises `InputError` for fewer than two members, a root that is no rank or
     shares that do not fit, and `InfeasibleError` if the links do not connect the members.
 
+    An allreduce on so many ranks that its search would take minutes has the bound of `blinksim.bounds.quick`.
+
     Equal rates are ordered by how little they assume. They hold for switches that only forward, unless a bound says
     otherwise. in_network: also, as the last bound, what those that can multicast or reduce allow, if that is more.
     """
@@ -53,7 +55,15 @@ def bound(
     collective.check_ranks(topology.ranks)
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
-    _check_effort(topology, collective)
+    try:
+        _check_effort(topology, collective)
+    except InfeasibleError:
+        if collective.name != "allreduce" or weights:
+            raise
+        from blinksim.bounds.quick import quick_bound
+
+        # Without a search, the tightest of the cuts and partitions that are obvious: right, and perhaps not the least.
+        return BoundResult(topology, collective, (Bound.of(quick_bound(topology, collective), collective, False),))
     found = _bounds(topology, collective, weights)
     more = _in_network(topology, collective, weights) if in_network else None
     if more is not None and more.rate > found[0].rate:

@@ -28,7 +28,7 @@ _EXACT = 16
 _GUESS = 256
 # What choosing among such switches may cost (`Branching.most_work`): a tenth of a second.
 _GUESS_WORK = 5 * 10**4
-# The same for lengths of the links between nodes, which need a second at most.
+# The same for lengths of the links between nodes, where distances of all pairs are needed: a second at most.
 _GUESS_BETWEEN_NODES = 1024
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
@@ -55,7 +55,8 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
     tightest = known[collective]
     if tightest is not None:
         yield tightest
-    if topology.ranks <= _GUESS_BETWEEN_NODES and not more_than_forwards(topology):
+    every_pair = bool(grants) or collective.personalized
+    if (topology.ranks <= _GUESS_BETWEEN_NODES or not every_pair) and not more_than_forwards(topology):
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
         if lengths is not None:
             yield lengths

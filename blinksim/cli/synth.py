@@ -171,10 +171,10 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
     with waiting:
         found = within(limit, "schedule", work)
-    topology = found.schedule.topology
+    topology = found.compact.topology
     target, failure = options["output"], None
     if target:
-        failure = attempt(lambda: write_schedule(found.schedule, target, options["force"]))
+        failure = attempt(lambda: write_schedule(found, target, options["force"]))
     if options["as_json"]:
         print_json({"command": "synth", **question.described(topology), **found.to_dict()})
     else:
@@ -258,7 +258,7 @@ def _list() -> None:
 
 def _show(found: Synthesis, options: Options, question: Question) -> None:
     output = options["output"]
-    schedule, topology = found.schedule, found.schedule.topology
+    schedule, topology = found.compact, found.compact.topology
     gap = "the best that is possible" if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
     rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
     rate = f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
@@ -301,7 +301,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
 
 def _headlines(found: Synthesis, rate: str) -> list[str]:
     """The answer in one line, and with a size what the time is made of."""
-    schedule, at = found.schedule, found.at
+    schedule, at = found.compact, found.at
     if at is None:
         return [f"{schedule.collective} on {schedule.topology.name} by {schedule.algorithm}: {rate}\n"]
     what = f"{schedule.collective} of {format_size(at.size)} on {schedule.topology.name} by {schedule.algorithm}"

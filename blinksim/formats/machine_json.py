@@ -26,12 +26,13 @@ def machine_to_json(topology: Topology) -> dict[str, Any]:
         "relays": list(topology.relays),
         "collective_links": list(topology.collective_links),
         "inter_node_links": list(topology.inter_node_links),
-        "devices": [_device(device) for device in topology.devices],
-        "links": [_link(link) for link in topology.links],
+        "devices": [device_to_json(device) for device in topology.devices],
+        "links": [link_to_json(link) for link in topology.links],
     }
 
 
-def _device(device: Device) -> dict[str, Any]:
+def device_to_json(device: Device) -> dict[str, Any]:
+    """The JSON object of a device."""
     result: dict[str, Any] = {"name": device.name, "kind": device.kind, "node": device.node}
     result["can"] = [ability for ability in ABILITIES if ability in device.can]
     if device.capacity is not None:
@@ -41,7 +42,8 @@ def _device(device: Device) -> dict[str, Any]:
     return result
 
 
-def _link(link: Link) -> dict[str, Any]:
+def link_to_json(link: Link) -> dict[str, Any]:
+    """The JSON object of a link."""
     result: dict[str, Any] = {"src": link.src, "dst": link.dst, "kind": link.kind}
     result |= {"lane_bandwidth_Bps": str(link.lane_bandwidth), "lanes": link.lanes}
     result |= {"latency_s": link.latency, "overhead_s": link.overhead}
@@ -58,8 +60,8 @@ def machine_from_json(entry: Entry) -> Topology:
     lists = {key: tuple(item.text() for item in fields[key].items()) for key in keys[4:]}
     if not lists["members"]:
         raise fields["members"].wrong("names no device; at least one must hold a rank")
-    devices = tuple(_read_device(item) for item in fields["devices"].items())
-    links = tuple(_read_link(item) for item in fields["links"].items())
+    devices = tuple(read_device(item) for item in fields["devices"].items())
+    links = tuple(read_link(item) for item in fields["links"].items())
     nodes = fields["nodes"].whole(1, _MOST)
     try:
         return Topology(
@@ -78,9 +80,11 @@ def machine_from_json(entry: Entry) -> Topology:
         raise entry.wrong(str(error)) from None
 
 
-def _read_device(entry: Entry) -> Device:
+def read_device(entry: Entry, called: str | None = None) -> Device:
+    """The device of a JSON object. called: its name, if not the one there."""
     fields = entry.fields(("name", "kind", "node", "can"), {"capacity_Bps": None, "attributes": {}})
-    name, kind, node = fields["name"].text(), fields["kind"].text(), fields["node"].whole(-1, _MOST)
+    name = fields["name"].text() if called is None else called
+    kind, node = fields["kind"].text(), fields["node"].whole(-1, _MOST)
     capacity = None if fields["capacity_Bps"].value is None else fields["capacity_Bps"].fraction()
     can = frozenset(item.text() for item in fields["can"].items())
     attributes = fields["attributes"].a(dict, "an object {…}")
@@ -92,11 +96,13 @@ def _read_device(entry: Entry) -> Device:
         raise entry.wrong(str(error)) from None
 
 
-def _read_link(entry: Entry) -> Link:
+def read_link(entry: Entry, *ends: str) -> Link:
+    """The link of a JSON object. ends: the names of both, if not those there."""
     keys = ("src", "dst", "kind", "lane_bandwidth_Bps", "lanes", "latency_s", "overhead_s")
     fields = entry.fields(keys, {"bus": None})
     bus = None if fields["bus"].value is None else fields["bus"].text()
     src, dst, kind = (fields[key].text(80) for key in keys[:3])
+    src, dst = ends or (src, dst)
     rate, lanes = fields["lane_bandwidth_Bps"].fraction(), fields["lanes"].whole(1, _MOST)
     latency, overhead = (fields[key].number(0, 3600) for key in keys[5:])
     try:

@@ -15,6 +15,7 @@ from blinksim.formats import schedule_json
 from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.rebase import rebase
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
 from blinksim.schedule.ways import Parallel
 from blinksim.textio.strict_json import parse, unpack
@@ -70,6 +71,14 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
         return from_plan(document, file, _needed(file, part), root)
     schedule = schedule_json.from_document(file, document)
     return Parallel(schedule if part is None else carried(schedule, part, os.fspath(path)))
+
+
+def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
+    """The schedule of a file or a name on its own machine, in the form that the file has. Raises as `read`."""
+    file = os.fspath(ready_schedules.located(path))
+    if is_of_runtime(file):
+        return read(file).schedule
+    return schedule_json.compact_from_document(file, _document(file))
 
 
 def _xml(file: str, part: Topology | None, root: int) -> Parallel:

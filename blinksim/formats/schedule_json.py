@@ -19,9 +19,11 @@ import numpy.typing as npt
 
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
+from blinksim.formats.columns import symmetric_json
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
 from blinksim.formats.shipped import ready_schedules
-from blinksim.schedule.model import FORMS, Schedule
+from blinksim.schedule.model import FORMS, Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.turned.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes
@@ -30,6 +32,8 @@ from blinksim.traffic.matrix import Traffic
 FORMAT, VERSION = "blinksim-schedule", 1
 MOST_BYTES = 256 * MIB
 LONGEST_LIST = 4096
+# Sends up to which a schedule by symmetry is written out, for readers of version 1.
+MOST_WRITTEN_OUT = 250_000
 _MOST_DENOMINATOR = 2**40
 _DTYPES = {"share_num": "int64", "op": "uint8"}
 _ARRAYS = (
@@ -40,13 +44,13 @@ _ARRAYS = (
 _KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *_ARRAYS, "bound")
 
 
-def write_schedule(schedule: Schedule, path: str | os.PathLike[str], force: bool = False) -> None:
+def write_schedule(schedule: ScheduleLike, path: str | os.PathLike[str], force: bool = False) -> None:
     """Writes a schedule file, compressed if the path ends in ``.gz``.
 
     Parameters
     ----------
     schedule : Schedule
-        What to write.
+        What to write. One by symmetry is written out where that is small; else the file says its chunks once.
     path : str or path
         Where.
     force : bool
@@ -65,7 +69,7 @@ def write_schedule(schedule: Schedule, path: str | os.PathLike[str], force: bool
     >>> import blinksim as bs
     >>> bs.write_schedule(bs.synthesize("dgx1-v100", "allgather", "ring").schedule, "ring.json.gz")
     """
-    text = to_text(schedule)
+    text = to_text(as_compact(schedule))
     write_bytes(path, pack(text) if os.fspath(path).endswith(".gz") else text.encode("utf-8"), force)
 
 
@@ -102,8 +106,12 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
     return from_document(path, parse(path, data, "schedule"))
 
 
-def to_text(schedule: Schedule) -> str:
+def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     """The JSON text of a schedule."""
+    if isinstance(schedule, SymmetricSchedule):
+        if schedule.sends > MOST_WRITTEN_OUT:
+            return symmetric_json.to_text(schedule, FORMAT)
+        schedule = schedule.schedule
     collective: dict[str, Any] = {"name": schedule.collective.name}
     if schedule.collective.rooted:
         collective["root"] = schedule.collective.root
@@ -149,12 +157,23 @@ def _encode(array: npt.NDArray[Any]) -> Any:
 
 
 def from_document(path: str | os.PathLike[str], document: Any) -> Schedule:
-    """The schedule of a parsed JSON document; `path` is for messages only."""
+    """The schedule of a parsed JSON document, with all sends; `path` is for messages only.
+
+    Raises `InfeasibleError` if it is one by symmetry that has too many.
+    """
+    return as_schedule(compact_from_document(path, document))
+
+
+def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedule | SymmetricSchedule:
+    """The schedule of a parsed JSON document in the form that it has; `path` is for messages only."""
     whole = Entry(path, "", document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise whole.wrong(f'is no schedule: it must be an object with "format": "{FORMAT}"')
-    if type(document.get("version")) is not int or document["version"] != VERSION:
-        raise whole.wrong(f"has version {str(document.get('version'))[:20]}; this blinksim reads version {VERSION}")
+    version = document.get("version")
+    if type(version) is int and version == symmetric_json.VERSION and "collective" in document:
+        return symmetric_json.from_document(whole, _collective(Entry(path, "collective", document["collective"])))
+    if type(version) is not int or version != VERSION:
+        raise whole.wrong(f"has version {str(version)[:20]}; this blinksim reads versions {VERSION} and 2")
     fields = whole.fields(_KEYS)
     form = fields["form"].text()
     if form not in FORMS:

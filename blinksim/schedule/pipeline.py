@@ -96,24 +96,24 @@ def scratch(schedule: Schedule, pieces: int = 1) -> dict[str, Scratch]:
     it belongs in the output of the device's rank; so a relay, a partial sum that ends elsewhere, a gathered block on
     its way. A piece that arrives does not take the place of one that leaves in the same step.
     """
-    device, chunk, first, last = _stays(schedule)
+    device, chunk, first, last = stays(schedule)
     length = last - first + 1
     result = {}
     for number, rows in _groups(device):
         if schedule.topology.devices[number].in_network:
             continue  # data passes switches, which keep none of it
         weight, a, n = schedule.share_num[chunk[rows]], first[rows], length[rows]
-        held = _most_held(weight, a, n, pieces)
+        held = most_held(weight, a, n, pieces)
         _, where, count = np.unique(chunk[rows], return_inverse=True, return_counts=True)
         slots = int(np.minimum(n, pieces)[count[where] == 1].sum())
         for again in np.flatnonzero(count > 1):
             here = where == again
-            slots += _most_held(np.ones(int(count[again]), dtype=np.int64), a[here], n[here], pieces)
+            slots += most_held(np.ones(int(count[again]), dtype=np.int64), a[here], n[here], pieces)
         result[schedule.topology.devices[number].name] = Scratch(Fraction(held, schedule.share_den * pieces), slots)
     return result
 
 
-def _most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> int:
+def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> int:
     """The largest sum, over time, of the weights of the pieces in residence; each piece of a chunk stays `length`."""
     # One chunk's pieces in residence rise from 0 by one a step, stay, and fall: four kinks, and between kinks the
     # sum is linear, so its maximum is at one of them.
@@ -135,7 +135,7 @@ def _groups(device: Indices) -> Iterator[tuple[int, Indices]]:
         yield int(number), order[start:end]
 
 
-def _stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
+def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
     """(device, chunk, first step, last step) of every stay of data in scratch space.
 
     A stay begins with the first arrival, or with a copy that replaces what was there, and lasts until the last send of

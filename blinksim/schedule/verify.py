@@ -145,13 +145,19 @@ def verify(
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),
     )
+    reasons = listed_reasons(checks)
+    return Verdict(not reasons, reasons, facts)
+
+
+def listed_reasons(checks: Sequence[Callable[[], Iterator[str]]]) -> tuple[str, ...]:
+    """What checks find, most important first, at most `MOST_REASONS` sentences."""
     reasons: list[str] = []
     for check in checks:
         found = check()
         listed = list(islice(found, MOST_REASONS // 2))
         more = sum(1 for _ in islice(found, 100_000))
         reasons += [*listed, f"… and {more} more of this sort"] if more else listed
-    return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), facts)
+    return tuple(reasons[:MOST_REASONS])
 
 
 # --- sends and routes ---------------------------------------------------------------------------------------------

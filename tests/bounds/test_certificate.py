@@ -13,9 +13,10 @@ import pytest
 from golden_machines import GB, a100, aurora, dgx1v
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import topologies
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
-from blinksim.bounds.certificates.least_length import arborescence
+from blinksim.bounds.certificates.least_length import Metric, arborescence, distances
 from blinksim.bounds.certificates.wording import listed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
@@ -231,3 +232,12 @@ def test_a_device_limit_does_not_stand_in_for_half_a_bus() -> None:
         assert partition.rate == best * 10**9
         assert bound(pair, Collective(name)).rate == best * 10**9
         assert not partition.limits
+
+
+@given(machine=topologies(unequal=False), data=st.data())
+def test_the_least_tree_is_one_of_the_metric(machine: Topology, data: st.DataObject) -> None:
+    """Against distances of all pairs, and the least tree among these."""
+    length = {frozenset((link.src, link.dst)): data.draw(st.integers(0, 4)) for link in machine.links}
+    whole = [length[frozenset((link.src, link.dst))] for link in machine.links]
+    cost, _ = distances(machine, whole)
+    assert Metric(machine, whole).least_tree() == arborescence(cost, 0)

@@ -17,6 +17,7 @@ from blinksim.packing.exact.routed_trees import Routes
 from blinksim.packing.exact.spanning import pack_low
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
+from blinksim.topology.parts import bandwidths
 
 
 def pairs_of_links(topology: Topology) -> list[int] | None:
@@ -24,10 +25,11 @@ def pairs_of_links(topology: Topology) -> list[int] | None:
     number = {link.key: place for place, link in enumerate(topology.links)}
     on_bus = Counter(link.bus for link in topology.links if link.bus)
     pairs = []
-    for link in topology.links:
+    rates = bandwidths(topology)
+    for link, rate in zip(topology.links, rates, strict=True):
         back = number.get((link.dst, link.src, link.kind), -1)
         other = topology.links[back]
-        if back < 0 or (other.bandwidth, other.bus) != (link.bandwidth, link.bus):
+        if back < 0 or other.bus != link.bus or (rates[back] is not rate and rates[back] != rate):
             return None
         pairs.append(back)
     return pairs if all(times == 2 for times in on_bus.values()) else None

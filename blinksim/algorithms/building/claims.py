@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import abilities_used
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 
 
@@ -18,7 +21,15 @@ def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) ->
     schedule claims no more than it proves. divided: the rate is that of the sends once they are divided among all equal
     ways, as the registry gives them.
     """
-    achieved = (Parallel.of(schedule) if divided else Parallel(schedule)).rate
+    return _claimed(schedule, (Parallel.of(schedule) if divided else Parallel(schedule)).rate, bound)
+
+
+def symmetric_with_gap(whole: SymmetricSchedule, bound: BoundResult) -> SymmetricSchedule:
+    """As `with_gap`, for a schedule by symmetry."""
+    return whole.with_bound(_claimed(whole.base, whole.rate, bound).bound)
+
+
+def _claimed(schedule: Schedule, achieved: Fraction | None, bound: BoundResult) -> Schedule:
     held = bound.holding(abilities_used(schedule))
     headline = held.to_dict(schedule.topology, schedule.collective)
     if achieved is None:

@@ -19,17 +19,26 @@ from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_ho
 from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.commuting import Turns
 
 Ints = NDArray[np.int64]
 
 
-def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: list[int] | None) -> bool:
+def add_host_trees(
+    plan: ForestPlan,
+    topology: Topology,
+    rate: Fraction,
+    pairs: list[int] | None,
+    hosts: Hosts | None = None,
+    stands: Stands | None = None,
+) -> bool:
     """The chunks and sends of allgather, reducescatter or allreduce; False if the machine is no such cluster.
 
-    rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes
-    back, needed for reductions.
+    rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes back, needed for
+    reductions. hosts: what `read_hosts` says, if it is known. stands: which chunks are added, each with its own share.
+    Default: all of them.
     """
-    hosts = read_hosts(topology)
+    hosts = hosts or read_hosts(topology)
     if hosts is None or (plan.collective.reduces and pairs is None):
         return False
     kinds = kinds_of(hosts)
@@ -48,9 +57,10 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
         part = relayed(hosts, kinds, kind, rate)
         for host in group.tolist():
             for number, (member, weight, own, away) in enumerate(pieces):
+                root = int(hosts.device[host, member])
                 share, channel = weight / hosts.ranks, host * len(pieces) + number
                 rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
-                if part < 1:
+                if part < 1 and (stands is None or stands.take(root, root)):
                     writer.begin(host, member, share * (1 - part), channel)
                     if by_leaf:
                         writer.leaf_by_leaf(host, own, rest)
@@ -59,12 +69,32 @@ def add_host_trees(plan: ForestPlan, topology: Topology, rate: Fraction, pairs: 
                     writer.end()
                 for tree, there in rest if part else ():
                     for by in there.tolist():
+                        if stands is not None and not stands.take(root, int(hosts.device[by, member])):
+                            continue
                         writer.begin(host, member, share * part / (hosts.count - 1), channel)
                         depth = writer.everywhere(host, own, [(tree, np.array([by]))])
                         onward = [(other, others[others != by]) for other, others in rest]
                         writer.onward(by, depth, onward)
                         writer.end()
     return True
+
+
+class Stands:
+    """Which chunks stand for all that symmetries take them to. counts: for how many each that was taken does."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns, self.counts = turns, list[int]()
+
+    def take(self, device: int, other: int) -> bool:
+        """Whether the chunk of a device that another one forwards (or itself) does; counts it then."""
+        if int(self.turns.first[device]) != device:
+            return False
+        pair = np.array([device]), np.array([other])
+        src, dst, _ = self.turns.between(*pair)
+        if int(src[0]) != device or int(dst[0]) != other:
+            return False
+        self.counts.append(int(self.turns.images(*pair)[0]))
+        return True
 
 
 class _Writer:

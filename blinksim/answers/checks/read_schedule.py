@@ -12,6 +12,7 @@ from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.rebase import rebase
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
 
 
 def read_schedule(
@@ -65,6 +66,11 @@ def read_schedule(
     if isinstance(moved, tuple):
         raise InfeasibleError(f"{os.fspath(path)} does not run on this machine: {moved[0]}")
     return moved
+
+
+def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
+    """The schedule of a file on its own machine, in the form that the file has; raises as `read_schedule` does."""
+    return schedule_files.read_compact(path)
 
 
 def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ...]:

@@ -85,12 +85,13 @@ def verify_file(
 def _schedule(file: str, document: Any, question: Question, in_place: bool, slots: int) -> FileVerdict:
     from blinksim.answers.checks.verify_schedule import verify
     from blinksim.bounds.judgement import unknown_bound
-    from blinksim.formats.schedule_json import from_document
+    from blinksim.formats.schedule_json import compact_from_document
+    from blinksim.schedule.model import as_schedule
 
-    schedule = from_document(file, document)
+    schedule = compact_from_document(file, document)
     about = about_part(schedule.topology, schedule.collective)
     if question.machine or question.edits:
-        moved = moved_to(schedule, question)
+        moved = moved_to(as_schedule(schedule), question)
         if isinstance(moved, tuple):
             return FileVerdict(False, "does not run on this machine", moved, (), about)
         schedule = moved

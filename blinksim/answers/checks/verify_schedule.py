@@ -9,11 +9,13 @@ from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING
 
-from blinksim.answers.checks.read_schedule import read_schedule
+from blinksim.answers.checks.read_schedule import read_compact
 from blinksim.errors import BlinksimError
-from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.model import Schedule, ScheduleLike
 from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.tree import moves_along_trees
+from blinksim.schedule.turned.symmetric import SymmetricSchedule, as_compact
+from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule
 
@@ -64,17 +66,18 @@ def verify(
     >>> bs.verify(bs.synthesize("dgx1-v100", "allgather", "ring").schedule).ok
     True
     """
-    if isinstance(schedule, (str, os.PathLike)):
-        schedule = read_schedule(schedule)
-    schedule = as_schedule(schedule)
-    verdict = verify_schedule(schedule, slots=slots, in_place=in_place, shares=shares)
-    if not schedule.bound:
+    found = read_compact(schedule) if isinstance(schedule, (str, os.PathLike)) else as_compact(schedule)
+    if isinstance(found, SymmetricSchedule):
+        verdict = verify_symmetric(found, slots=slots, in_place=in_place, shares=shares)
+    else:
+        verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
+    if not found.bound:
         return verdict
-    return _with_claim(schedule, verdict, _weights(shares))
+    return _with_claim(found.base if isinstance(found, SymmetricSchedule) else found, verdict, _weights(shares))
 
 
 def _with_claim(schedule: Schedule, verdict: Verdict, weights: Sequence[int]) -> Verdict:
-    """The verdict, with what the schedule's bound is worth."""
+    """The verdict, with what the schedule's bound is worth; of one by symmetry, its `base` says that too."""
     from blinksim.bounds.judgement import judge_schedule
 
     rate = verdict.facts.rate

@@ -29,6 +29,11 @@ def least_length(
     Trees are in the shortest-path metric, as devices without a rank only pass bytes on.
     """
     whole, common = whole_lengths(topology, lengths)
+    if not collective.personalized:
+        least = Metric(topology, whole).least_tree()
+        if least is not None:
+            # All roots have the same tree then, used both ways.
+            return Fraction(least * (2 if collective.name == "allreduce" else 1), common)
     cost, row = distances(topology, whole)
     groups, ranks = range(len(cost)), len(row)
     count, weight = [0] * len(cost), [0] * len(cost)
@@ -49,9 +54,6 @@ def least_length(
         value = Fraction(sum(weight[b] * far[b] for b in groups), sum(weight))
     elif name in ("broadcast", "reduce"):
         value = Fraction(arborescence(cost if name == "broadcast" else back, root))
-    elif back == cost:
-        # All roots have the same tree then, used both ways.
-        value = Fraction(arborescence(cost, 0) * (2 if name == "allreduce" else 1))
     elif name == "allreduce":
         value = Fraction(min(arborescence(cost, v) + arborescence(back, v) for v in groups))
     else:
@@ -126,6 +128,38 @@ class Metric:
                         heappush(queue, (far + length, other))
             rows.append([best.get(end) for end in points])
         return rows
+
+    def least_tree(self) -> int | None:
+        """Length of the least tree over the points that hold ranks; None if ways differ by direction, or are missing.
+
+        Every point goes to the nearest of them; links between the regions of two of them are candidates for a least
+        spanning tree (K. Mehlhorn, A faster approximation algorithm for the Steiner problem in graphs, Information
+        Processing Letters 1988, section 2: it is one of the whole metric).
+        """
+        if any(self._ahead[b].get(a) != length for a, near in enumerate(self._ahead) for b, length in near.items()):
+            return None
+        best: dict[int, tuple[int, int]] = {}
+        queue = [(0, end, end) for end in self.ends]
+        while queue:
+            far, at, start = heappop(queue)
+            if at in best:
+                continue
+            best[at] = far, start
+            for other, length in self._ahead[at].items():
+                if other not in best:
+                    heappush(queue, (far + length, other, start))
+        bridges = sorted(
+            (best[a][0] + length + best[b][0], best[a][1], best[b][1])
+            for a, near in enumerate(self._ahead)
+            for b, length in near.items()
+            if a < b and a in best and best[a][1] != best[b][1]
+        )
+        joined, total, left = UnionFind(self.ends), 0, len(self.ends) - 1
+        for length, a, b in bridges:
+            if joined.find(a) != joined.find(b):
+                joined.join(a, b)
+                total, left = total + length, left - 1
+        return total if not left else None
 
 
 def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[int]]:

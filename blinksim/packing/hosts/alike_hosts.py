@@ -22,6 +22,7 @@ from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Split, best_split
 from blinksim.packing.hosts.fabric_ways import FabricWays
 from blinksim.topology.graph import Link, Topology
+from blinksim.topology.parts import bandwidths
 
 Path = tuple[int, ...]
 
@@ -117,7 +118,7 @@ def explained_hosts(topology: Topology) -> Hosts:
     link, into, outof = (
         np.array([[number for *_, number in host.links[part]] for host in hosts], dtype=np.int64) for part in range(3)
     )
-    bandwidth = [link.bandwidth for link in topology.links]
+    bandwidth = bandwidths(topology)
 
     def rates_of(numbers: list[int]) -> tuple[Fraction, ...]:
         return tuple(bandwidth[number] for number in numbers)
@@ -161,10 +162,15 @@ def _grouped(topology: Topology) -> tuple[list[_Host], dict[int, tuple[int, int,
             inner[number] = (a, b, link.bandwidth)
     if len({ends[:2] for ends in inner.values()}) < len(inner):
         raise NotAlikeError("switches of the fabric are joined by parallel links")
-    for host in hosts.values():
+    # Hosts without a member, such as those that are out of order, only stand there.
+    ranked = {index[name] for name in topology.members}
+    used = [host for host in hosts.values() if not ranked.isdisjoint(host.devices)]
+    if len(used) < 2:
+        raise NotAlikeError("there is only one host")
+    for host in used:
         for part in host.links:
             part.sort()
-    return list(hosts.values()), inner
+    return used, inner
 
 
 def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link, number: int) -> None:

@@ -7,6 +7,7 @@ has one tree in every host (the common refinement of the partitions).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,11 +28,18 @@ class Spread:
 
 def kinds_of(hosts: Hosts) -> list[int]:
     """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
-    count: dict[object, int] = {}
+    # Fractions hash slowly, and most hosts have the very same ones.
+    quick: dict[tuple[int, ...], int] = {}
+    seen: dict[object, int] = {}
+    label = []
     for rates in hosts.rates:
-        count[rates] = count.get(rates, 0) + 1
-    number = {rates: place for place, rates in enumerate(sorted(count, key=lambda rates: -count[rates]))}
-    return [number[rates] for rates in hosts.rates]
+        key = tuple(id(rate) for part in rates for rate in part)
+        if key not in quick:
+            quick[key] = seen.setdefault(rates, len(seen))
+        label.append(quick[key])
+    count = Counter(label)
+    number = {kind: place for place, kind in enumerate(sorted(count, key=lambda kind: -count[kind]))}
+    return [number[kind] for kind in label]
 
 
 def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTree]], kind: int) -> Spread:

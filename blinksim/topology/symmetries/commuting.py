@@ -73,6 +73,12 @@ class Turns:
         first, place = np.arange(count), np.zeros((count, len(turns)), dtype=np.int64)
         first[devices] = devices[at][where]
         moves = np.stack([turn != np.arange(count) for turn in turns], axis=1) if turns else np.zeros((count, 0), bool)
+        each = np.where(moves[devices[np.sort(at)]], np.array(orders, dtype=np.int64), 1)
+        if sum(prod(row) for row in each.tolist()) != len(devices):
+            raise InputError(
+                f"the generators take {topology.members[0]}, or another member, back to itself before their orders are "
+                "through; give generators that are independent on the members"
+            )
         # Every first member goes round with one generator after another; all of its orbit must come once.
         here, exponents = devices[np.sort(at)], np.zeros((len(at), len(turns)), dtype=np.int64)
         for number, (turn, times) in enumerate(zip(turns, orders, strict=True)):
@@ -190,8 +196,10 @@ def find_node_turns(topology: Topology) -> Turns | None:
     return turns.only(kept) if kept else None
 
 
-def find_turns(topology: Topology) -> Turns | None:
+def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> Turns | None:
     """Commuting symmetries of a topology that move members, as many as are easily found; None if there are none.
+
+    more: permutations to look at besides; those that are no symmetries are left out.
 
     Taken are its symmetries and those that its names suggest, those with the longest cycles first, where they commute
     with all before. One that does not commute is repeated in all places where others take it: what turns the nodes
@@ -203,7 +211,7 @@ def find_turns(topology: Topology) -> Turns | None:
     members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
     found: list[Ints] = []
     best: Turns | None = None
-    given = dict.fromkeys((*topology.symmetries, *name_turns(topology)))
+    given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology))), *more]
     candidates = [np.asarray(one, dtype=np.int64) for one in given if known.image(one) is not None][:_MOST_TRIED]
     moved = [int((one[members] != members).sum()) for one in candidates]
     orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}

@@ -1,0 +1,95 @@
+"""Packed trees of symmetric machines: one tree of each sort, and the symmetries that turn it into all.
+
+Clusters of alike hosts have the trees of `host_trees`, of which those of one host stand for the rest. Machines in which
+all devices are alike, such as tori, have the trees of `blinksim.packing.exact.turned_trees`. The rate is not claimed
+but measured: that of the loads of all images together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from blinksim.algorithms.building.centred import pairs_of_links
+from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.host_trees import Stands, add_host_trees
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.collective import Collective
+from blinksim.packing.hosts.alike_hosts import Hosts, read_hosts
+from blinksim.packing.hosts.host_turns import host_turns
+from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.commuting import Turns, find_turns
+
+# Sends of the trees from which on one of each sort is said once.
+FEW_SENDS = 500_000
+COLLECTIVES = ("allgather", "reducescatter", "allreduce")
+
+
+def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
+    """The packed trees of a large symmetric machine, if they attain the bound; else None, and they must be searched."""
+    ways = 2 if collective.name == "allreduce" else 1
+    if collective.name not in COLLECTIVES or ways * topology.ranks * (topology.ranks - 1) < FEW_SENDS:
+        return None
+    found = symmetric_host_trees(topology, collective, bound.rate)
+    return found if found is not None and found.rate == bound.rate else None
+
+
+def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
+    """The trees of a cluster of alike hosts; None if it is none, or nothing turns it. aim: algbw, bytes/s."""
+    if collective.name not in COLLECTIVES or topology.nodes < 2:
+        return None
+    hosts = read_hosts(topology)
+    turns = None if hosts is None else find_turns(topology, host_turns(hosts, len(topology.devices)))
+    if hosts is None or turns is None:
+        return None
+    best: SymmetricSchedule | None = None
+    # Members of a host may share its ports in a way that symmetries inside the host do not keep.
+    for group in dict.fromkeys((turns, _of_hosts(turns, hosts))):
+        found = None if group is None else _turned(topology, collective, aim, hosts, group)
+        if found is not None and (best is None or (found.rate or 0) > (best.rate or 0)):
+            best = found
+        if best is not None and best.rate == aim:
+            break
+    return best
+
+
+def _of_hosts(turns: Turns, hosts: Hosts) -> Turns | None:
+    """The turns that leave every device in its place among those of its host."""
+    place = np.full(len(turns.first), -1)
+    place[hosts.device] = np.arange(hosts.device.shape[1])
+    kept = [number for number, turn in enumerate(turns.generators) if np.array_equal(place[turn], place)]
+    return turns.only(kept) if kept else None
+
+
+def _turned(
+    topology: Topology, collective: Collective, aim: Fraction, hosts: Hosts, turns: Turns
+) -> SymmetricSchedule | None:
+    plan = ForestPlan(topology, collective, "packed")
+    shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
+    stands = Stands(turns)
+    if not add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
+        return None
+    return weighed(plan.finish(), turns, stands.counts)
+
+
+def weighed(parts: Schedule, turns: Turns, counts: Sequence[int]) -> SymmetricSchedule | None:
+    """The schedule in which the images of every chunk together have the share of all that it stands for.
+
+    A chunk has more images than that if what turns the rest of the machine changes its tree: then each has less. None
+    if shares get too long. parts: with the share of one chunk. counts: for how many each stands.
+    """
+    whole = SymmetricSchedule(parts, turns)
+    factor = [Fraction(many, times) for many, times in zip(counts, whole.times.tolist(), strict=True)]
+    if all(part == 1 for part in factor):
+        return whole
+    common = lcm(*(part.denominator for part in factor))
+    if parts.share_den * common > MOST_DENOMINATOR:
+        return None
+    scaled = parts.share_num * np.array([int(part * common) for part in factor], dtype=np.int64)
+    return SymmetricSchedule(replace(parts, share_num=scaled, share_den=parts.share_den * common), turns)

@@ -1,0 +1,336 @@
+"""Schedules that say their trees once, and the group that turns them into all.
+
+A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; where the machine is symmetric, the trees
+are one tree turned round. So `base` has one chunk of each sort, and `turns` commuting symmetries of the machine
+(`blinksim.topology.symmetries.commuting`). The schedule is the images of every chunk of `base` under the elements of
+the group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of it.
+
+What every image does follows from what one of them does, because a symmetry takes links to equal links. What all of
+them load follows from orbits: the elements spread what a chunk sends over a link evenly over the orbit of that link
+(the orbit-stabilizer theorem), so an orbit is one resource with the bandwidth of all its links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.schedule.loads import Resources, resource_loads, resources
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.ways import MOST_SENDS
+from blinksim.textio.text_table import count
+from blinksim.topology.symmetries.commuting import Turns
+from blinksim.topology.symmetry import orbit_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from blinksim.collective import Collective
+    from blinksim.topology.graph import Topology
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SymmetricSchedule:
+    """A schedule as the images of a few chunks under commuting symmetries of its machine.
+
+    Parameters
+    ----------
+    base : Schedule
+        One chunk of each sort with its sends, and its share of the size.
+    turns : Turns
+        The symmetries.
+
+    Raises
+    ------
+    InputError
+        For symmetries of another machine, and for chunks with two labels, as those of an alltoall are.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> made = bs.synthesize(bs.load("hgx-h100", nodes=256), "allgather").schedule
+    >>> made.chunks, made.base.chunks, bool(bs.verify(made))
+    (2048, 1, True)
+    """
+
+    base: Schedule
+    turns: Turns
+
+    def __post_init__(self) -> None:
+        if self.turns.topology is not self.base.topology:
+            raise InputError(f"{self.algorithm}: the symmetries are those of another machine")
+        if self.collective.personalized:
+            raise InputError(f"{self.collective.name} has chunks from one rank to another; write them out")
+
+    # --- what a schedule has -------------------------------------------------------------------------------------
+
+    @property
+    def topology(self) -> Topology:
+        return self.base.topology
+
+    @property
+    def collective(self) -> Collective:
+        return self.base.collective
+
+    @property
+    def algorithm(self) -> str:
+        return self.base.algorithm
+
+    @property
+    def form(self) -> str:
+        return self.base.form
+
+    @property
+    def bound(self) -> Mapping[str, Any]:
+        return self.base.bound
+
+    @property
+    def steps(self) -> int:
+        return self.base.steps
+
+    @property
+    def chunks(self) -> int:
+        return int(self.times.sum())
+
+    @property
+    def sends(self) -> int:
+        return int(self.times[self.base.chunk].sum())
+
+    def with_bound(self, bound: Mapping[str, Any]) -> SymmetricSchedule:
+        """The same schedule, carrying a bound and its certificate."""
+        found = replace(self, base=self.base.with_bound(bound))
+        found.__dict__.update({key: self.__dict__[key] for key in ("still", "times", "pooled") if key in self.__dict__})
+        return found
+
+    def claim(self, key: str) -> Fraction | None:
+        """As `Schedule.claim`."""
+        return self.base.claim(key)
+
+    def parts(self) -> str:
+        """What the data is cut into, in words."""
+        what = "tree" if self.form == "forest" else "chunk"
+        return f"{count(self.chunks, what)}, images of {self.base.chunks}"
+
+    def __repr__(self) -> str:
+        return (
+            f"<SymmetricSchedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} "
+            f"ranks\n  {count(self.base.chunks, 'chunk')} with {count(self.base.sends, 'send')}, turned to "
+            f"{count(self.chunks, 'chunk')} with {count(self.sends, 'send')} in {count(self.steps, 'step')} "
+            f"({self.form} form)>"
+        )
+
+    # --- images --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def still(self) -> npt.NDArray[np.bool_]:
+        """For every chunk of `base` and every generator, whether it takes the chunk's sends to the same ones."""
+        parts, turns = self.base, self.turns
+        found = np.zeros((parts.chunks, len(turns.generators)), dtype=bool)
+        for number, turn in enumerate(turns.generators):
+            fixed = self._labels_stay(turn)
+            for chunk in np.flatnonzero(fixed).tolist():
+                sends = np.flatnonzero(parts.chunk == chunk)
+                found[chunk, number] = _same(parts, sends, turn, turns.links[number])
+        return found
+
+    def _labels_stay(self, turn: Ints) -> npt.NDArray[np.bool_]:
+        """The chunks that start and end where they do after a turn as well, and have a send that stays or none."""
+        parts, stays = self.base, np.ones(self.base.chunks, dtype=bool)
+        device, rank = parts.device_of.astype(np.int64), parts.rank_of
+        for label in (parts.origin, parts.target):
+            known = label >= 0
+            stays[known] &= rank[turn[device[label[known]]]] == label[known]
+        if self.collective.rooted:
+            stays &= bool(rank[turn[device[self.collective.root]]] == self.collective.root)
+        return stays
+
+    @cached_property
+    def times(self) -> Ints:
+        """How many images every chunk of `base` has."""
+        orders = np.array(self.turns.orders, dtype=np.int64)
+        return np.asarray(np.where(self.still, 1, orders).prod(axis=1), dtype=np.int64)
+
+    def elements(self) -> tuple[Ints, Ints]:
+        """The chunk of `base` of every chunk, and the exponents (chunks, G) that make it an image of that one."""
+        chunk = np.repeat(np.arange(self.base.chunks), self.times)
+        left = np.arange(len(chunk)) - np.repeat(np.cumsum(self.times) - self.times, self.times)
+        exponents = np.zeros((len(chunk), len(self.turns.orders)), dtype=np.int64)
+        for number, order in enumerate(self.turns.orders):
+            radix = np.where(self.still[chunk, number], 1, order)
+            exponents[:, number] = left % radix
+            left = left // radix
+        return chunk, exponents
+
+    def labels_of(self, label: npt.NDArray[np.int32], chunk: Ints, exponents: Ints) -> npt.NDArray[np.int32]:
+        """The origins or targets of images, from those of the chunks of `base`."""
+        known = label[chunk] >= 0
+        ranks = np.full(len(chunk), -1, dtype=np.int32)
+        devices = self.base.device_of[label[chunk][known]].astype(np.int64)
+        ranks[known] = self.base.rank_of[self.turns.along(exponents[known], devices)]
+        return ranks
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule with every image written out: what is simulated, run and exported.
+
+        Raises `InfeasibleError` if that are too many sends.
+        """
+        if self.sends > MOST_SENDS:
+            raise InfeasibleError(
+                f"{self.algorithm} on {self.topology.ranks:,} ranks has {self.sends:,} sends once every tree is "
+                f"written out, more than {MOST_SENDS:,}; verify and write take it as it is, all else takes fewer nodes"
+            )
+        return _written_out(self)
+
+    # --- loads ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pooled(self) -> Pool:
+        """The resources of the machine, those of an orbit as one."""
+        return Pool.of(self.turns)
+
+    @cached_property
+    def weighted(self) -> Schedule:
+        """`base` with the shares of all images of every chunk together."""
+        largest = int((self.base.share_num * self.times).max(initial=0))
+        if largest * max(1, self.base.sends) >= 2**61:
+            raise InputError(f"{self.algorithm}: loads with the denominator {self.base.share_den} exceed 63 bits")
+        return replace(self.base, share_num=self.base.share_num * self.times)
+
+    @property
+    def rate(self) -> Fraction | None:
+        """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
+        shared = self.pooled.shared
+        found = zip(shared.rate, resource_loads(self.weighted, shared), strict=True)
+        return min((rate / load for rate, load in found if load), default=None)
+
+
+def as_compact(thing: ScheduleLike) -> Schedule | SymmetricSchedule:
+    """A schedule in the form that it has: by symmetry, or with all sends. Raises `InputError` for anything else."""
+    compact = getattr(thing, "compact", thing)
+    return compact if isinstance(compact, SymmetricSchedule) else as_schedule(thing)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The resources of a machine (`blinksim.schedule.loads.Resources`), each orbit under a group as one.
+
+    shared: with the rates of whole orbits, named after their first ones. size: how many there are in each. orbit: of
+    every resource of the machine.
+    """
+
+    shared: Resources
+    size: Ints
+    orbit: Ints
+
+    @classmethod
+    def of(cls, turns: Turns) -> Pool:
+        """From what links the generators take to each other."""
+        own = resources(turns.topology)
+        rows = own.starts.astype(np.int64)
+        images = []
+        for turn, links in zip(turns.generators, turns.links, strict=True):
+            goes = np.arange(len(own.names))
+            # Links that go to each other use equal resources in the same order.
+            length = np.diff(rows)
+            offset = np.arange(len(own.members)) - np.repeat(rows[:-1], length)
+            goes[own.members] = own.members[np.repeat(rows[:-1][links], length) + offset]
+            for device, number in own.adders.items():
+                goes[number] = own.adders[int(turn[device])]
+            images.append(goes)
+        label = orbit_labels(len(own.names), images)
+        _, first = np.unique(label, return_index=True)
+        size = np.bincount(label)
+        chosen, sizes = first.tolist(), size.tolist()
+        shared = Resources(
+            tuple(own.names[place] for place in chosen),
+            tuple(own.kinds[place] for place in chosen),
+            tuple(own.rate[place] * times for place, times in zip(chosen, sizes, strict=True)),
+            own.starts,
+            label[own.members].astype(np.int32),
+            {device: int(label[number]) for device, number in own.adders.items()},
+        )
+        return cls(shared, size, label)
+
+
+def _same(parts: Schedule, sends: Ints, turn: Ints, links: Ints) -> bool:
+    """True if a turn takes these sends to the same ones, over the same links."""
+    head = (parts.step[sends].astype(np.int64) * 2 + parts.op[sends]) * 2**20
+    ends = [(parts.src[sends].astype(np.int64), parts.dst[sends].astype(np.int64))]
+    ends.append((turn[ends[0][0]], turn[ends[0][1]]))
+    before, after = (np.lexsort((b, a, head)) for a, b in ends)
+    for place in (0, 1):
+        if not np.array_equal(ends[0][place][before], ends[1][place][after]):
+            return False
+    if not np.array_equal(head[before], head[after]):
+        return False
+    start, table = parts.route_start.astype(np.int64), parts.route_links.astype(np.int64)
+    routes = parts.route[sends[before]], parts.route[sends[after]]
+    lengths = [np.diff(start)[route] for route in routes]
+    if not np.array_equal(lengths[0], lengths[1]):
+        return False
+    offset = np.arange(lengths[0].sum()) - np.repeat(np.cumsum(lengths[0]) - lengths[0], lengths[0])
+    here, there = (table[np.repeat(start[:-1][route], lengths[0]) + offset] for route in routes)
+    return bool(np.array_equal(here, links[there]))
+
+
+def _written_out(whole: SymmetricSchedule) -> Schedule:
+    """Every image of every chunk, the images of a chunk one after another."""
+    parts, turns, times = whole.base, whole.turns, whole.times
+    chunk, exponents = whole.elements()
+    by_chunk = np.argsort(parts.chunk, kind="stable")
+    counts = np.bincount(parts.chunk, minlength=parts.chunks)
+    first = np.cumsum(counts) - counts
+    image = np.repeat(np.arange(len(chunk)), counts[chunk])
+    offset = np.arange(len(image)) - np.repeat(np.cumsum(counts[chunk]) - counts[chunk], counts[chunk])
+    send = by_chunk[np.repeat(first[chunk], counts[chunk]) + offset]
+    elements = exponents[image]
+    order = np.lexsort((image, parts.step[send]))
+    image, send, elements = image[order], send[order], elements[order]
+    start = parts.route_start.astype(np.int64)
+    table, which = parts.route_links.astype(np.int64), parts.route[send].astype(np.int64)
+    route_start, links = turns.route_images(elements, start, table, which)
+    src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
+    route, route_start, links = _shared_routes(route_start, links)
+    # Images of a chunk have channels of their own, so that none waits behind another.
+    place = np.arange(len(chunk)) - (np.cumsum(times) - times)[chunk]
+    channel = parts.channel[send].astype(np.int64) * int(times.max()) + place[image]
+    return replace(
+        parts,
+        share_num=parts.share_num[chunk],
+        origin=whole.labels_of(parts.origin, chunk, exponents),
+        target=whole.labels_of(parts.target, chunk, exponents),
+        chunk=image.astype(np.int32),
+        src=src.astype(np.int32),
+        dst=dst.astype(np.int32),
+        op=parts.op[send],
+        step=parts.step[send],
+        route=route.astype(np.int32),
+        channel=channel.astype(np.int32),
+        route_start=route_start.astype(np.int32),
+        route_links=links.astype(np.int32),
+    )
+
+
+def _shared_routes(start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
+    """Routes without repetition: the number of each one's, and start and links of those that are left."""
+    lengths = np.diff(start)
+    number = np.zeros(len(lengths), dtype=np.int64)
+    starts, kept, known = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
+    for length in np.unique(lengths).tolist():
+        here = np.flatnonzero(lengths == length)
+        rows = links[start[here][:, None] + np.arange(length)]
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        number[here] = known + which.ravel()
+        known += len(distinct)
+        starts.append(np.full(len(distinct), length, dtype=np.int64))
+        kept.append(distinct.ravel())
+    return number, np.cumsum(np.concatenate(starts)), np.concatenate(kept)

@@ -1,0 +1,117 @@
+"""Does a schedule by symmetry keep its promise? Proved from one chunk of each sort, without writing the others out.
+
+A symmetry takes a right chunk to a right one, since it takes ranks to ranks and links to equal links; so the chunks of
+`base` are followed one by one, as in `blinksim.schedule.verify`. That the generators are symmetries was checked when
+the group was made (`Turns.of`). What all chunks have in common is counted: their labels and shares image by image, the
+loads by orbits, what devices hold by orbits too. Every image has channels of its own, so what waits inside a connection
+waits inside one image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.errors import InputError
+from blinksim.schedule import chunk_ends
+from blinksim.schedule.contents import describe, wrong_contents
+from blinksim.schedule.loads import resource_loads
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.pipeline import Scratch, most_held, stays
+from blinksim.schedule.switch_work import wrong_operations
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.verify import Facts, Verdict, listed_reasons, wrong_copies, wrong_routes
+from blinksim.schedule.waits import crowd, deadlock
+from blinksim.topology.symmetry import orbit_labels
+
+
+def verify_symmetric(
+    whole: SymmetricSchedule, *, slots: int = 1, in_place: bool = False, shares: Sequence[Fraction] | None = None
+) -> Verdict:
+    """As `blinksim.schedule.verify.verify` of the schedule written out, in time and memory of its `base`."""
+    if slots < 1:
+        raise InputError(f"{slots} slots: a connection needs at least 1")
+    base = whole.base
+    # Only an alltoall can fail in place, and a schedule by symmetry is none.
+    del in_place
+    stuck = deadlock(base, slots)
+    checks: tuple[Callable[[], Iterator[str]], ...] = (
+        lambda: wrong_routes(base),
+        lambda: wrong_copies(base),
+        lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
+        lambda: chunk_ends.wrong_chunks(labelled(whole), shares),
+        lambda: wrong_contents(base),
+        lambda: iter(() if stuck is None else (stuck,)),
+    )
+    reasons = listed_reasons(checks)
+    return Verdict(not reasons, reasons, _facts(whole, slots))
+
+
+def labelled(whole: SymmetricSchedule) -> Schedule:
+    """All chunks with their labels and shares, and no sends."""
+    base, none = whole.base, np.zeros(0, dtype=np.int32)
+    chunk, exponents = whole.elements()
+    return replace(
+        base,
+        share_num=base.share_num[chunk],
+        origin=whole.labels_of(base.origin, chunk, exponents),
+        target=whole.labels_of(base.target, chunk, exponents),
+        chunk=none,
+        src=none,
+        dst=none,
+        op=none.astype(np.uint8),
+        step=none,
+        route=none,
+        channel=none,
+    )
+
+
+def _facts(whole: SymmetricSchedule, slots: int) -> Facts:
+    pool = whole.pooled
+    loads = resource_loads(whole.weighted, pool.shared)
+    busy = [
+        (rate / load, number) for number, (rate, load) in enumerate(zip(pool.shared.rate, loads, strict=True)) if load
+    ]
+    rate, worst = min(busy, default=(None, -1))
+    return Facts(
+        rate=rate,
+        busiest=pool.shared.names[worst] if busy else "",
+        busiest_load=loads[worst] / int(pool.size[worst]) if busy else Fraction(0),
+        busiest_count=sum(int(pool.size[number]) for other, number in busy if other == rate),
+        in_flight=crowd(whole.base)[0],
+        slots=slots,
+        scratch=scratch_of(whole),
+        in_place=True,
+    )
+
+
+def scratch_of(whole: SymmetricSchedule) -> dict[str, Scratch]:
+    """The scratch space of every device that needs any, by name, as `blinksim.schedule.pipeline.scratch` has it.
+
+    Devices of an orbit hold the same: together all that images of chunks hold at any of them.
+    """
+    base, devices = whole.base, whole.topology.devices
+    device, chunk, first, last = stays(base)
+    label = orbit_labels(len(devices), whole.turns.generators)
+    size = np.bincount(label)
+    found: dict[int, Scratch] = {}
+    for orbit in np.unique(label[device]).tolist():
+        rows = np.flatnonzero(label[device] == orbit)
+        if devices[int(device[rows[0]])].in_network:
+            continue  # data passes switches, which keep none of it
+        times = whole.times[chunk[rows]]
+        a, length = first[rows], last[rows] - first[rows] + 1
+        held = most_held(base.share_num[chunk[rows]] * times, a, length, 1)
+        # A chunk that comes to a device again and again needs one place there, for as many as are there at once.
+        _, where, count = np.unique(chunk[rows] * len(devices) + device[rows], return_inverse=True, return_counts=True)
+        places = int((times * (count[where] == 1)).sum())
+        for again in np.flatnonzero(count > 1):
+            here = where == again
+            ones = np.ones(int(count[again]), dtype=np.int64)
+            places += int(times[here][0]) * most_held(ones, a[here], length[here], 1)
+        found[orbit] = Scratch(Fraction(held, base.share_den * int(size[orbit])), places // int(size[orbit]))
+    orbits = label.tolist()
+    return {one.name: found[orbit] for one, orbit in zip(devices, orbits, strict=True) if orbit in found}

@@ -1,0 +1,232 @@
+"""Schedules by symmetry: the same as written out, in rate, loads and scratch, and refused where they are wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blinksim as bs
+from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+from blinksim.algorithms.packed import from_hosts
+from blinksim.collective import Collective
+from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.formats import schedule_json
+from blinksim.formats.columns import symmetric_json
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.turned import symmetric
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.turned.verify_symmetric import verify_symmetric
+from blinksim.schedule.verify import verify
+from blinksim.topology.symmetries.commuting import find_turns
+
+SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
+
+
+def part_of(name: str, nodes: int, *edits: str, leaf_nodes: int = 0) -> bs.Topology:
+    node = bs.load(name)
+    if not leaf_nodes:
+        return bs.load(name, nodes=nodes, edits=edits).select()
+    assert node.fabric is not None
+    fabric = replace(node.fabric, shape="tree", planes=1, leaf_nodes=leaf_nodes, oversubscription=Fraction(2))
+    return node.replicate(nodes, fabric).select()
+
+
+def without_node(part: bs.Topology, node: int) -> bs.Topology:
+    return part.select([name for name in part.members if not name.startswith(f"n{node}.")])
+
+
+PARTS = {
+    "rails": part_of("hgx-h100", 9),
+    "one slow port": part_of("hgx-h100", 9, SLOW),
+    "one node less": without_node(part_of("hgx-h100", 9), 3),
+    "two ports a pair": part_of("dgx-a100", 5),
+    "tiles": part_of("aurora", 3),
+    "leaves": part_of("hgx-h100", 8, leaf_nodes=4),
+    "a leaf that is not full": part_of("hgx-h100", 7, leaf_nodes=4),
+}
+
+
+def made(part: bs.Topology, name: str, aim: Fraction | None = None) -> SymmetricSchedule | None:
+    """At nine tenths of what every node can send: all of these machines attain that."""
+    collective = Collective(name)
+    return symmetric_host_trees(part, collective, aim or Fraction(9, 10) * ceiling(part, name))
+
+
+def ceiling(part: bs.Topology, name: str) -> Fraction:
+    from blinksim.bounds.quick import quick_bound
+
+    return quick_bound(part, Collective(name)).rate
+
+
+@pytest.mark.parametrize("name", ["allgather", "reducescatter", "allreduce"])
+@pytest.mark.parametrize("machine", PARTS)
+def test_it_is_what_it_is_written_out(machine: str, name: str) -> None:
+    part = PARTS[machine]
+    whole = made(part, name)
+    assert whole is not None
+    assert whole.base.sends < whole.sends
+    full, proof = whole.schedule, verify_symmetric(whole)
+    old = verify(full)
+    assert proof.ok, proof.reasons
+    assert old.ok, old.reasons
+    assert (whole.chunks, whole.sends, whole.steps) == (full.chunks, full.sends, full.steps)
+    assert proof.facts == old.facts or _but_for_names(proof.facts) == _but_for_names(old.facts)
+    shared = resources(part)
+    pooled = resource_loads(whole.weighted, whole.pooled.shared)
+    each = [pooled[orbit] / int(whole.pooled.size[orbit]) for orbit in whole.pooled.orbit.tolist()]
+    assert each == resource_loads(full, shared)
+
+
+def _but_for_names(facts: object) -> object:
+    return replace(facts, busiest="")  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("machine", ["rails", "two ports a pair", "one node less"])
+def test_it_takes_no_longer_than_the_schedule_that_is_built_in_full(machine: str) -> None:
+    part, collective = PARTS[machine], Collective("allgather")
+    aim = ceiling(part, "allgather")
+    whole, old = made(part, "allgather", aim), from_hosts(part, collective, aim)
+    assert whole is not None
+    assert old is not None
+    assert (whole.chunks, whole.sends) == (old.chunks, old.sends)
+    # The same sends in another order: turned trees begin with other ranks each, and so meet less.
+    times = [bs.simulate(one, 2**22, chunk=2**16).time_s for one in (whole.schedule, old)]
+    assert 0.8 * times[1] < times[0] < 1.01 * times[1]
+
+
+def test_numbers_of_the_devices_change_nothing() -> None:
+    part = PARTS["one slow port"]
+    order = np.random.default_rng(1).permutation(len(part.devices)).tolist()
+    other = replace(part, devices=tuple(part.devices[place] for place in order), symmetries=())
+    rates = {whole.rate for one in (part, other) if (whole := made(one, "allgather")) is not None}
+    assert len(rates) == 1
+
+
+@pytest.mark.parametrize("change", ["send", "share", "route", "step"])
+def test_what_is_wrong_with_a_chunk_is_found(change: str) -> None:
+    whole = made(PARTS["rails"], "allgather")
+    assert whole is not None
+    base = whole.base
+    if change == "send":
+        rows = {key: getattr(base, key)[:-1] for key in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+        wrong = replace(base, **rows)
+    elif change == "share":
+        wrong = replace(base, share_num=base.share_num * 2)
+    elif change == "route":
+        wrong = replace(base, route=np.roll(base.route, 1))
+    else:
+        wrong = replace(base, step=np.zeros_like(base.step))
+    verdict = verify_symmetric(replace(whole, base=wrong))
+    assert not verdict.ok
+    assert not verify(replace(whole, base=wrong).schedule).ok
+
+
+def test_the_symmetries_must_be_those_of_the_machine() -> None:
+    whole = made(PARTS["rails"], "allgather")
+    other = find_turns(part_of("hgx-h100", 9))
+    assert whole is not None
+    assert other is not None
+    with pytest.raises(InputError, match="those of another machine"):
+        SymmetricSchedule(whole.base, other)
+
+
+def test_too_many_sends_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = made(PARTS["rails"], "allgather")
+    assert whole is not None
+    monkeypatch.setattr(symmetric, "MOST_SENDS", 100)
+    with pytest.raises(InfeasibleError, match="once every tree is written out, more than 100"):
+        _ = whole.schedule
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> SymmetricSchedule:
+    monkeypatch.setattr(schedule_json, "MOST_WRITTEN_OUT", 0)
+    found = made(PARTS["one slow port"], "allreduce")
+    assert found is not None
+    return found
+
+
+def test_a_file_says_it_once_and_is_read_again(large: SymmetricSchedule, tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    bs.write(large, path)
+    document = json.loads(path.read_text())
+    again = schedule_json.compact_from_document(path, document)
+    assert document["version"] == 2
+    assert isinstance(again, SymmetricSchedule)
+    assert (again.rate, again.sends, again.topology) == (large.rate, large.sends, large.topology)
+    for key in ("share_num", "origin", "chunk", "src", "dst", "op", "step", "route", "channel", "route_links"):
+        assert np.array_equal(getattr(again.base, key), getattr(large.base, key))
+    assert bs.verify(path).ok
+    assert bs.verify_file(path).ok
+    assert bs.read_schedule(path).sends == large.sends
+
+
+def test_a_small_one_is_written_for_readers_of_version_1(tmp_path: Path) -> None:
+    whole = made(PARTS["rails"], "allgather")
+    assert whole is not None
+    bs.write(whole, tmp_path / "small.json")
+    assert json.loads((tmp_path / "small.json").read_text())["version"] == 1
+    assert bs.verify(tmp_path / "small.json").ok
+
+
+def test_a_generator_in_a_file_that_is_no_symmetry_is_refused(large: SymmetricSchedule, tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    bs.write(large, path)
+    document = json.loads(path.read_text())
+    turn = large.turns.generators[0].copy()
+    turn[[0, 1]] = turn[[1, 0]]
+    document["generators"][0] = symmetric_json.packed(turn)
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileError, match=r"generator 0 is no symmetry of hgx-h100: it takes link \S+"):
+        bs.verify(path)
+
+
+@pytest.mark.parametrize("key", ["src", "link_src", "device_names", "generators"])
+def test_a_damaged_column_is_named(large: SymmetricSchedule, tmp_path: Path, key: str) -> None:
+    path = tmp_path / "odd.json"
+    bs.write(large, path)
+    document = json.loads(path.read_text())
+    place = document["machine"] if key in document["machine"] else document
+    place[key] = [{"length": 3, "differences": "AAAA"}] if key == "generators" else {"length": 3, "text": "AAAA"}
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileError, match=key):
+        bs.verify(path)
+
+
+# --- thousands ----------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_gpus_are_proved_at_the_bound() -> None:
+    found = bs.synthesize(bs.load("hgx-h100", nodes=128), "allgather")
+    assert isinstance(found.compact, SymmetricSchedule)
+    assert found.verdict.ok
+    assert found.gap == 0
+    assert (found.compact.base.chunks, found.compact.chunks) == (1, 1024)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "part",
+    [
+        part_of("hgx-h100", 128),
+        without_node(part_of("hgx-h100", 128), 77),
+        part_of("hgx-h100", 128, "degrade n77.nic3-fabric3 bandwidth=25GB/s"),
+    ],
+)
+def test_a_thousand_gpus_are_what_they_are_written_out(part: bs.Topology) -> None:
+    aim = ceiling(part, "allgather")
+    whole, old = made(part, "allgather", aim), from_hosts(part, Collective("allgather"), aim)
+    assert whole is not None
+    assert old is not None
+    full = verify(whole.schedule)
+    assert full.ok
+    assert full.facts.rate == whole.rate
+    assert resource_loads(whole.schedule, resources(part)) == resource_loads(old, resources(part))
