@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.errors import MissingError
+from blinksim.errors import InputError, MissingError
 from blinksim.execution.executors.gpu_devices import THREADS, keeps_lines_whole, load_kernel, require_cupy
 from blinksim.execution.executors.tables import STRIDE
 from blinksim.jobs.backend import Backend, Words
@@ -17,6 +17,7 @@ from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
 from blinksim.jobs.segment import NOTES_BYTES, Segment
 from blinksim.jobs.turns import Turn
 from blinksim.programs.dtypes import POISON_BYTE
+from blinksim.programs.program import Longs
 from blinksim.units import format_size
 
 # Blocks of a launch: enough to fill the links, few enough to leave most processors to what computes meanwhile.
@@ -46,7 +47,8 @@ class GpuBackend(Backend):
         self.opened: list[int] = []
         self.segments: list[int] = []
         self.lent = 0
-        self.tables: OrderedDict[int, tuple[Turn, Any, Any]] = OrderedDict()
+        self.tables: OrderedDict[int, _Prepared] = OrderedDict()
+        self.captured: dict[int, _Prepared] = {}
 
     def device(self) -> Any:
         """This GPU as the current one."""
@@ -92,26 +94,33 @@ class GpuBackend(Backend):
 
     def launch(self, turn: Turn, op: str, source: int, target: int, timeout_s: float) -> None:
         with self.device():
-            table, kernel = self.table(turn, op)
+            entry = self.prepared(turn, op)
             own = *self.who, self.state, np.uint64(self.lent)
             places = np.uint64(source + turn.input_at), np.uint64(target + turn.output_at)
             how = np.uint64(turn.signature), np.uint64(int(timeout_s * 1e9))
-            arguments = (table.words, *table.head, *own, *places, *how)
-            kernel((table.grid,), (THREADS,), arguments, stream=self.stream)
+            arguments = (entry.words, *entry.head, *own, *places, *how)
+            entry.kernel((entry.grid,), (THREADS,), arguments, stream=self.stream)
 
-    def table(self, turn: Turn, op: str) -> tuple[Any, Any]:
-        """A turn's table on the GPU, and the kernel that runs it; both are made once."""
-        key = id(turn)
+    def prepared(self, turn: Turn, op: str) -> _Prepared:
+        """A turn's table on the GPU, and the kernel that runs it; both are made once.
+
+        Raises `InputError` if they would have to be made while the stream is captured.
+        """
+        key, capturing = id(turn), self.stream.is_capturing()
         if key not in self.tables:
-            words = call_table(turn, self.rank, self.segments, self.own, self.segment)
-            kernel = load_kernel(self.gpu, call_source(turn.program.kind, op, turn.program.packets), "run_call")
+            if capturing:
+                raise InputError(f"run {turn.says} once before you capture it in a CUDA graph")
             if len(self.tables) >= _MOST_TABLES:
                 self.finish()  # its memory may be in use
                 self.tables.popitem(last=False)
-            self.tables[key] = turn, _Table(self.cupy, words), kernel
+            words = call_table(turn, self.rank, self.segments, self.own, self.segment)
+            kernel = load_kernel(self.gpu, call_source(turn.program.kind, op, turn.program.packets), "run_call")
+            self.tables[key] = _Prepared(self.cupy, turn, words, kernel)
         self.tables.move_to_end(key)
-        _, table, kernel = self.tables[key]
-        return table, kernel
+        if capturing:
+            # A graph may be replayed at any time.
+            self.captured[key] = self.tables[key]
+        return self.tables[key]
 
     def notes(self) -> Words:
         runtime, notes = self.cupy.cuda.runtime, np.empty(NOTES_BYTES // 8, dtype=np.uint64)
@@ -133,14 +142,18 @@ class GpuBackend(Backend):
                 self.cupy.cuda.runtime.ipcCloseMemHandle(at)
         self.opened, self.segments = [], []
         self.tables.clear()
+        self.captured.clear()
 
     def free(self) -> None:
         with self.device():
             self.cupy.cuda.runtime.free(self.lent)
 
 
-class _Table:
-    def __init__(self, cupy: Any, words: Any) -> None:
+class _Prepared:
+    """What a launch of a turn needs, on the GPU."""
+
+    def __init__(self, cupy: Any, turn: Turn, words: Longs, kernel: Any) -> None:
+        self.turn, self.kernel = turn, kernel
         self.words = cupy.asarray(words)
         cupy.cuda.get_current_stream().synchronize()  # it is read on another stream
         self.head = words[0], words[STRIDE]

@@ -111,6 +111,9 @@ class Stream:
         self.last = threading.Thread(target=run)
         self.last.start()
 
+    def is_capturing(self) -> bool:
+        return False
+
     def wait_event(self, event: Event) -> None:
         self.queue(event.recorded.wait)
 

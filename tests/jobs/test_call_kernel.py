@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blinksim.errors import InputError
 from blinksim.jobs import gpu_backend
 from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
 from blinksim.jobs.calls import CALLED, Call
@@ -40,15 +41,15 @@ needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ c
 class Ranks:
     """The memory of some ranks, and launches on all of them at once."""
 
-    def __init__(self, library: ctypes.CDLL, plan: JobPlan, packets: bool) -> None:
-        self.library = library
-        self.memory = [_aligned(SEGMENT.lent) for _ in range(RANKS)]
+    def __init__(self, library: ctypes.CDLL, plan: JobPlan, packets: bool, segment: Segment = SEGMENT) -> None:
+        self.library, self.segment = library, segment
+        self.memory = [_aligned(self.segment.lent) for _ in range(RANKS)]
         for memory in self.memory:
-            memory[: SEGMENT.packets_at], memory[SEGMENT.packets_at :] = 0, 0xFF
-        self.scratch = [_aligned(SEGMENT.scratch) for _ in range(RANKS)]
+            memory[: self.segment.packets_at], memory[self.segment.packets_at :] = 0, 0xFF
+        self.scratch = [_aligned(self.segment.scratch) for _ in range(RANKS)]
         self.state = [np.zeros(STATE_WORDS, dtype=np.uint64) for _ in range(RANKS)]
         self.alarm = [np.zeros(1, dtype=np.uint64) for _ in range(RANKS)]
-        self.turns = [Turns(plan, rank, SEGMENT, 4, packets) for rank in range(RANKS)]
+        self.turns = [Turns(plan, rank, segment, 4, packets) for rank in range(RANKS)]
         self.names: dict[int, str] = {}
 
     def run(self, calls: list[Call], sources: list[Any], targets: list[Any], timeout_s: float = 20.0) -> None:
@@ -56,7 +57,7 @@ class Ranks:
             for turn in self.turns[rank].of(calls[rank]):
                 self.names[turn.signature] = turn.says
                 own = self.scratch[rank].ctypes.data, self.alarm[rank].ctypes.data
-                table = call_table(turn, rank, [memory.ctypes.data for memory in self.memory], own, SEGMENT)
+                table = call_table(turn, rank, [memory.ctypes.data for memory in self.memory], own, self.segment)
                 numbers = turn.signature, int(timeout_s * 1e9)
                 self.library.launch_call(
                     ctypes.c_void_p(table.ctypes.data),
@@ -127,6 +128,28 @@ def test_the_kernel_carries_calls_out(packets: bool, tmp_path: Path) -> None:
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("packets", [True, False])
+def test_the_kernel_jumps_over_waves_without_work(packets: bool, tmp_path: Path) -> None:
+    """Pipelines of several pieces, along a chain of ranks that begin one after another."""
+    library = fake_cupy.build(call_source(FLOAT, "sum", packets), tmp_path)
+    rows = [{"collective": name, "algorithm": "chain", "protocol": "ll128" if packets else "simple"} for name in
+            ("broadcast", "reduce")]  # fmt: skip
+    plan = JobPlan.of(JobPlan.for_switch(RANKS).topology, json.dumps(rows))
+    segment = Segment.of(32 << 20)
+    for collective in ("broadcast", "reduce"):
+        ranks = Ranks(library, plan, packets, segment)
+        call = Call(collective, 1_000_001, FLOAT, root=1)
+        turn = ranks.turns[0].of(call)[0]
+        assert packets or turn.program.pieces(call.count // 2, 0) > 2
+        data = [np.arange(call.count, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
+        expected = data[1].copy() if collective == "broadcast" else np.sum(data, axis=0)
+        ranks.run([call] * RANKS, data, data)
+        for rank in range(RANKS) if collective == "broadcast" else (1,):
+            assert np.array_equal(data[rank], expected), ranks.explain(rank)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("packets", [True, False])
 def test_the_kernel_finds_calls_that_differ(packets: bool, tmp_path: Path) -> None:
     library = fake_cupy.build(call_source(FLOAT, "sum", packets), tmp_path)
     ranks = Ranks(library, JobPlan.for_switch(RANKS), packets)
@@ -141,6 +164,16 @@ def test_the_kernel_finds_calls_that_differ(packets: bool, tmp_path: Path) -> No
     data = [np.ones(100, dtype=np.float32) for _ in range(RANKS)]
     ranks.run([Call("allreduce", 100, FLOAT)] * RANKS, data, data, timeout_s=0.3)
     assert all(np.isnan(values).all() for values in data)
+
+
+def capture(group: Group, call: Call) -> None:
+    """A call while the stream is captured in a graph."""
+    stream = group.backend.stream  # type: ignore[attr-defined]
+    stream.is_capturing = lambda: True
+    try:
+        group.run(call, 0, 0)
+    finally:
+        del stream.is_capturing
 
 
 @needs_compiler
@@ -171,6 +204,8 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         message, short = "", np.ones(100, dtype=np.float32)
         try:
             call = Call("allreduce", 100 - rank // 2, FLOAT)
+            with pytest.raises(InputError, match="once before you capture it"):
+                capture(group, call)
             group.run(call, short.ctypes.data, short.ctypes.data)
             group.finish()
         except GroupError as error:
