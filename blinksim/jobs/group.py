@@ -6,6 +6,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from blinksim._version import __version__
@@ -23,6 +24,8 @@ from blinksim.units import format_size
 TIMEOUT_S = 10.0
 # Calls of which the programs are kept.
 _MOST_CALLS = 512
+# What a store raises once the rank that held it is dead; the group then finds out by itself.
+_STORE_GONE = (OSError, RuntimeError)
 
 
 class Group:
@@ -182,15 +185,17 @@ class Group:
         """Lets others look up what a signature stands for."""
         if turn.signature not in self._names:
             self._names[turn.signature] = turn.says
-            self.store.set(f"call/{self.rank}/{turn.signature}", turn.says)
+            with suppress(*_STORE_GONE):
+                self.store.set(f"call/{self.rank}/{turn.signature}", turn.says)
 
     def _look_up(self, signature: int) -> str:
         """What a signature stands for; whoever announces one has named it before."""
-        for other in range(self.ranks) if signature not in self._names else ():
-            key = f"call/{other}/{signature}"
-            if self.store.check([key]):
-                self._names[signature] = self.store.get(key).decode()
-                break
+        with suppress(*_STORE_GONE):
+            for other in range(self.ranks) if signature not in self._names else ():
+                key = f"call/{other}/{signature}"
+                if self.store.check([key]):
+                    self._names[signature] = self.store.get(key).decode()
+                    break
         return self._names.get(signature, "another call")
 
     def check(self) -> None:
@@ -226,6 +231,6 @@ class Group:
         """True when all ranks have come here, False if one does not come in time."""
         try:
             self._meet(what, self.timeout_s)
-        except (GroupError, ConnectionError, RuntimeError):  # or the store has gone with the rank that held it
+        except (GroupError, *_STORE_GONE):
             return False
         return True

@@ -19,6 +19,7 @@ try:
 except ImportError:
     raise MissingError("blinksim.torch needs PyTorch: pip install 'blinksim[torch]'") from None
 
+from blinksim.jobs.faults import GroupError as GroupError
 from blinksim.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup
 from blinksim.torch.process_group import create, create_on_cpu
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ranks import DEAD, run_ranks, small_group
+from ranks import DEAD, SEGMENT, run_ranks, small_group
 
 from blinksim.jobs.calls import CALLED, Call
 from blinksim.jobs.faults import GroupError
 from blinksim.jobs.group import Group
 from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.rendezvous import FolderStore
 from blinksim.jobs.segment import Segment
+from blinksim.jobs.shared_memory import SharedMemoryBackend
 from blinksim.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
 
 RANKS = 3
@@ -182,6 +184,45 @@ def test_a_missing_rank_is_an_error_everywhere_in_time(tmp_path: Path, fault: st
         assert "has failed" in answers[1][0]
 
 
+class FleetingStore(FolderStore):
+    """A store that is gone once the group has been made, as that of torch is when its host has died."""
+
+    gone = False
+
+    def set(self, key: str, value: str, /) -> None:
+        self._still_there()
+        super().set(key, value)
+
+    def check(self, keys: list[str], /) -> bool:
+        self._still_there()
+        return super().check(keys)
+
+    def _still_there(self) -> None:
+        if self.gone:
+            raise RuntimeError("the store does not answer")
+
+
+def test_a_group_fails_in_time_without_its_store(tmp_path: Path) -> None:
+    def work(rank: int, folder: Path) -> tuple[str, str]:
+        store = FleetingStore(folder)
+        group = Group(store, rank, JobPlan.for_switch(2), SharedMemoryBackend(), SEGMENT, timeout_s=0.3)
+        store.gone = True
+        values, message = np.ones(100, dtype=np.float32), ""
+        group.run(Call("allreduce", 100, ELEMENT_TYPES["float32"]), values, values)
+        first = f"{values.sum():g}"
+        try:
+            for _ in range(2):
+                group.run(Call("allreduce", 90 + rank, ELEMENT_TYPES["float32"]), values, values)
+        except GroupError as error:
+            message = str(error)
+        group.close()
+        return first, message
+
+    for first, message in run_ranks(work, 2, tmp_path):
+        assert first == "200"
+        assert "another call" in message
+
+
 def test_groups_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     def work(rank: int, folder: Path) -> str:
         plan = JobPlan.for_switch(2)
@@ -199,8 +240,6 @@ def test_groups_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_in_shared_memory(tmp_path: Path) -> None:
-    from blinksim.jobs.shared_memory import SharedMemoryBackend
-
     backend = SharedMemoryBackend(tmp_path)
     backend.connect(0, [backend.allocate(Segment.of(1 << 20))])
     assert list(tmp_path.iterdir())
