@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from blinksim.cost.terms import Term
 from blinksim.graphs.compressed_rows import expand
+from blinksim.graphs.distinct import distinct
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
@@ -141,7 +142,7 @@ def _first_messages(schedule: Schedule, ways: Spread, shared: Resources) -> tupl
     """
     starts, count = Starts.of(schedule, ways, shared), len(shared.names)
     routes = len(schedule.route_start) - 1
-    messages = np.unique(schedule.step.astype(np.int64) * routes + schedule.route) % routes
+    messages = distinct(schedule.step.astype(np.int64) * routes + schedule.route) % routes
     used, times = np.unique(messages, return_counts=True)
     return starts.occupied(used.astype(np.int32), count, times), starts.one(used.astype(np.int32), count)
 

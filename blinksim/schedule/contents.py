@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.graphs.distinct import among
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
@@ -199,7 +200,7 @@ def _unreached(schedule: Schedule, arrived: npt.NDArray[np.int64]) -> Iterator[s
         ends_somewhere = np.flatnonzero(chunk_ends.end_rank(schedule) >= 0).astype(np.int32)
         target = schedule.device_of[chunk_ends.end_rank(schedule)[ends_somewhere]]
         there = chunk_ends.starts_with(schedule, target, ends_somewhere)
-        there |= np.isin(ends_somewhere.astype(np.int64) * devices + target, arrived)
+        there |= among(ends_somewhere.astype(np.int64) * devices + target, arrived)
         short = ends_somewhere[~there]
     for number in short:
         key = np.int64(number) * devices

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.graphs.distinct import distinct
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -195,7 +196,7 @@ class Schedule(Tabular):
 
         What goes from one rank to another only takes a path; what stays where it is takes none and is not counted.
         """
-        moved = len(np.unique(self.chunk))
+        moved = len(distinct(self.chunk))
         if self.form != "forest":
             return count(self.chunks, "chunk")
         return count(moved, "path" if self.collective.personalized else "tree")

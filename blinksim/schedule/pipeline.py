@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
+from blinksim.graphs.distinct import among, distinct
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, Schedule
 
@@ -39,7 +40,7 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
     sends = schedule.sends * pieces
     if sends > MOST_SENDS or max(schedule.chunks * pieces, schedule.steps + pieces) > _MOST_INDEX:
         raise InputError(f"{pieces} pieces of {schedule.chunks} chunks make {sends} sends; take fewer pieces")
-    common = gcd(schedule.share_den * pieces, *map(int, np.unique(schedule.share_num)))
+    common = gcd(schedule.share_den * pieces, *map(int, distinct(schedule.share_num)))
     den = schedule.share_den * pieces // common
     if den > _MOST_DENOMINATOR:
         raise InputError(f"{pieces} pieces need shares with the denominator {den}, more than 2^40; take another number")
@@ -145,8 +146,7 @@ def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
     reads = schedule.chunk.astype(np.int64) * devices + schedule.src
     writes = schedule.chunk.astype(np.int64) * devices + schedule.dst
     passing = ~chunk_ends.ends_with(schedule, schedule.dst, schedule.chunk)
-    touched = np.unique(writes[passing])
-    mine = np.isin(reads, touched)
+    mine = among(reads, writes[passing])
     step = schedule.step.astype(np.int64)
     place = np.concatenate((reads[mine], writes[passing]))
     when = np.concatenate((step[mine], step[passing]))

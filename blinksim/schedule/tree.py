@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from blinksim.graphs.distinct import distinct
 from blinksim.graphs.rooted_trees import height
 from blinksim.schedule.loads import Resources
 from blinksim.schedule.model import COPY, Schedule
@@ -75,4 +76,4 @@ def moves_along_trees(schedule: Schedule, besides: Sequence[int] = ()) -> bool:
     ends = np.where(reduces, schedule.src, schedule.dst).astype(np.int64)
     keys = (schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + ends) * 2 + reduces
     keys = np.delete(keys, np.asarray(besides, dtype=np.int64))
-    return len(np.unique(keys)) == len(keys)
+    return len(distinct(keys)) == len(keys)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.graphs.distinct import among, distinct
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.contents import describe
 from blinksim.schedule.model import Schedule
@@ -79,7 +80,7 @@ def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int)
     m, devices = len(sends), len(schedule.topology.devices)
     chunk = schedule.chunk[sends].astype(np.int64) * devices
     read, written = chunk + schedule.src[sends], chunk + schedule.dst[sends]
-    both = np.intersect1d(read, written)
+    both = distinct(read[among(read, written)])
     if not len(both):
         return []
     # Events: send k is put (k), taken (m + k); all reads of a place that is also written are done (2 m + its number).
@@ -87,7 +88,7 @@ def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int)
     mates = connection[order]
     next_one = np.flatnonzero(mates[1:] == mates[:-1])
     behind = np.flatnonzero(mates[slots:] == mates[:-slots])
-    reader, writer = np.flatnonzero(np.isin(read, both)), np.flatnonzero(np.isin(written, both))
+    reader, writer = np.flatnonzero(among(read, both)), np.flatnonzero(among(written, both))
     before_after = (
         (np.arange(m), m + np.arange(m)),
         (order[next_one], order[next_one + 1]),

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.compressed_rows import expand
+from blinksim.graphs.distinct import distinct
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
@@ -222,7 +223,7 @@ def _parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
     of_send = spread.count[schedule.route].astype(np.int64)
     parts = np.ones(schedule.chunks, dtype=np.int64)
     for number in np.unique(of_send).tolist():
-        touched = np.unique(schedule.chunk[of_send == number])
+        touched = distinct(schedule.chunk[of_send == number])
         parts[touched] = np.lcm(parts[touched], number)
     return parts
 
