@@ -15,6 +15,7 @@ from strategies import renamed, topologies
 
 import blinksim as bs
 from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 
@@ -116,6 +117,17 @@ def test_one_switch_takes_the_largest_sum_of_a_row_or_column(order: list[int], a
     made = bs.synthesize("switch:6@25GB/s", exchange(traffic), "direct")
     assert made.gap == 0
     assert made.verdict.ok
+
+
+def test_no_compromise_beats_the_bound() -> None:
+    machine = bs.load("ring:4@25GB/s").select()
+    traffic = Traffic(np.arange(16).reshape(4, 4))
+    rate = bs.bound(machine, exchange(traffic)).rate
+    found = bs.pareto(machine, exchange(traffic), seconds=1)
+    assert all(point.bandwidth <= float(rate) * (1 + 1e-12) for point in found.points)
+    for name in ("few_steps", "few_rounds"):
+        with pytest.raises(InfeasibleError):
+            bs.synthesize(machine, exchange(traffic), name)
 
 
 def test_a_wrong_block_is_found() -> None:
