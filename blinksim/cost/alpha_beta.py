@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.terms import Term
-from blinksim.graphs.compressed_rows import expand
-from blinksim.graphs.distinct import distinct
+from blinksim.graphs.arrays import distinct, expand
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.distinct import among
+from blinksim.graphs.arrays import among
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads

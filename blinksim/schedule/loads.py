@@ -10,7 +10,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.compressed_rows import expand
+from blinksim.graphs.arrays import expand
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import sums_at
 from blinksim.topology.graph import Topology

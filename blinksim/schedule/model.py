@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.distinct import distinct
+from blinksim.graphs.arrays import distinct
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology

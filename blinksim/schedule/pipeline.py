@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.distinct import among, distinct
+from blinksim.graphs.arrays import among, distinct
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, Schedule
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.graphs.distinct import distinct
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.rooted_trees import height
 from blinksim.schedule.loads import Resources
 from blinksim.schedule.model import COPY, Schedule

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.distinct import among, distinct
+from blinksim.graphs.arrays import among, distinct
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.contents import describe
 from blinksim.schedule.model import Schedule

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.compressed_rows import expand
-from blinksim.graphs.distinct import distinct
+from blinksim.graphs.arrays import distinct, expand
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology

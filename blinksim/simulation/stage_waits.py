@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.compressed_rows import expand
+from blinksim.graphs.arrays import expand
 from blinksim.schedule.model import COPY, Schedule
 
 Indices = npt.NDArray[np.int64]

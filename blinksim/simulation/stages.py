@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.compressed_rows import expand
+from blinksim.graphs.arrays import expand
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import REDUCE, Schedule

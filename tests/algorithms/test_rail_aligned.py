@@ -64,7 +64,7 @@ def test_any_traffic_attains_the_bound_over_rails(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("edits", "most"),
-    [(("degrade n0.nic1-fabric1 bandwidth=25GB/s",), 0.01), (("without n1.nic2-fabric2",), 0.01),
+    [(("degrade n0.nic1-fabric1 bandwidth=25GB/s",), 1e-4), (("without n1.nic2-fabric2",), 1e-4),
      (("degrade n0.gpu0-n0.nvswitch lanes=9",), 1e-4)],
 )  # fmt: skip
 def test_one_weak_link_costs_no_more_than_it_must(edits: tuple[str, ...], most: float) -> None:
@@ -173,4 +173,4 @@ def test_parts_suit_unequal_adapters() -> None:
     assert parts[~np.eye(3, dtype=bool)].sum(axis=1) == pytest.approx(1)
     # Node 0 has 7.5 adapters' worth for 128 of 2400 / 24 bytes.
     due = float(Fraction(8 * 16 * 100, 375 * 10**9))
-    assert spread_time(rails, traffic) == pytest.approx(due, rel=1e-2)
+    assert spread_time(rails, traffic) == pytest.approx(due, rel=1e-9)

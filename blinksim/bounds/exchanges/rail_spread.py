@@ -18,7 +18,7 @@ from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 
 # Rounds in which places get parts that suit their rates, and rows of the program that are looked at.
-_ROUNDS, _MOST_ROWS = 60, 40
+_ROUNDS, _MOST_ROWS = 200, 40
 
 
 class NodeTraffic:
@@ -105,16 +105,18 @@ def _possible(rails: Rails, across: Floats) -> bool:
 
 
 def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
-    """The part (N, N, L) of what goes from node a to node b over each place, so that ways carry what suits their rates.
+    """The part (N, N, L) of what goes from node a to b over each place, so that no way is busy longer than need be.
 
-    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every way up and down; None where two
-    nodes have no open place in common.
+    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every way up and down: those of ways
+    that are busy longer than all ways of the busiest node together shrink. None where two nodes have no open place in
+    common.
     """
     open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
         return None
     out, into = _rates(rails.up_uses, rails), _rates(rails.down_uses, rails)
     up, down = np.where(rails.open, out, 0.0), np.where(rails.open, into, 0.0)
+    aim = max(float(_over(by_node.sum(axis=1), up).max()), float(_over(by_node.sum(axis=0), down).max()))
     best, least = None, np.inf
     for _ in range(_ROUNDS):
         parts = up[:, None, :] * down[None, :, :] * open_
@@ -124,11 +126,18 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
         leaving = np.divide(across.sum(axis=1), out, out=np.zeros_like(out), where=out > 0)
         entering = np.divide(across.sum(axis=0), into, out=np.zeros_like(into), where=into > 0)
         most = max(float(leaving.max()), float(entering.max()))
-        if most >= least * (1 - 1e-12):
+        if most < least:
+            best, least = parts, most
+        if least <= aim * (1 + 1e-13):
             break
-        best, least = parts, most
-        up, down = _eased(up, leaving), _eased(down, entering)
+        up, down = _eased(up, leaving, aim), _eased(down, entering, aim)
     return best
+
+
+def _over(amount: Floats, rates: Floats) -> Floats:
+    """Seconds that what leaves or enters each node takes on all its ways."""
+    rate = rates.sum(axis=1)
+    return np.asarray(np.divide(amount, rate, out=np.zeros_like(rate), where=rate > 0))
 
 
 def _rates(uses: Uses, rails: Rails) -> Floats:
@@ -139,11 +148,9 @@ def _rates(uses: Uses, rails: Rails) -> Floats:
     return np.where(np.isinf(found), 0.0, found).reshape(nodes, local)
 
 
-def _eased(factor: Floats, busy: Floats) -> Floats:
-    """Smaller factors for the ways of a node that are busier than its mean."""
-    mean = busy.sum(axis=1, keepdims=True) / np.maximum(1, (busy > 0).sum(axis=1, keepdims=True))
-    ratio = np.divide(mean, busy, out=np.ones_like(busy), where=busy > 0)
-    return np.asarray(factor * np.sqrt(ratio))
+def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:
+    """Smaller factors for the ways that are busy longer than `aim` seconds."""
+    return np.asarray(factor * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim)))
 
 
 def _mixed(times: npt.NDArray[np.float64]) -> float:

@@ -1,0 +1,51 @@
+"""Large arrays of whole numbers: tables of rows of unequal length, and distinct values by sorting.
+
+A table in compressed form has all values one after the other, and where each row starts. `numpy.unique` hashes whole
+numbers from NumPy 2.3 on unless asked for counts or places: a million keys such as chunk * devices + device, which lie
+evenly, then take seconds where sorting takes hundredths.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Whole = TypeVar("Whole", bound=np.integer)
+
+
+def expand(
+    starts: npt.NDArray[np.int32], values: npt.NDArray[np.int32], which: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Rows `which` of a table in compressed form: (position in `which`, value) for every entry."""
+    length = (starts[1:] - starts[:-1])[which].astype(np.int64)
+    position = np.repeat(np.arange(len(which), dtype=np.int64), length)
+    offset = np.arange(len(position), dtype=np.int64) - np.repeat(np.cumsum(length) - length, length)
+    return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + offset]
+
+
+def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:
+    """The values without repetitions, sorted.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    ordered = np.sort(values, axis=None)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
+def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray[np.bool_]:
+    """True where a value is one of the others.
+
+    >>> among(np.array([3, 1, 2]), np.array([1, 3])).tolist()
+    [True, True, False]
+    """
+    ordered = np.sort(others)
+    place = np.searchsorted(ordered, values)
+    found = np.zeros(len(values), dtype=np.bool_)
+    inside = place < len(ordered)
+    found[inside] = ordered[place[inside]] == values[inside]
+    return found
