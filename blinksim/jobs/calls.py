@@ -87,9 +87,9 @@ class Call:
             yield first, min(length, whole - first)
 
 
-def signature_of(call: Call, first: int, length: int) -> int:
-    """32 bits, never 0, that stand for one turn of a call: ranks whose calls differ have different ones."""
-    digest = hashlib.blake2b(f"{call}; {first}+{length}".encode(), digest_size=4).digest()
+def signature_of(call: Call, first: int, length: int, program: bytes = b"") -> int:
+    """32 bits, never 0, that stand for one turn of a call: ranks whose calls or programs differ have different ones."""
+    digest = hashlib.blake2b(f"{call}; {first}+{length}".encode() + program, digest_size=4).digest()
     return int.from_bytes(digest, "little") or 1
 
 

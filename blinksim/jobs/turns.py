@@ -95,7 +95,8 @@ class Turns:
             written = (0, 0, 0)
         says = say(call, first, length, self.plan.ranks)
         by = f"{self.plan.choose(call).schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
-        return Turn(spread, by, says, signature_of(call, first, length), first * size, first * size, written)
+        signature = signature_of(call, first, length, _content(program))
+        return Turn(spread, by, says, signature, first * size, first * size, written)
 
 
 def split_queues(program: Program) -> Program:
@@ -116,6 +117,13 @@ def split_queues(program: Program) -> Program:
         queue_start=np.append(begins, program.ops).astype(np.int64),
         queue_name=tuple(program.queue_name[number] for number in queue[begins].tolist()),
     )
+
+
+def _content(program: Program) -> bytes:
+    """What must be the same on all ranks, for their parts to fit together."""
+    arrays = (program.key, program.length, program.queue_start, program.sources, program.destinations, program.waits)
+    cut = np.array([program.slices, program.piece_units, program.order, program.packets])
+    return b"".join(array.tobytes() for array in (*arrays, program.signals, cut))
 
 
 def _spread(program: Program, collective: str, length: int, whole: int) -> Program:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from blinksim import machines
 from blinksim.errors import InputError
 from blinksim.jobs.calls import Call
 from blinksim.jobs.gpu_backend import GpuBackend
@@ -23,7 +24,7 @@ from blinksim.jobs.rendezvous import Section
 from blinksim.jobs.shared_memory import SharedMemoryBackend
 from blinksim.topology.shapes import one_switch
 from blinksim.torch.fallback import Fallback
-from blinksim.torch.settings import Settings
+from blinksim.torch.settings import PREDICT, Settings
 from blinksim.torch.vectors import as_bytes, dense, divide, kind_to_move, kind_to_reduce, reduction, stacked
 from blinksim.torch.works import GroupWork
 
@@ -320,8 +321,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             if device != self.device:
                 raise InputError(f"this group moves tensors on {self.device}, and one is on {device}")
             return self.group
-        settings, topology = self.settings, one_switch(self.ranks).select()
-        plan = JobPlan.read(topology, settings.plan) if settings.plan else JobPlan.for_switch(self.ranks)
+        settings, plan = self.settings, self._plan(device)
         backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
         if not self.cpu:
             self.stream = torch.cuda.Stream(device, priority=-1)
@@ -332,6 +332,17 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
         self.device = device
         return self.group
+
+    def _plan(self, device: torch.device) -> JobPlan:
+        """The rules that the settings ask for."""
+        if self.settings.plan == PREDICT:
+            store = Section(self.store, "gpu")
+            store.set(str(self.place), str(self.place if device.index is None else device.index))
+            gpus = [int(store.get(str(rank))) for rank in range(self.ranks)]
+            return JobPlan.predicted(machines.this_machine().select(gpus))
+        if self.settings.plan:
+            return JobPlan.read(one_switch(self.ranks).select(), self.settings.plan)
+        return JobPlan.for_switch(self.ranks)
 
 
 def _log(line: str) -> None:

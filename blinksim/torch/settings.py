@@ -1,7 +1,8 @@
 """What the environment says about the groups of a job; it must be the same on all ranks.
 
 ========================  =============================================================================================
-``BLINKSIM_PLAN``         a file of rules: which schedule for which collective and size (default: built-in rules)
+``BLINKSIM_PLAN``         a file of rules: which schedule for which collective and size; or ``predict``, for rules by a
+                          model of this machine (default: built-in rules)
 ``BLINKSIM_BUFFER``       the memory that a group allocates on each GPU, such as ``256MiB`` (default: 193 MiB)
 ``BLINKSIM_TIMEOUT``      seconds that a rank waits for another before the group fails (default: 10)
 ``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 64)
@@ -22,10 +23,13 @@ from blinksim.jobs.group import TIMEOUT_S
 from blinksim.jobs.segment import Segment
 from blinksim.units import size_of
 
+# As a plan: the machine is asked when the group is made.
+PREDICT = "predict"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of the variables above; plan is a path, or empty."""
+    """The values of the variables above; plan is a path, `PREDICT`, or empty."""
 
     plan: str = ""
     segment: Segment = field(default_factory=Segment)

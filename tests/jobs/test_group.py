@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from ranks import DEAD, SEGMENT, run_ranks, small_group
 
+import blinksim as bs
 from blinksim.jobs.calls import CALLED, Call
 from blinksim.jobs.faults import GroupError
 from blinksim.jobs.group import Group
-from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.job_plan import JobPlan, Rule
 from blinksim.jobs.rendezvous import FolderStore
 from blinksim.jobs.segment import Segment
 from blinksim.jobs.shared_memory import SharedMemoryBackend
@@ -221,6 +222,42 @@ def test_a_group_fails_in_time_without_its_store(tmp_path: Path) -> None:
     for first, message in run_ranks(work, 2, tmp_path):
         assert first == "200"
         assert "another call" in message
+
+
+@pytest.mark.slow
+def test_a_group_runs_what_is_predicted_to_be_quickest(tmp_path: Path) -> None:
+    plan = JobPlan.predicted(bs.load("dgx1-v100").select("0-3"))
+    assert plan.choose(Call("broadcast", 1 << 22, ELEMENT_TYPES["float32"])).schedule.algorithm == "packed"
+
+    def work(rank: int, folder: Path) -> list[bool]:
+        group, right = small_group(rank, 4, folder, plan=plan), []
+        for collective in CALLED:
+            for count in (400, 200_000):
+                call = Call(collective, count, ELEMENT_TYPES["int32"], root=0)
+                right.append(bool(np.array_equal(run_call(group, call), expected(call, rank, 4))))
+        group.close()
+        return right
+
+    assert run_ranks(work, 4, tmp_path) == [[True] * 2 * len(CALLED)] * 4
+
+
+def test_other_programs_are_other_calls(tmp_path: Path) -> None:
+    """Two ranks whose algorithms differ although their plans look alike, as a solver could make them."""
+
+    def work(rank: int, folder: Path) -> str:
+        group = small_group(rank, 2, folder, timeout_s=0.3)
+        other = Rule("allreduce", None, "two_shot" if rank else "direct", "simple")
+        group.choose_by(JobPlan.for_switch(2).with_rules([other], "the same name"))
+        values, message = np.ones(1000, dtype=np.float32), ""
+        try:
+            for _ in range(2):
+                group.run(Call("allreduce", 1000, ELEMENT_TYPES["float32"]), values, values)
+        except GroupError as error:
+            message = str(error)
+        group.close()
+        return message
+
+    assert all(run_ranks(work, 2, tmp_path))
 
 
 def test_groups_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def test_sharded_training_does_what_one_process_does(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.slow
+def test_rules_come_from_a_model_of_this_machine(tmp_path: Path) -> None:
+    ranks = run("predicted", tmp_path)
+    for status, found, messages in ranks:
+        assert status == 0, messages
+        assert found["right"]
+    assert "blinksim: group of 3 ranks by the model auto of dgx1-v100" in ranks[0][2]
+    assert "broadcast of 300000 float32, root 1 (1.2 MB): " in ranks[0][2]
+
+
+@needs_torch
+@pytest.mark.slow
 def test_the_others_go_on_without_a_killed_rank(tmp_path: Path) -> None:
     *survivors, dead = run("killed", tmp_path)
     assert dead[0] == -9

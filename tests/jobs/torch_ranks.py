@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 import blinksim.torch  # noqa: F401 - registers the backends
+from blinksim import machines
 
 warnings.simplefilter("ignore", FutureWarning)  # torch renames its calls
 
@@ -128,6 +129,18 @@ def sharded(rank: int, ranks: int) -> dict[str, Any]:
     return {"difference": max(float((a - b.full_tensor()).detach().abs().max()) for a, b in pairs)}
 
 
+def predicted(rank: int, ranks: int) -> dict[str, Any]:
+    """Rules by the model of this machine, which for once is part of a DGX-1V."""
+
+    def this_machine(rates: str = "nominal") -> Any:
+        return machines.load("dgx1-v100")
+
+    machines.this_machine = this_machine
+    values = torch.full((300_000,), float(rank))
+    dist.broadcast(values, 1)
+    return {"right": bool((values == 1).all())}
+
+
 def killed(rank: int, ranks: int) -> dict[str, Any]:
     """The last rank dies; the others get an error, and go on in a group without it."""
     dist.all_reduce(torch.ones(10))
@@ -148,12 +161,19 @@ def killed(rank: int, ranks: int) -> dict[str, Any]:
 if __name__ == "__main__":
     case, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     os.environ["BLINKSIM_LOG"] = "1"
+    os.environ["BLINKSIM_PLAN"] = "predict" if case == "predicted" else ""
     dist.init_process_group(
         "cpu:blinksim_numpy", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks
     )
     print(
         json.dumps(
-            {"collectives": collectives, "training": training, "sharded": sharded, "killed": killed}[case](rank, ranks)
+            {
+                "collectives": collectives,
+                "training": training,
+                "sharded": sharded,
+                "predicted": predicted,
+                "killed": killed,
+            }[case](rank, ranks)
         )
     )
     if case != "killed":
