@@ -27,6 +27,12 @@ class PortRates:
         How long the way out may be busy with what blocks have stored before the next one has to wait for its turn.
     uneven : float
         By how much, as a share, half of the blocks get more of the way out than an even share, and the others less.
+    turns_s : float
+        After how long it is the other half of the blocks that get more. 0: never.
+    first_s, drift : float
+        Blocks that begin together store to the same GPU at the same time, and drift apart: a receiver may be `first_s`
+        behind when a launch begins, and for every second from then on by this share of it more, up to `queue_s`.
+        drift 0: `queue_s` from the start.
     """
 
     out: float
@@ -35,6 +41,9 @@ class PortRates:
     queue_s: float
     posted_s: float = 0.0
     uneven: float = 0.0
+    turns_s: float = 0.0
+    first_s: float = 0.0
+    drift: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,8 @@ class FlagRates:
     look_s : float
         Of a block, for looking at the flags of a piece, also where they are raised already; an op that only waits then
         spends no `piece_s`. 0: `before_s` and `piece_s` hold it.
+    load : float
+        How much of a round's work, as a share, comes before its data leave: they are loaded first.
     """
 
     before_s: float
@@ -101,6 +112,7 @@ class FlagRates:
     own_s: float
     soft: float
     look_s: float = 0.0
+    load: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # What the fields are that are no time.
 _KINDS = {
     **dict.fromkeys(("out", "into", "rate", "channel"), "rate"),
-    **dict.fromkeys(("fan", "uneven", "median", "p90"), "share"),
+    **dict.fromkeys(("fan", "uneven", "drift", "load", "median", "p90"), "share"),
     "cache_bytes": "size",
     **dict.fromkeys(("points", "channels", "gpus"), "count"),
     "source": "text",

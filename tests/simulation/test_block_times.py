@@ -196,6 +196,12 @@ def test_uneven_shares_leave_ports_as_busy(case: tuple[int, str, str, str, int])
         (4, "allgather", "ring", "ll128", 4 * MIB, "ports.posted_s", 0.08),
         # Looking at flags that are raised already takes blocks time, where pieces follow each other.
         (6, "allreduce", "ring", "simple", MIB, "flags.look_s", 0.03),
+        # Blocks that begin together store to one GPU together, until they drift apart.
+        (8, "allreduce", "direct", "ll128", 4 * MIB, "ports.drift", 0.04),
+        # Who gets more of a port changes: in the end, slices of a long run are as far.
+        (8, "allreduce", "parameter_server", "simple", 256 * MIB, "ports.turns_s", 0.08),
+        # Data are loaded before they leave.
+        (4, "allgather", "ring", "simple", 4 * MIB, "flags.load", 0.02),
         # Packets out of memory instead of the cache.
         (6, "reduce", "packed", "ll128", 64 * MIB, "packets.far_s", 0.1),
     ],

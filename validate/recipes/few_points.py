@@ -20,10 +20,31 @@ GUESSES = ExecutionRates(
     launch_s=8 * US,
     announce_s=0.5 * US,
     visit_s=0.6 * US,
-    ports=PortRates(out=370e9, into=400e9, fan=0.025, queue_s=10 * US, posted_s=1.5 * US, uneven=0.5),
+    ports=PortRates(
+        out=370e9,
+        into=400e9,
+        fan=0.025,
+        queue_s=15 * US,
+        posted_s=1.5 * US,
+        uneven=0.5,
+        turns_s=300 * US,
+        first_s=1 * US,
+        drift=0.04,
+    ),
     packets=PacketRates(0.5 * US, 0.5 * US, 0.25 * US, 0.4 * US, 1 * US, 1 * US, 2.5, far_s=0.6 * US),
     flags=FlagRates(
-        0.7 * US, 1 * US, 0.4 * US, 0.4 * US, 25.0 * 2**20, 0.014e-9, 0.7 * US, 1.2 * US, 1 * US, 4.0, look_s=0.45 * US
+        0.7 * US,
+        1 * US,
+        0.4 * US,
+        0.4 * US,
+        25.0 * 2**20,
+        0.014e-9,
+        0.7 * US,
+        1.2 * US,
+        1 * US,
+        4.0,
+        0.45 * US,
+        load=0.3,
     ),
 )
 # Of NCCL, on two and on four GPUs: bytes by collective. A step of Simple is what such sets determine worst.

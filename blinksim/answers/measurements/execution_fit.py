@@ -31,12 +31,13 @@ Floats = npt.NDArray[np.float64]
 Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float]]
 """What evaluates many predictions: in this process, or in several."""
 
-COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s")
+COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s", "ports.first_s")
 PACKETS = tuple(
     f"packets.{name}" for name in ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
 )
 FLAGS = tuple(
-    f"flags.{name}" for name in ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s")
+    f"flags.{name}"
+    for name in ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s", "load")
 )
 CONSTANTS = (*COMMON, *PACKETS, *FLAGS)
 """What is fitted. The others hardly show: they keep what they had, and the way into a GPU its ratio to the way out."""
@@ -129,16 +130,21 @@ def processes(count: int | None = None) -> Iterator[Map]:
 
 
 def fit_execution(
-    cases: Sequence[Case], times: Sequence[float], start: ExecutionRates, evaluate: Map = here
+    cases: Sequence[Case],
+    times: Sequence[float],
+    start: ExecutionRates,
+    evaluate: Map = here,
+    names: Sequence[str] = CONSTANTS,
 ) -> ExecutionFit:
     """The constants with which simulations come nearest to measured times.
 
     cases, times: what ran, and its seconds; at least eight. start: the constants to start from, and to stay near.
-    evaluate: predicts many cases. Raises `InputError` for too few times, and where half of them stay more than 8 % off.
+    evaluate: predicts many cases. names: of the constants to fit; those that are 0 stay so. Raises `InputError` for too
+    few times, and where half of them stay more than 8 % off.
     """
     if len(cases) < 8:
         raise InputError(f"{len(cases)} times; the constants of running programs need at least eight")
-    problem = _Problem(tuple(cases), np.log(np.array(times, dtype=np.float64)), start, evaluate)
+    problem = _Problem(tuple(cases), np.log(np.array(times, dtype=np.float64)), start, evaluate, names)
     found = problem.solve()
     if found.error.median > MOST_ERROR:
         raise InputError(
@@ -149,14 +155,16 @@ def fit_execution(
 
 
 class _Problem:
-    def __init__(self, cases: tuple[Case, ...], seen: Floats, start: ExecutionRates, evaluate: Map) -> None:
+    def __init__(
+        self, cases: tuple[Case, ...], seen: Floats, start: ExecutionRates, evaluate: Map, names: Sequence[str]
+    ) -> None:
         self.cases, self.seen, self.start, self.evaluate = cases, seen, start, evaluate
-        packets = np.array([case.protocol == "ll128" for case in cases])
+        packets, every = np.array([case.protocol == "ll128" for case in cases]), np.ones(len(cases), bool)
         self.touched = {
-            name: np.ones(len(cases), bool) if name in COMMON else packets if name in PACKETS else ~packets
-            for name in CONSTANTS
+            name: packets if name.startswith("packets.") else ~packets if name.startswith("flags.") else every
+            for name in names
         }
-        self.names = [name for name in CONSTANTS if self.touched[name].any() and value_of(start, name) > 0]
+        self.names = [name for name in names if self.touched[name].any() and value_of(start, name) > 0]
         self.first = np.log([value_of(start, name) for name in self.names])
 
     def rates(self, phi: Floats) -> ExecutionRates:
@@ -237,7 +245,7 @@ class _Problem:
             for name, at, width, first, shows in zip(self.names, phi, reach, self.first, shown, strict=True)
             if shows
         )
-        kept = tuple(name for name in CONSTANTS if name not in {one.name for one in constants})
+        kept = tuple(name for name in self.touched if name not in {one.name for one in constants})
         predicted = np.exp(base)
         error = FitError.of(list(predicted), list(np.exp(self.seen)))
         gpus = tuple(sorted({case.gpus for case in self.cases}))

@@ -3,11 +3,13 @@
 A block is busy or waits: for a flag, for packets, or for its turn at the port. Blocks that have data for other GPUs
 take turns at the way out, target by target, and get their shares of it: the one goes first whose turn would have begun
 first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). What they store is buffered for a
-while. As long as a block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n).
+while. A GPU that many store to at once holds up their ports, the more so the less they have drifted apart. As long as a
+block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count, pairwise
@@ -67,7 +69,7 @@ class _Block:
 
     __slots__ = (
         "at", "came", "device", "done", "fence", "first", "last", "launch", "look", "number", "out_at",
-        "port", "port_s", "rounds", "share", "since", "tail_s", "taken", "target", "until", "work_s",
+        "port", "port_s", "rounds", "share", "since", "start", "tail_s", "taken", "target", "until", "work_s",
     )  # fmt: skip
 
     def __init__(self, number: int, blocks: Blocks, ports: list[_Port]) -> None:
@@ -78,7 +80,7 @@ class _Block:
 
     def begin(self, launch: _Launch, start: float) -> None:
         self.launch, self.at = launch, 0
-        self.until = self.out_at = self.last = start
+        self.start = self.until = self.out_at = self.last = start
         self.fence = (0.0, 0.0)
         self.look = 0.0
         self.restart(start)
@@ -108,10 +110,13 @@ class Launches:
         self.packets = blocks.packets
         protocol = rates.packets if blocks.packets else rates.flags
         self.own_s, self.power = protocol.own_s, protocol.soft
-        self.step_s = rates.packets.step_s
+        self.step_s, self.load = rates.packets.step_s, rates.flags.load
         ports = rates.ports
         self.ports = [_Port((1 + ports.fan * max(0, len(others) - 1)) / ports.out) for others in blocks.receivers]
-        self.in_s, self.queue_s, self.posted_s = 1 / ports.into, ports.queue_s, ports.posted_s
+        self.in_s, self.posted_s = 1 / ports.into, ports.posted_s
+        self.queue_s, self.drift = ports.queue_s, ports.drift
+        self.first_s = ports.first_s if ports.drift else ports.queue_s
+        self.turns_s = ports.turns_s or math.inf
         self.blocks_of: list[list[_Block]] = [[] for _ in range(devices)]
         for number, device in enumerate(blocks.device):
             self.blocks_of[device].append(_Block(number, blocks, self.ports))
@@ -217,6 +222,7 @@ class Launches:
                 if needs:
                     self._read(block, needs, packet)
             else:
+                lead_s += self.load * work_s
                 block.work_s += lead_s
                 block.until += lead_s
             if targets:
@@ -247,7 +253,8 @@ class Launches:
                 self._arrive(block, found.arrival + at, now, now)
             else:
                 first = block.first = port.served if port.served > block.done else block.done
-                block.done = first + load / block.share
+                favoured = int((now - block.start) / self.turns_s) % 2 == 0
+                block.done = first + load / (block.share if favoured else 2 - block.share)
                 if port.out_free > now + self.posted_s or port.line:
                     block.target = at
                     port.line.append(block)
@@ -288,7 +295,8 @@ class Launches:
         if gone > end:
             end = gone
         other.in_free = end
-        held = end - self.queue_s
+        queue_s = self.first_s + self.drift * (begin - block.start)
+        held = end - (queue_s if queue_s < self.queue_s else self.queue_s)
         me.out_free = held if held > gone else gone
         block.taken += out
         if end > block.out_at:
@@ -309,8 +317,9 @@ class Launches:
         block.at += 1
         block.port_s += block.taken
         if not self.packets:
-            block.work_s += found.work_s
-            until, least = self._both(block), block.came + found.work_s
+            work_s = found.work_s - self.load * found.work_s
+            block.work_s += work_s
+            until, least = self._both(block), block.came + work_s
             block.until = until = until if until > least else least
             if until > block.out_at:
                 block.out_at = until

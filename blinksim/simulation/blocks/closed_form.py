@@ -121,7 +121,10 @@ class _Launches:
         protocol = rates.packets if shape.packets else rates.flags
         fan, ports = rates.ports.fan, range(len(shape.devices))
         self.out_s = [(1 + fan * max(0, len(others) - 1)) / rates.ports.out for others in shape.receivers]
-        self.in_s = 1 / rates.ports.into
+        # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half alone.
+        own = 0.5 if rates.ports.uneven else 1.0
+        self.own_s = [own * seconds for seconds in self.out_s]
+        self.in_s, self.posted_s = 1 / rates.ports.into, rates.ports.posted_s
         self.out, self.into, self.turns = ([_Port() for _ in ports] for _ in range(3))
         self.queues = [_Queue(protocol.soft) for _ in shape.device]
         arrivals, ops = sum(len(op.targets) for op in shape.ops), len(shape.ops)
@@ -180,7 +183,7 @@ class _Launches:
             other = self.shape.ops[number]
             size = self.sizes[other.kind]
             self._spend(queue, pieces * size.whole_s)
-            queue.port_s += pieces * size.whole * size.wire * self.out_s[op.device] * other.away
+            queue.port_s += pieces * size.whole * size.wire * self.own_s[op.device] * other.away
         queue.go_on()
 
     def _await(self, queue: _Queue, op: Op, away: list[float], here: list[float]) -> None:
@@ -219,7 +222,7 @@ class _Launches:
 
     def _last_packets(self, op: Op, queue: _Queue, size: Sized) -> None:
         queue.work_s += size.between_s
-        queue.port_s += size.rest * size.wire * self.out_s[op.device] * op.away
+        queue.port_s += size.rest * size.wire * self.own_s[op.device] * op.away
         queue.go_on()
         self._read(queue, op, self.last_seen)
         self._store_packets(op, queue, size, size.rest, size.end, first=False)
@@ -236,7 +239,7 @@ class _Launches:
             self.last_seen[number] = self.landed[number] - (0.0 if target == HERE else lag_s)
             queue.last = max(queue.last, self.landed[number])
         if first:
-            queue.port_s += nbytes * out_s * op.away
+            queue.port_s += nbytes * size.wire * self.own_s[op.device] * op.away
         if turn > queue.time:
             queue.restart(turn)
         self.last_here[op.number] = queue.time + self.rates.packets.own_s
@@ -246,20 +249,20 @@ class _Launches:
         self._spend(queue, size.before_s)
         queue.go_on()
         self._await(queue, op, self.flag, self.here)
-        self._spend(queue, size.lead_s)
+        self._spend(queue, size.lead_s + size.load_s)
         self.stored[op.number] = queue.time
         sent = self._send(op, size, queue.time, size.begin, size.begin_end, first=True)
-        self._store(op, queue, size.begin_s, size.begin, size.begin_end, size.wire, sent)
+        self._store(op, queue, size.begin_s - size.load_s, size.begin, size.begin_end, size.wire, sent)
         self.flag[op.number], self.here[op.number] = self.last_flag[op.number], self.last_here[op.number]
 
     def _last(self, op: Op, queue: _Queue, size: Sized) -> None:
         queue.work_s += size.between_s
-        queue.port_s += (size.pieces - 2) * size.whole * size.wire * self.out_s[op.device] * op.away
+        queue.port_s += (size.pieces - 2) * size.whole * size.wire * self.own_s[op.device] * op.away
         queue.go_on()
         self._await(queue, op, self.last_flag, self.last_here)
-        self._spend(queue, size.lead_s)
+        self._spend(queue, size.lead_s + size.last_load_s)
         sent = self._send(op, size, queue.time, size.rest, size.end, first=False)
-        self._store(op, queue, size.last_s, size.last, size.end, size.wire, sent)
+        self._store(op, queue, size.last_s - size.last_load_s, size.last, size.end, size.wire, sent)
 
     def _store(
         self, op: Op, queue: _Queue, work_s: float, piece: int, end: int, wire: float, sent: tuple[float, float]
@@ -268,7 +271,7 @@ class _Launches:
         came, out_s = queue.time, wire * self.out_s[op.device]
         turn, out_at = sent
         queue.work_s += work_s
-        queue.port_s += piece * out_s * op.away
+        queue.port_s += piece * wire * self.own_s[op.device] * op.away
         queue.time = came + work_s
         queue.go_on()
         out_at = max(out_at, queue.time, came + piece * out_s * op.away)
@@ -309,7 +312,7 @@ class _Launches:
             self.landed[number] = landed
             out_at = max(out_at, landed)
             place += 1
-        return max(begin, through - end_s) if op.away else begin, out_at
+        return max(begin, through - end_s - self.posted_s) if op.away else begin, out_at
 
     def _end(self, starts: list[float]) -> None:
         """All blocks end: all that they sent and needed is there."""

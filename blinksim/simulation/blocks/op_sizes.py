@@ -16,7 +16,8 @@ class Sized(NamedTuple):
     packets, a round) and at its last. round, begin_end, end: bytes of its first round, of the last one that goes at its
     first moment, and of its last one. before_s, lead_s: of the block before each piece. begin_s, between_s, last_s: for
     what goes first; between that and the last piece (in packets, with it); for that one. whole_s: of a piece between,
-    in all. last: bytes of the last piece. wire: bytes at the port, of all slices, for one of this slice.
+    in all. load_s, last_load_s: of what goes first, and of the last round, before data leave. last: bytes of the last
+    piece. wire: bytes at the port, of all slices, for one of this slice.
     """
 
     pieces: int
@@ -34,6 +35,8 @@ class Sized(NamedTuple):
     between_s: float
     last_s: float
     whole_s: float
+    load_s: float
+    last_load_s: float
     wire: float
 
 
@@ -57,6 +60,7 @@ def sized(kind: Kind, shape: Shape, rates: ExecutionRates, size: int, slices: in
         begin, begin_s, begin_end = first_rounds[0], first_s[0], first_rounds[0]
         whole_s = sum(first_s) + lead_s
         between_s = (pieces - 1) * whole_s + sum(last_s) - begin_s
+        load_s = last_load_s = 0.0
     else:
         flags = rates.flags
         first_s, last_s = (
@@ -69,8 +73,9 @@ def sized(kind: Kind, shape: Shape, rates: ExecutionRates, size: int, slices: in
         begin, begin_s, begin_end = whole, sum(first_s), first_rounds[-1]
         whole_s = sum(first_s) + lead_s + before_s
         between_s = (pieces - 2) * whole_s + before_s
+        load_s, last_load_s = flags.load * first_s[0], flags.load * last_s[0]
     scale = (wire(rates.packets) if shape.packets else 1.0) * length / own
     return Sized(
         pieces, own, whole, begin, own - begin, first_rounds[0], begin_end, last_rounds[-1], last, before_s, lead_s,
-        begin_s, between_s, sum(last_s), whole_s, scale,
+        begin_s, between_s, sum(last_s), whole_s, load_s, last_load_s, scale,
     )  # fmt: skip
