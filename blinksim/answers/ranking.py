@@ -26,6 +26,8 @@ from blinksim.units import format_rate, format_time, size_of
 BEST, ALL = "best", "all"
 # The model that counts neither launches nor steps.
 LINKS_ONLY = "alpha-beta"
+# What to ask for where programs can be timed.
+_AS_PROGRAM = "model=execution"
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,7 +99,8 @@ class Ranking(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        return self.best.sentence()
+        # Where it is known what a program takes, nobody shall mistake one for the other.
+        return self.best.sentence(" on links alone" if self.beside.endswith(_AS_PROGRAM) else "")
 
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
@@ -257,7 +260,7 @@ def _with_launches(entrants: Contest, best: Projection) -> str:
     known = f"by constants {found.details['constants']}"
     if library is None and origin.band is not None:
         known = f"{100 * origin.band:.0f} % more or less, as nobody measured {part.execution.hardware}"
-    return f"; {how} about {format_time(found.time_s)}, {known}: model=execution"
+    return f"; {how} about {format_time(found.time_s)}, {known}: {_AS_PROGRAM}"
 
 
 def _with_nvls(entrants: Contest, best: Projection) -> str:

@@ -212,10 +212,10 @@ class Projection(Rates, Result):
             **({"time_bound_s": self.least.time_s} if self.least else {}),
         }
 
-    def sentence(self) -> str:
-        """The answer in one line."""
+    def sentence(self, how: str = "") -> str:
+        """The answer in one line. how: under what reserve it takes that long."""
         return (
-            f"{self.collective} of {format_size(self.size)} on {self.machine} takes {format_time(self.time_s)}: "
+            f"{self.collective} of {format_size(self.size)} on {self.machine} takes {format_time(self.time_s)}{how}: "
             f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)} ({self.algorithm}, {self.model})"
         )
 

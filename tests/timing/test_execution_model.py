@@ -124,7 +124,8 @@ def test_links_alone_say_so_where_more_is_known() -> None:
     program = bs.project("hgx-h200", "allreduce", "1MiB", algorithm=found.best.algorithm, model="execution")
     assert found.best.model == "alpha-beta"
     assert found.best.time_s < program.time_s
-    second = found.text().splitlines()[1]
+    first, second = found.text().splitlines()[:2]
+    assert f"takes {format_time(found.best.time_s)} on links alone: algbw" in first
     assert second.startswith("  nominal rates: links only, no launch; as a program about ")
     assert f"about {format_time(program.time_s)}, by constants measured on 2 to 8 NVIDIA H200" in second
     assert found.to_dict()["beside"] == second.strip()
@@ -143,3 +144,5 @@ def test_links_alone_say_so_where_more_is_known() -> None:
         assert (guessed in asked.text().splitlines()[1]) == (machine == "hgx-b200")
     assert bs.rank("ring:8@25GB/s", "allreduce", "1MiB").beside == "nominal rates: links only, no launch"
     assert not bs.rank("hgx-h200", "allreduce", "1MiB", "alpha-beta").beside
+    for other in (bs.rank("ring:8@25GB/s", "allreduce", "1MiB"), bs.rank(EIGHT, "allreduce", "1MiB")):
+        assert "on links alone" not in other.sentence()

@@ -253,8 +253,10 @@ class Launches:
                 self._arrive(block, found.arrival + at, now, now)
             else:
                 first = block.first = port.served if port.served > block.done else block.done
-                favoured = int((now - block.start) / self.turns_s) % 2 == 0
-                block.done = first + load / (block.share if favoured else 2 - block.share)
+                share = block.share
+                if share != 1 and int((now - block.start) / self.turns_s) % 2:
+                    share = 2 - share
+                block.done = first + load / share
                 if port.out_free > now + self.posted_s or port.line:
                     block.target = at
                     port.line.append(block)
