@@ -2,10 +2,10 @@
 
     PYTHONPATH=. python3 validate/recipes/catalogue_constants.py --topologies topologies
 
-Takes every second run of eight GPUs in `validate/results` and every sixth of two to six, float32 out of place, and
-starts from the round guesses of `few_points.py`. Runs that were made to be held out are not among them. Then come
-machines with the same GPUs, and those whose constants are scaled. Needs no GPU; half an hour on two cores. Afterwards
-`time_predictions.py` sets all runs beside the new constants.
+Takes every second run of eight GPUs in `validate/results` and every sixth of two to six, float32 out of place (beyond
+64 MiB, rings and chains), and starts from the constants of the forty runs of `few_points.py`. Runs that were made to be
+held out are not among them. Then come machines with the same GPUs, and those whose constants are scaled. Needs no GPU;
+ten minutes on two idle cores. Afterwards `time_predictions.py` sets all runs beside the new constants.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from pathlib import Path
 
 from blinksim import machines
 from blinksim.answers.measurements.derived_rates import derived
-from blinksim.answers.measurements.execution_cases import Case
+from blinksim.answers.measurements.execution_cases import MIB, Case
 from blinksim.answers.measurements.execution_fit import CONSTANTS, fit_execution, processes
 from blinksim.cost.execution_rates import ExecutionRates
-from validate.recipes import few_points
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import points
-from validate.recipes.time_predictions import MACHINE, case_of
+from validate.recipes.time_predictions import MACHINE, RESULTS, case_of, fit_few, runs
 
 # Also what forty runs hardly show.
 NAMES = (*CONSTANTS, "ports.uneven", "ports.drift", "flags.soft")
 STEPS = {8: 2}
 OTHER_STEP = 6
+# Beyond this many bytes, only what is simulated quickly.
+LARGE, QUICK = 64 * MIB, ("ring", "chain")
 SAME = (MACHINE, "nd-h200-v5", "p5en.48xlarge")
 # Bandwidth of a GPU's links and clock, against those of H200.
 SCALED = {
@@ -44,7 +45,7 @@ def chosen() -> Iterator[tuple[Case, float]]:
     times: dict[Case, float] = {}
     for point in points():
         case = case_of(point)
-        if case is not None:
+        if case is not None and (case.size <= LARGE or case.algorithm in QUICK):
             times.setdefault(case, point.time_s)
     by_gpus: dict[bool, list[Case]] = {True: [], False: []}
     for case in sorted(times, key=lambda case: (case.gpus, case.collective, case.algorithm, case.protocol, case.size)):
@@ -109,7 +110,8 @@ def main() -> None:
     options = parser.parse_args()
     cases, times = zip(*chosen(), strict=True)
     with processes() as evaluate:
-        found = fit_execution(cases, times, few_points.GUESSES, evaluate, NAMES)
+        start = fit_few(runs(RESULTS), evaluate)
+        found = fit_execution(cases, times, start, evaluate, NAMES)
     print(f"{len(cases)} runs, {found.error.words()}")
     for name in SAME:
         write(found.rates, options.topologies / f"{name}.yaml")

@@ -32,7 +32,7 @@ LARGE = 16 << 20
 # Pieces of a slice that are simulated, by the order of the program: a pipeline must fill first.
 MOST_PIECES = {BY_KEY: 8, WAVES: 48}
 # With many ops, as many as make so many turns.
-MOST_TURNS, LEAST_PIECES = 6000, 16
+MOST_TURNS, LEAST_PIECES = 3000, 16
 
 
 @dataclass(frozen=True, slots=True)
