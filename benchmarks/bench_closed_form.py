@@ -3,8 +3,8 @@
     python benchmarks/bench_closed_form.py [--runs N] [--gpus 2,3,8]
 
 First the ratio of the two times, over all algorithms that are found quickly, all collectives, 1 KiB to 1 GiB on H200.
-`OVERSTATED` in blinksim/timing/execution_model.py must exceed the largest. Then CPU seconds of whole answers by both,
-beside alpha-beta. Aims: a comparison of 21 sizes in 3 s, a projection in 0.3 s.
+`OVERSTATED` in blinksim/timing/execution_model.py must exceed the largest of a form. Then CPU seconds of whole answers
+by both, beside alpha-beta. Aims: a comparison of 21 sizes in 3 s, a projection in 0.3 s.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ratios = dict[tuple[str, str], list[float]]
 
 
 def ratios(part: Topology, found: Ratios) -> None:
-    """Adds closed form over simulation, by band and protocol, for all programs on a part."""
+    """Adds closed form over simulation, by band and form, for all programs on a part."""
     assert part.execution is not None
     times = ScheduleTimes(part.execution)
     for collective in COLLECTIVES:
@@ -45,8 +45,9 @@ def ratios(part: Topology, found: Ratios) -> None:
             for size in SIZES:
                 band = next(band for band, end in BANDS if size < end)
                 for protocol in ("simple", "ll128") if size <= MOST_PACKETS else ("simple",):
-                    one = times.estimate(entrant.compact, size, protocol).time.time_s
-                    found[band, protocol].append(one / times.simulate(entrant.compact, size, protocol).time.time_s)
+                    schedule = entrant.compact
+                    one, other = times.estimate(schedule, size, protocol), times.simulate(schedule, size, protocol)
+                    found[band, schedule.form].append(one.time.time_s / other.time.time_s)
 
 
 def row(name: str, values: list[float]) -> None:

@@ -4,7 +4,8 @@ A block is busy or waits: for a flag, for packets, or for its turn at the port. 
 take turns at the way out, target by target, and get their shares of it: the one goes first whose turn would have begun
 first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). What they store is buffered for a
 while. A GPU that many store to at once holds up their ports, the more so the less they have drifted apart. As long as a
-block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n).
+block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n). A flag that follows
+data takes the same way out.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ class Launches:
         targets, load = found.targets, found.load
         while at < len(targets):
             if targets[at] == HERE:
-                self._arrive(block, found.arrival + at, now, now)
+                self._arrive(block.launch, found.arrival + at, now, now, block.look)
             else:
                 first = block.first = port.served if port.served > block.done else block.done
                 share = block.share
@@ -305,11 +306,10 @@ class Launches:
             block.out_at = end
         # Slices of packets cut through: what the first one has brought can be used.
         seen = end - max(out, into) if self.packets else end
-        self._arrive(block, found.arrival + at, seen, end)
+        self._arrive(block.launch, found.arrival + at, seen, end, block.look)
 
-    def _arrive(self, block: _Block, number: int, seen: float, landed: float) -> None:
-        launch = block.launch
-        launch.seen[number], launch.landed[number], launch.looked[number] = seen, landed, block.look
+    def _arrive(self, launch: _Launch, number: int, seen: float, landed: float, look: float) -> None:
+        launch.seen[number], launch.landed[number], launch.looked[number] = seen, landed, look
         if number in launch.waiting:
             for other in launch.waiting.pop(number):
                 self._go_on(other)
@@ -336,16 +336,23 @@ class Launches:
 
     def _raise_flag(self, block: _Block, flag: int) -> None:
         if self.packets:
-            away = here = block.until + self.own_s
-        else:
-            begin, end = block.fence
-            if block.out_at > begin:
-                begin = max(block.out_at, end)
-                end = begin + self.rates.flags.fence_s
-                block.fence = begin, end
-            away, here = end + self.rates.flags.flag_s, end + self.own_s
-        self._arrive(block, flag, away, away)
-        self._arrive(block, flag + 1, here, here)
+            seen = block.until + self.own_s
+            self._arrive(block.launch, flag, seen, seen, block.look)
+            self._arrive(block.launch, flag + 1, seen, seen, block.look)
+            return
+        begin, end = block.fence
+        if block.out_at > begin:
+            begin = max(block.out_at, end)
+            end = begin + self.rates.flags.fence_s
+            block.fence = begin, end
+        self._push(end, self._send_flag, (block.launch, block.port, flag, block.look))
+
+    def _send_flag(self, what: tuple[_Launch, _Port, int, float], now: float) -> None:
+        """A flag goes the way of data, behind those that have been stored."""
+        launch, port, flag, look = what
+        away = max(now, port.out_free) + self.rates.flags.flag_s
+        self._arrive(launch, flag, away, away, look)
+        self._arrive(launch, flag + 1, now + self.own_s, now + self.own_s, look)
 
     def _leave(self, block: _Block) -> None:
         """A block has nothing left: it ends when all that it sent and needed is there."""
