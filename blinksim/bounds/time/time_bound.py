@@ -14,6 +14,7 @@ from blinksim.bounds.certificates.certificate import Certificate, Phases
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.clock_search import best_clock
 from blinksim.bounds.time.theorems.message_counts import SecondMessage, ServedTwice
+from blinksim.bounds.time.theorems.nodes_informed import NodesInformed
 from blinksim.bounds.time.theorems.random_clock import RandomClock
 from blinksim.bounds.time.theorems.small_sizes import Coverage, Informed, OneStep
 from blinksim.bounds.time.theorems.straddling import Straddling
@@ -27,6 +28,7 @@ from blinksim.topology.graph import Topology
 THEOREMS: tuple[type[Theorem], ...] = (
     OneStep,
     Informed,
+    NodesInformed,
     Coverage,
     SecondMessage,
     ServedTwice,
