@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InputError, unknown
 from blinksim.programs.dtypes import ElementType, check_reduction
-from blinksim.units import format_size
+from blinksim.units import format_size_about
 
 # The collectives of a group. Allreduce, broadcast and reduce work in place, as in torch.
 CALLED = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
@@ -96,4 +96,4 @@ def signature_of(call: Call, first: int, length: int, program: bytes = b"") -> i
 def say(call: Call, first: int, length: int, ranks: int) -> str:
     """A call for people, and which part of it, if it is moved in several."""
     whole = call.count // call.parts(ranks)
-    return f"{call} ({format_size(call.nbytes)})" + (f", elements {first} to {first + length}" * (length < whole))
+    return f"{call} ({format_size_about(call.nbytes)})" + (f", elements {first} to {first + length}" * (length < whole))

@@ -18,7 +18,7 @@ from blinksim.jobs.segment import NOTES_BYTES, Segment
 from blinksim.jobs.turns import Turn
 from blinksim.programs.dtypes import POISON_BYTE
 from blinksim.programs.program import Longs
-from blinksim.units import format_size
+from blinksim.units import format_size_about
 
 # Blocks of a launch: enough to fill the links, few enough to leave most processors to what computes meanwhile.
 BLOCKS = 64
@@ -62,7 +62,7 @@ class GpuBackend(Backend):
                 self.scratch = self.cupy.cuda.Memory(segment.scratch)
             except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
                 raise MissingError(
-                    f"GPU {self.gpu} has no memory left for the {format_size(segment.total)} of a group; take a "
+                    f"GPU {self.gpu} has no memory left for the {format_size_about(segment.total)} of a group; take a "
                     f"smaller buffer"
                 ) from None
             runtime.memset(self.lent, 0, segment.packets_at)

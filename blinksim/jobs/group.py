@@ -19,7 +19,7 @@ from blinksim.jobs.rendezvous import Store
 from blinksim.jobs.segment import MOST_RANKS, Segment
 from blinksim.jobs.turns import Turn, Turns
 from blinksim.textio.strict_json import parse
-from blinksim.units import format_size
+from blinksim.units import format_size_about
 
 TIMEOUT_S = 10.0
 # Calls of which the programs are kept.
@@ -111,7 +111,9 @@ class Group:
         backend.connect(rank, handles)
         self._meet("connected")
         backend.settle()
-        self._say(f"group of {self.ranks} ranks by {plan.origin}, {format_size(self.segment.total)} on {backend.name}")
+        self._say(
+            f"group of {self.ranks} ranks by {plan.origin}, {format_size_about(self.segment.total)} on {backend.name}"
+        )
 
     def _agree(self, plan: JobPlan, handle: str) -> tuple[bool, int, list[str]]:
         """Whether packets can be used and how many blocks, as all ranks can; and everyone's handle."""
@@ -171,7 +173,7 @@ class Group:
             self._calls[call] = turns
             blocks = max(1, len(turns[0].program.queues_of(self.rank)) * turns[0].program.slices)
             launches = f"{len(turns)} launch{'es' * (len(turns) > 1)} of {blocks} block{'s' * (blocks > 1)}"
-            self._say(f"{call} ({format_size(call.nbytes)}): {turns[0].by}, {launches}")
+            self._say(f"{call} ({format_size_about(call.nbytes)}): {turns[0].by}, {launches}")
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         self._calls.move_to_end(call)

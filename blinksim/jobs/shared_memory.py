@@ -23,7 +23,7 @@ from blinksim.programs.dtypes import POISON_BYTE, Array, fold
 from blinksim.programs.handover import receivers
 from blinksim.programs.layout import INBOX, INPUT, OUTPUT, SCRATCH
 from blinksim.programs.program import Program
-from blinksim.units import format_size
+from blinksim.units import format_size_about
 
 # Thread blocks that a launch pretends to have: enough for slices to matter.
 _BLOCKS = 8
@@ -58,7 +58,7 @@ class SharedMemoryBackend(Backend):
         except OSError as error:
             self.path.unlink()
             raise MissingError(
-                f"{self.folder} has no room for the {format_size(segment.lent)} of a group ({error.strerror}); "
+                f"{self.folder} has no room for the {format_size_about(segment.lent)} of a group ({error.strerror}); "
                 f"take a smaller buffer"
             ) from None
         finally:

@@ -167,7 +167,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_tensor_coalesced([output], [given], opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        device = self.device if self.group is not None else self._current_device()
+        ids = list(getattr(opts, "device_ids", None) or ())
+        device = torch.device("cuda", ids[0]) if ids and not self.cpu else self._current_device()
         token = torch.zeros(1, device=device)
         work = self._reduced("allreduce", [token], dist.ReduceOp.SUM, lambda other: other.barrier(opts))
         work.blocking = True
@@ -313,7 +314,10 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.fallback.backend(tensor.device.type, why)
 
     def _current_device(self) -> torch.device:
-        return torch.device("cpu") if self.cpu else torch.device("cuda", torch.cuda.current_device())
+        """The group's, or before its first call the one that the caller has chosen."""
+        if self.cpu or self.group is not None:
+            return self.device
+        return torch.device("cuda", torch.cuda.current_device())
 
     def _group_on(self, device: torch.device) -> Group:
         """The group, made with the first call."""
