@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
-from blinksim.answers.project import contest
+from blinksim.answers.project import contest, with_least_time
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.machines import MachineLike, as_topology
@@ -87,6 +87,15 @@ class Advice(Result):
     def algbw(self, time_s: float) -> float:
         """Bytes/s."""
         return self.size / time_s
+
+    @property
+    def least_s(self) -> float | None:
+        """Seconds before which no schedule ends at this size; None where more than the links is timed.
+
+        At large sizes that is the bytes at the rate of `bound`.
+        """
+        least = with_least_time(self.part, self.best.projection).least
+        return None if least is None else least.time_s
 
     @property
     def large(self) -> bool:
@@ -167,6 +176,7 @@ class Advice(Result):
             "bound_scope": self.bound.scope,
             "bound_words": self.bound.certificate.words(self.part),
             "certificate": self.bound.certificate.to_dict(),
+            **({} if self.least_s is None else {"least_time_s": self.least_s}),
             "nccl": {
                 "model": self.expectation.name,
                 "choice": self.expected.choice,

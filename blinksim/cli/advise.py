@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # What the machine's own description is called in commands to type.
 _SAVED = "topo.txt"
+# The least time is named where it is more than this many times what the bytes take alone.
+_NOTABLY = 1.05
 
 
 class Options(MachineOptions, TextOptions):
@@ -141,6 +143,11 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
         *([("NVLS", found.nvls.sentence())] if found.nvls else []),
         ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
     ]
+    least = found.least_s or 0.0
+    if least > _NOTABLY * found.size / float(best.rate):
+        facts.append(
+            ("at least", f"{format_time(least)} for this size, {100 * least / found.best.time_s:.0f} % of that")
+        )
     loadable = found.loadable
     if loadable is not None and loadable.exported is not None and loadable.time_s <= found.expected.time_s:
         facts.append(("for NCCL", f"{reached(loadable.time_s)}: {loadable.exported.summary}"))

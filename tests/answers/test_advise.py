@@ -117,6 +117,10 @@ def test_small_sizes_are_left_alone() -> None:
     check(found)
     assert (found.load, found.alternative) == (None, None)
     assert "latency decides at this size" in found.sentence()
+    # No schedule is quicker than that, and the bytes alone would be.
+    assert found.least_s is not None
+    assert 8192 / float(found.bound.rate) < found.least_s <= found.best.time_s
+    assert found.to_dict()["least_time_s"] == found.least_s
 
 
 def test_gpus_that_are_not_connected() -> None:
