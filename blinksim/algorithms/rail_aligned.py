@@ -30,20 +30,19 @@ _UNITS = 5040
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule in forest form, a path of at most three sends for every piece.
 
-    Raises `InfeasibleError` for a single node, for nodes with different members or without switches between them, and
+    Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them, and
     where members of a node reach each other only through others.
     """
     rails = read_rails(topology)
     if rails is None:
         raise InfeasibleError(
-            "rail_aligned needs two or more nodes with the same members, joined by switches; take direct or packed"
+            "rail_aligned needs two or more nodes with members of the same names and switches between; take packed"
         )
     inner = {topology.links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
     if any(topology.device(name).holds for name in inner):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     traffic = collective.traffic or _equal_blocks(rails)
-    order = rails.ranks.ravel()
-    units = traffic.matrix[np.ix_(order, order)].reshape(2 * rails.ranks.shape)
+    units = rails.by_place(traffic.matrix)
     pieces = choose_places(rails, units, 1 / spread_time(rails, traffic))
     return _schedule(collective, rails, units, pieces, traffic.size)
 

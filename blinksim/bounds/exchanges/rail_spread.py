@@ -25,9 +25,8 @@ class NodeTraffic:
     """A traffic matrix by nodes and places: bytes (N, L, N, L) from member i of node a to member j of node b."""
 
     def __init__(self, rails: Rails, traffic: Traffic) -> None:
-        order = rails.ranks.ravel()
         nodes, local = rails.ranks.shape
-        whole = traffic.matrix[np.ix_(order, order)].astype(np.float64).reshape(nodes, local, nodes, local)
+        whole = rails.by_place(traffic.matrix).astype(np.float64)
         own = np.arange(nodes)
         self.within = whole[own, :, own, :].copy()
         whole[own, :, own, :] = 0.0

@@ -57,12 +57,12 @@ class Uses:
 
 @dataclass(frozen=True, eq=False)
 class Rails:
-    """A cluster of N nodes with L members each, in the order of their ranks.
+    """A cluster of N nodes with up to L members each; those of equal name in their nodes are of one place.
 
     Attributes
     ----------
     ranks : array (N, L)
-        Rank numbers.
+        Rank numbers; -1 where a node lacks the member.
     inside : list (N * L * L) of ways
         From member i to member k of node a, at (a * L + i) * L + k; none from a member to itself.
     up, down : list (N * L) of ways
@@ -87,6 +87,13 @@ class Rails:
     @property
     def local(self) -> int:
         return int(self.ranks.shape[1])
+
+    def by_place(self, matrix: Ints) -> Ints:
+        """A matrix (n, n) by nodes and places: (N, L, N, L), 0 where a node lacks the member."""
+        padded = np.zeros((len(matrix) + 1, len(matrix) + 1), dtype=matrix.dtype)
+        padded[:-1, :-1] = matrix
+        order = self.ranks.ravel()
+        return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
 
     @cached_property
     def resources(self) -> Resources:
@@ -159,9 +166,9 @@ class Rails:
 
 
 def read_rails(topology: Topology) -> Rails | None:
-    """The cluster as rails; None for one node, for nodes with other members than the first, and without a fabric."""
+    """The cluster as rails; None for one node, for nodes whose members have other names, and without a fabric."""
     groups = nodes_of(topology, topology.members)
-    if len(groups) < 2 or len({len(group) for group in groups}) > 1:
+    if len(groups) < 2:
         return None
     translate = _Translation(topology, groups)
     if not translate.alike:
@@ -184,11 +191,20 @@ class _Translation:
     """Routes of one node in the terms of all, link by link by their names."""
 
     def __init__(self, topology: Topology, groups: list[list[int]]) -> None:
-        self.topology, self.groups = topology, groups
+        self.topology = topology
         numbers = [topology.device(topology.members[group[0]]).node for group in groups]
-        self.device = np.array([[topology.index[topology.members[rank]] for rank in group] for group in groups])
         names = [[self._local(topology.members[rank]) for rank in group] for group in groups]
-        self.alike = all(row == names[0] for row in names)
+        # The places are those of the fullest node; others may lack some.
+        fullest = max(range(len(names)), key=lambda number: len(names[number]))
+        place = {name: number for number, name in enumerate(names[fullest])}
+        self.alike = all(name in place for row in names for name in row)
+        self.ranks = np.full((len(groups), len(place)), -1, dtype=np.int64)
+        self.device = self.ranks.copy()
+        for row, (group, there) in enumerate(zip(groups, names, strict=True)):
+            for rank, name in zip(group, there, strict=True):
+                if name in place:
+                    self.ranks[row, place[name]] = rank
+                    self.device[row, place[name]] = topology.index[topology.members[rank]]
         self.key_of: dict[int, _Key] = {}
         self.link_at: list[dict[_Key, int]] = [{} for _ in groups]
         row_of = {number: row for row, number in enumerate(numbers)}
@@ -196,16 +212,16 @@ class _Translation:
         times: Counter[tuple[int, str, str, str]] = Counter()
         for number, link in enumerate(topology.links):
             a, b = node_of[link.src], node_of[link.dst]
-            row = row_of.get(a if a >= 0 else b)
-            if row is None or (a >= 0 <= b and a != b):
+            at = row_of.get(a if a >= 0 else b)
+            if at is None or (a >= 0 <= b and a != b):
                 continue
             src = self._local(link.src) if a >= 0 else _IN
             dst = self._local(link.dst) if b >= 0 else _OUT
-            plain = (row, src, dst, link.kind)
+            plain = (at, src, dst, link.kind)
             key = (src, dst, link.kind, times[plain])
             times[plain] += 1
             self.key_of[number] = key
-            self.link_at[row][key] = number
+            self.link_at[at][key] = number
 
     def _local(self, name: str) -> str:
         return name.removeprefix(f"n{self.topology.device(name).node}.")
@@ -235,11 +251,11 @@ class _Translation:
         inside = self._inside()
         up, exits = self._ends(outward, width, last=True)
         down, entries = self._ends(inward, width, last=False)
-        return Rails(self.topology, np.array(self.groups, dtype=np.int64), inside, up, down, exits, entries)
+        return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
 
     def _over(self, k: int) -> list[tuple[_Way, _Way]]:
         """The parts of the ways between members of place `k` in the node of the sender and in the receiver's."""
-        rows = range(len(self.device))
+        rows = np.flatnonzero(self.device[:, k] >= 0).tolist()
         asked = islice(((a, b) for b in rows for a in rows if a != b), _ASKED)
         for a, b in asked:
             ways = self.topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
@@ -263,13 +279,14 @@ class _Translation:
         pairs = [(i, k) for i in range(local) for k in range(local)]
         alike: list[list[_Way]] = []
         for i, k in pairs:
-            both = [router.ways(int(row[i]), int(row[k])) for row in self.device[:2]] if i != k else [()]
-            alike.append([self._keys(way) for way in min(both, key=lambda ways: len(ways[0]) if ways else 0)])
+            rows = np.flatnonzero((self.device[:, i] >= 0) & (self.device[:, k] >= 0))[:2] if i != k else ()
+            both = [router.ways(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
+            alike.append([self._keys(way) for way in min(both, key=lambda ways: len(ways[0]), default=())])
         found: list[Sequence[Route]] = []
         for row in range(nodes):
             for (i, k), ways in zip(pairs, alike, strict=True):
                 there: Sequence[Route] = self._at(ways, row)
-                if i != k and not there:
+                if i != k and not there and min(self.device[row, i], self.device[row, k]) >= 0:
                     there = router.ways(int(self.device[row, i]), int(self.device[row, k]))
                 found.append(there)
         return found
