@@ -19,6 +19,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.programs.dtypes import Array, ElementType, fold, narrow, widen
+from blinksim.traffic.matrix import block_bounds
 
 PERIOD = 1_048_583  # prime
 Span = tuple[int, int, int]
@@ -33,6 +34,8 @@ def input_span(collective: Collective, ranks: int, rank: int, count: int) -> tup
             return part
         case "broadcast" | "scatter":
             return (0, count) if rank == collective.root else (0, 0)
+        case "alltoallv" if collective.traffic is not None:
+            return (0, block_bounds(collective.traffic, count)[rank][-1])
         case _:
             return (0, count)
 
@@ -57,6 +60,9 @@ def output_spans(collective: Collective, ranks: int, rank: int, count: int) -> l
             return gathered
         case "gather":
             return gathered if at_root else []
+        case "alltoallv" if collective.traffic is not None:
+            rows = block_bounds(collective.traffic, count)
+            return [(other, rows[other][rank], rows[other][rank + 1]) for other in range(ranks)]
         case _:  # alltoall
             return [(other, *part) for other in range(ranks)]
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
+from blinksim.traffic.matrix import block_bounds
 
 INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
 BUFFERS = ("input", "output", "scratch", "inbox")
@@ -56,12 +57,10 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
     Raises `InputError` if the shares do not fill the vector, for an alltoall in place and for an alltoallv.
     """
     name, ranks = schedule.collective.name, schedule.topology.ranks
-    if schedule.collective.traffic is not None:
-        raise InputError("an alltoallv cannot run yet: buffers hold blocks of equal length; simulate times it")
-    if in_place and name == "alltoall":
-        raise InputError("alltoall cannot run in place: every rank still needs what it would overwrite")
-    if name == "alltoall":
-        return _lay_out_alltoall(schedule, count, itemsize)
+    if in_place and schedule.collective.exchanges:
+        raise InputError(f"{name} cannot run in place: every rank still needs what it would overwrite")
+    if schedule.collective.exchanges:
+        return _lay_out_blocks(schedule, count, itemsize)
     offset, length = _cut(schedule, count, itemsize)
     bounds = slice_bounds(count, ranks)
     root = schedule.collective.root
@@ -141,13 +140,14 @@ def _cut_span(
         at = end
 
 
-def _lay_out_alltoall(schedule: Schedule, count: int, itemsize: int) -> Layout:
-    ranks = schedule.topology.ranks
-    bounds = slice_bounds(count, ranks)
+def _lay_out_blocks(schedule: Schedule, count: int, itemsize: int) -> Layout:
+    """As `lay_out`, for an alltoall or alltoallv: inputs by target, outputs by origin."""
+    ranks, traffic = schedule.topology.ranks, schedule.collective.traffic
+    bounds = [slice_bounds(count, ranks)] * ranks if traffic is None else block_bounds(traffic, count)
     blocks: dict[tuple[int, int], list[int]] = {}
     for chunk, pair in enumerate(zip(schedule.origin.tolist(), schedule.target.tolist(), strict=True)):
         if -1 in pair:
-            raise InputError(f"chunk {chunk} of the alltoall lacks its origin or target")
+            raise InputError(f"chunk {chunk} of the {schedule.collective} lacks its origin or target")
         blocks.setdefault(pair, []).append(chunk)
     offset, length = [0] * schedule.chunks, [0] * schedule.chunks
     source: dict[tuple[int, int], Place] = {}
@@ -156,20 +156,22 @@ def _lay_out_alltoall(schedule: Schedule, count: int, itemsize: int) -> Layout:
     for origin in range(ranks):
         for target in range(ranks):
             chunks = blocks.get((origin, target), [])
-            span = (bounds[target], bounds[target + 1])
+            span = (bounds[origin][target], bounds[origin][target + 1])
             what = f"from rank {origin} to rank {target} "
-            _cut_span(schedule, chunks, span, Fraction(1, ranks), itemsize, offset, length, what)
+            block = schedule.collective.share(origin, target, ranks)
+            _cut_span(schedule, chunks, span, block, itemsize, offset, length, what)
             for chunk in chunks:
                 source[origin, chunk] = (INPUT, offset[chunk])
-                result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - bounds[target])
-            received[target] += bounds[target + 1] - bounds[target]
+                result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - span[0])
+            received[target] += span[1] - span[0]
+    sent = [row[-1] for row in bounds]
     return Layout(
         count,
         tuple(length),
         source,
         result,
-        tuple((count, size) for size in received),
-        tuple((INPUT, 0, count) for _ in range(ranks)),
+        tuple(zip(sent, received, strict=True)),
+        tuple((INPUT, 0, size) for size in sent),
         tuple((OUTPUT, 0, size) for size in received),
         False,
     )

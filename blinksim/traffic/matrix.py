@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -183,6 +183,19 @@ class Traffic(Tabular):
             f"<Traffic: {self.ranks} ranks, {format_size_about(self.total)} in {moved:,} of "
             f"{self.ranks * (self.ranks - 1):,} pairs, at most {format_size_about(self.size)} a rank>"
         )
+
+
+@lru_cache(maxsize=8)
+def block_bounds(traffic: Traffic, count: int) -> tuple[tuple[int, ...], ...]:
+    """Where the blocks of every rank's vector begin, and where it ends, if the size is `count` elements.
+
+    Row i has n + 1 entries: what rank i has for rank j are the elements from entry j to entry j + 1.
+
+    >>> block_bounds(Traffic([[0, 3], [1, 0]]), 30)
+    ((0, 0, 30), (0, 10, 10))
+    """
+    ends = np.cumsum(traffic.matrix, axis=1).tolist()
+    return tuple((0, *(end * count // traffic.size for end in row)) for row in ends)
 
 
 def _whole(matrix: npt.ArrayLike) -> Matrix:

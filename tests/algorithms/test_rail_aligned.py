@@ -58,8 +58,8 @@ def test_any_traffic_attains_the_bound_over_rails(data: st.DataObject) -> None:
     entry = st.one_of(st.just(0), st.integers(0, 10), st.integers(0, 10**7))
     rows = [[data.draw(entry) for _ in range(machine.ranks)] for _ in range(machine.ranks)]
     rows[0][-1] += 10**6
-    # Bytes are whole, so places are off by a byte.
-    assert gap(machine, Traffic(rows)) < 1e-4
+    # Bytes are whole, and the fitting of places ends after some rounds.
+    assert gap(machine, Traffic(rows)) < 1e-3
 
 
 @pytest.mark.parametrize(
