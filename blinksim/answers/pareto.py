@@ -10,7 +10,6 @@ from blinksim.algorithms.building.tradeoffs import tradeoffs
 from blinksim.answers.compare import SIZES, Comparison, Sizes, compared, sizes_of
 from blinksim.answers.project import Contest
 from blinksim.collective import Collective, CollectiveName
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
@@ -19,6 +18,7 @@ from blinksim.textio.text_table import count, names, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.entrants import Entrant, Field, named
 from blinksim.timing.projection_result import Ceiling, left_out_words
+from blinksim.timing.turned_cost import cost_of
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Tradeoff:
 
     def time_s(self, size: int | float | str) -> float:
         """The alpha-beta time for a size."""
-        return cost(self.entrant.compact, size_of(size), spread=self.entrant.spread).time_s
+        return cost_of(self.entrant, size_of(size)).time_s
 
     def row(self) -> dict[str, Any]:
         """The point as a row of the table."""
@@ -272,8 +272,8 @@ def pareto(
 
 def _terms(entrant: Parallel) -> tuple[float, float]:
     """Seconds of latency alone, and bytes/s where bandwidth alone counts."""
-    small = cost(entrant.compact, _SMALL, spread=entrant.spread)
-    large = cost(entrant.compact, _LARGE, spread=entrant.spread)
+    small = cost_of(entrant, _SMALL)
+    large = cost_of(entrant, _LARGE)
     latency = sum(term.time_s for term in small.terms if term.limit == "alpha")
     return latency, _LARGE / sum(term.time_s for term in large.terms if term.name.startswith("bandwidth"))
 
@@ -283,7 +283,7 @@ def _front(candidates: dict[str, Parallel], sizes: Sequence[int]) -> tuple[list[
     times: dict[str, list[float]] = {}
     for name, entrant in candidates.items():
         latency, bandwidth = _terms(entrant)
-        timed = [cost(entrant.compact, size, spread=entrant.spread).time_s for size in sizes]
+        timed = [cost_of(entrant, size).time_s for size in sizes]
         times[name] = [latency, 1 / bandwidth, *timed]
     kept: list[str] = []
     dominated: list[str] = []

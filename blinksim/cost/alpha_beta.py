@@ -75,7 +75,7 @@ def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) ->
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
     ways = spread or one_way(schedule)
     shared = resources(schedule.topology)
-    seconds = size / np.array([float(rate) for rate in shared.rate])
+    seconds = size / shared.rates
     occupied = RouteUses.of(ways, shared)
     carried, whole = whole_loads(schedule, ways, shared, occupied)
     busy = np.array([value / whole for value in carried]) * seconds
@@ -237,15 +237,44 @@ def _pipelined(
     messages: tuple[Floats, Floats],
 ) -> tuple[tuple[Term, ...], int]:
     share = _shares(schedule)
-    each, longest = messages
-    slowest = np.zeros(len(occupied.count))
+    reduced = np.bincount(schedule.dst[schedule.op == REDUCE], share[schedule.op == REDUCE])
+    work = Work(alphas, slowest(occupied, seconds)[schedule.route] * share, busy, *messages)
+    return pipelined(schedule, work, shared.kinds[int(np.argmax(busy))], gamma * float(reduced.max(initial=0.0)))
+
+
+def slowest(occupied: RouteUses, seconds: Floats) -> Floats:
+    """Seconds of the whole size on the slowest resource of every route."""
+    found = np.zeros(len(occupied.count))
     part = occupied.times / occupied.count[occupied.route]
-    np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * part)
-    transfer = slowest[schedule.route] * share
+    np.maximum.at(found, occupied.route, seconds[occupied.resource] * part)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a forest has its machine do, in seconds.
+
+    alphas, transfer: of every send, the latter of its whole chunk on the slowest resource of its route. busy: of every
+    resource, for the size. each, longest: of every resource, the overheads of one piece of every chunk, and the longest
+    of them.
+    """
+
+    alphas: Floats
+    transfer: Floats
+    busy: Floats
+    each: Floats
+    longest: Floats
+
+
+def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tuple[tuple[Term, ...], int]:
+    """The terms of a forest, in as many pieces as are best, and how many these are.
+
+    kind: of the busiest resource. reduction: seconds of the rank that reduces most.
+    """
+    alphas, transfer, busy, each, longest = work.alphas, work.transfer, work.busy, work.each, work.longest
     drain, alpha = float(busy.max()), float(alphas.max())
     # What further pieces cost where one more of each tree passes.
     piece = max(alpha, float(each.max()))
-    kind = shared.kinds[int(np.argmax(busy))]
 
     # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
     best: tuple[float, int, float, float, float] | None = None
@@ -269,9 +298,8 @@ def _pipelined(
         Term("first piece on its way", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
     ]
-    if gamma:
-        reduced = np.bincount(schedule.dst[schedule.op == REDUCE], share[schedule.op == REDUCE])
-        terms.append(Term("reduction", gamma * float(reduced.max(initial=0.0)), "gamma"))
+    if reduction:
+        terms.append(Term("reduction", reduction, "gamma"))
     return tuple(terms), count
 
 

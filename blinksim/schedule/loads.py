@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from weakref import ref
 
 import numpy as np
@@ -35,6 +36,12 @@ class Resources:
     starts: npt.NDArray[np.int32]
     members: npt.NDArray[np.int32]
     adders: Mapping[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def rates(self) -> npt.NDArray[np.float64]:
+        """`rate` as numbers of machine precision."""
+        known = {id(rate): float(rate) for rate in {id(rate): rate for rate in self.rate}.values()}
+        return np.array([known[id(rate)] for rate in self.rate])
 
 
 # Those of the last topology: every schedule of a contest has the same.

@@ -22,7 +22,7 @@ from blinksim.graphs.arrays import distinct, expand
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import node_turns
+from blinksim.topology.symmetries.exchangeable import alike_nodes
 
 Ways = tuple[tuple[int, ...], ...]
 """The routes that share what one route of a schedule carries, each as indices into topology.links."""
@@ -70,15 +70,15 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     """The ways of every route, None if no route has more than one."""
     topology, start = schedule.topology, schedule.route_start.astype(np.int64)
     links = schedule.route_links.astype(np.int64)
-    turns = node_turns(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
+    turns = alike_nodes(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
     if turns is None:
         found = _ways_of(topology, start, links)
         return Spread.of(found) if any(len(alternatives) > 1 for alternatives in found) else None
     # One route stands for all that symmetries take it to; those of data between switches stand for themselves.
     tail, head = topology.ends
     _, _, exponents = turns.between(tail[links[start[:-1]]], head[links[start[1:] - 1]])
-    _, own = turns.route_images(-exponents, start, links, np.arange(len(start) - 1))
-    first, which = _distinct(start, own)
+    _, own = turns.route_images(turns.inverse(exponents), start, links, np.arange(len(start) - 1))
+    first, which = distinct_routes(start, own)
     lengths = np.diff(start)[first]
     found = _ways_of(topology, np.concatenate([[0], np.cumsum(lengths)]), own[_inside(start, first)])
     if all(len(alternatives) == 1 for alternatives in found):
@@ -108,7 +108,7 @@ def _ways_of(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
     return ways
 
 
-def _distinct(start: Indices, links: Indices) -> tuple[Indices, Indices]:
+def distinct_routes(start: Indices, links: Indices) -> tuple[Indices, Indices]:
     """The first of each set of equal routes, and for every route the number of its set."""
     seen: dict[tuple[int, ...], int] = {}
     first, which, listed = list[int](), list[int](), links.tolist()

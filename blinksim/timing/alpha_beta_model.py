@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.cost.alpha_beta import cost
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
+from blinksim.timing.turned_cost import cost_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -27,6 +27,6 @@ class AlphaBeta(ScheduleModel):
 
 
 def _broken_down(entrant: Parallel, size: int, gamma: float) -> Breakdown:
-    found = cost(entrant.compact, size, gamma, entrant.spread)
+    found = cost_of(entrant, size, gamma)
     details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
     return Breakdown(found.terms, found.bottleneck, details)

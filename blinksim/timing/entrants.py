@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, TypeAlias
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.assumptions import NOTHING, assumed_by, granted_to_switches, granting
 from blinksim.bounds.quick import quick_bound
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.timing.projection_result import Ceiling, left_out_words
+from blinksim.timing.turned_cost import cost_of
 from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from blinksim.collective import Collective
     from blinksim.schedule.model import ScheduleLike
+    from blinksim.schedule.turned.entrant import Turned
     from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
@@ -126,9 +129,31 @@ def named(
     if schedule_files.names_a_file(name):
         return name, partial(schedule_files.entrant, name, part, collective)
     entry = algorithm(name)
+    if entry.name == "packed" and part.nodes > 1:
+        return entry.name, partial(_packed, entry, part, collective)
     if "size" in entry.options() and sizes:
         return entry.name, partial(_of_one_size, entry, part, collective, sizes)
     return entry.name, partial(entry.parallel, part, collective)
+
+
+def _packed(entry: Algorithm, part: Topology, collective: Collective) -> Parallel:
+    """The packed trees; where they have very many sends, one of each sort, if such trees attain the bound."""
+    from blinksim.algorithms.building.symmetric_trees import many_sends
+
+    if many_sends(part, collective):
+        found = _symmetric(part, collective, quick_bound(part, collective).rate)
+        if found is not None:
+            return found
+    return entry.parallel(part, collective)
+
+
+def _symmetric(part: Topology, collective: Collective, aim: Fraction) -> Turned | None:
+    """Packed trees said once, None if they come not within 1 % of what any algorithm can reach. aim: that, bytes/s."""
+    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+    from blinksim.schedule.turned.entrant import Turned
+
+    found = symmetric_host_trees(part, collective, aim)
+    return Turned(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
 
 
 def _of_one_size(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
@@ -234,11 +259,16 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
 
 def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:
     """How to build packed trees from those of a single host, None if the machine is no cluster of alike hosts."""
+    from blinksim.algorithms.building.symmetric_trees import many_sends
     from blinksim.algorithms.packed import from_hosts
     from blinksim.schedule.kept import kept
     from blinksim.schedule.ways import Parallel
 
     def build() -> Parallel:
+        if many_sends(part, collective):
+            turned = _symmetric(part, collective, ceiling.rate)
+            if turned is not None:
+                return turned
         ready = from_hosts(part, collective, ceiling.rate)
         if ready is None:
             raise InfeasibleError(f"{part.name} is no cluster of alike hosts")
@@ -259,7 +289,7 @@ def _leader(found: Field, sizes: Collection[int]) -> str:
     """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
     for name, entrant in found.entrants.items():
         if all(
-            size / float(found.ceiling.rate) >= _NEARLY * cost(entrant.compact, size, spread=entrant.spread).time_s
+            size / float(found.ceiling.rate) >= _NEARLY * cost_of(entrant, size).time_s
             for size in {min(sizes), max(sizes)}
         ):
             return name

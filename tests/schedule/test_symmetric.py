@@ -14,6 +14,7 @@ import blinksim as bs
 from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
+from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.columns import symmetric_json
@@ -22,6 +23,7 @@ from blinksim.schedule.turned import symmetric
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import verify
+from blinksim.timing.turned_cost import symmetric_cost
 from blinksim.topology.symmetries.commuting import find_turns
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
@@ -80,6 +82,21 @@ def test_it_is_what_it_is_written_out(machine: str, name: str) -> None:
     pooled = resource_loads(whole.weighted, whole.pooled.shared)
     each = [pooled[orbit] / int(whole.pooled.size[orbit]) for orbit in whole.pooled.orbit.tolist()]
     assert each == resource_loads(full, shared)
+
+
+@pytest.mark.parametrize("name", ["allgather", "allreduce"])
+@pytest.mark.parametrize("machine", PARTS)
+def test_it_takes_the_time_that_it_takes_written_out(machine: str, name: str) -> None:
+    """On links that cost their senders time for every message, and ranks that take time to reduce."""
+    part = PARTS[machine].replace("ib" if machine != "tiles" else "slingshot", overhead=3e-7)
+    whole = made(part, name)
+    assert whole is not None
+    full = whole.schedule
+    for size in (2**10, 2**20, 2**30):
+        once, all_ = symmetric_cost(whole, size, 1e-12), cost(full, size, 1e-12)
+        assert once.time_s == pytest.approx(all_.time_s, rel=1e-12)
+        assert [term.name for term in once.terms] == [term.name for term in all_.terms]
+        assert (once.pieces, once.steps, once.bottleneck) == (all_.pieces, all_.steps, all_.bottleneck)
 
 
 def _but_for_names(facts: object) -> object:

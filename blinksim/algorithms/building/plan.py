@@ -13,7 +13,7 @@ from blinksim.errors import InputError
 from blinksim.limits import effort
 from blinksim.schedule.model import COPY, REDUCE, Builder
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import node_turns
+from blinksim.topology.symmetries.exchangeable import alike_nodes
 
 Devices = npt.NDArray[np.integer[Any]]
 # Pairs of ranks from which on symmetries are worth looking for.
@@ -97,7 +97,7 @@ class Plan(Builder):
 
     def _routes_between(self, src: Devices, dst: Devices) -> list[int]:
         """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
-        turns = node_turns(self.topology) if len(src) > _MANY_PAIRS and self.topology.symmetries else None
+        turns = alike_nodes(self.topology) if len(src) > _MANY_PAIRS and self.topology.symmetries else None
         if turns is None:
             self._check_effort(src, dst)
             return [self.add_route(self.router.route(a, b)) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]

@@ -27,14 +27,19 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns, find_turns
 
 # Sends of the trees from which on one of each sort is said once.
-FEW_SENDS = 500_000
+FEW_SENDS = 250_000
 COLLECTIVES = ("allgather", "reducescatter", "allreduce")
+
+
+def many_sends(topology: Topology, collective: Collective) -> bool:
+    """Whether trees from all ranks have so many sends that one of each sort should stand for them."""
+    ways = 2 if collective.name == "allreduce" else 1
+    return collective.name in COLLECTIVES and ways * topology.ranks * (topology.ranks - 1) >= FEW_SENDS
 
 
 def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
     """The packed trees of a large symmetric machine, if they attain the bound; else None, and they must be searched."""
-    ways = 2 if collective.name == "allreduce" else 1
-    if collective.name not in COLLECTIVES or ways * topology.ranks * (topology.ranks - 1) < FEW_SENDS:
+    if not many_sends(topology, collective):
         return None
     found = symmetric_host_trees(topology, collective, bound.rate)
     return found if found is not None and found.rate == bound.rate else None

@@ -64,17 +64,21 @@ def least_length(
 
 def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
     """The length of every link as a whole number, and how many of these are 1."""
-    common = lcm(*(length.denominator for length in lengths.values())) if lengths else 1
-    return [int(length * common) for length in effective(topology, lengths)], common
+    common = lcm(*{length.denominator for length in lengths.values()}) if lengths else 1
+    found = effective(topology, lengths)
+    # Thousands of links have the very same length: scale it once.
+    scaled = {id(length): int(length * common) for length in {id(length): length for length in found}.values()}
+    return [scaled[id(length)] for length in found], common
 
 
 def effective(topology: Topology, lengths: Mapping[str, Fraction]) -> list[Fraction]:
     """The length of every link, with those of its ends' device capacities (``gpu0 out``, ``gpu3 in``)."""
     zero = Fraction(0)
     devices = any(name.endswith((" in", " out")) for name in lengths)
+    if not devices:
+        return [lengths.get(link.name, zero) for link in topology.links]
     return [
-        lengths.get(link.name, zero)
-        + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero) if devices else zero)
+        lengths.get(link.name, zero) + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero))
         for link in topology.links
     ]
 

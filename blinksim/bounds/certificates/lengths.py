@@ -21,20 +21,24 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
+from blinksim.topology.parts import bandwidths
 from blinksim.units import exact_GBps, format_rate
 
 
 def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     """Capacity times length, summed over links, buses (their most expensive link), device capacities and adders."""
     total, buses = Fraction(0), dict[str, Fraction]()
-    for link in topology.links:
+    # Thousands of links have the very same length and bandwidth: multiply these once.
+    alike: dict[tuple[int, int], list[Fraction]] = {}
+    for link, rate in zip(topology.links, bandwidths(topology), strict=True):
         length = lengths.get(link.name)
         if not length:
             continue
         if link.bus is None:
-            total += length * link.bandwidth
+            alike.setdefault((id(length), id(rate)), [length * rate, Fraction(0)])[1] += 1
         else:
             buses[link.bus] = max(buses.get(link.bus, Fraction(0)), length * link.bandwidth)
+    total += sum(value * times for value, times in alike.values())
     for device in topology.devices:
         for way in ("in", "out"):
             length = lengths.get(f"{device.name} {way}")

@@ -137,6 +137,10 @@ class Turns:
         exponents = np.where(self.moves[src], self.place[src], self.place[dst])
         return self.along(-exponents, src), self.along(-exponents, dst), exponents
 
+    def inverse(self, exponents: Ints) -> Ints:
+        """What undoes elements."""
+        return -exponents
+
     def route_images(self, exponents: Ints, start: Ints, links: Ints, which: Ints) -> tuple[Ints, Ints]:
         """Where elements (M, G) take routes `which` (M): route r has the links links[start[r]:start[r + 1]].
 

@@ -1,0 +1,95 @@
+"""Schedules by symmetry beside those with every tree, from 8 to 65,536 GPUs: time, memory, size of the file, growth.
+
+    python benchmarks/bench_scale.py [--machine hgx-h100] [--collective allgather] [--most 65536] [--runs 1]
+
+Every figure is of a process of its own: CPU seconds of loading the machine, of the bound with the trees and their
+proof, and of writing the file; the most memory; the bytes of the file. "every tree" is left out beyond 2,048 GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import process_time
+
+_MOST_WRITTEN_OUT = 2048
+
+
+def measure(machine: str, nodes: int, collective: str, once: bool) -> dict[str, float]:
+    """One process's figures. once: by symmetry, if that is not turned off."""
+    import blinksim as bs
+    from blinksim.algorithms.building import symmetric_trees
+
+    if not once:
+        symmetric_trees.FEW_SENDS = 10**18
+    start = process_time()
+    cluster = bs.load(machine, nodes=nodes)
+    loaded = process_time()
+    found = bs.synthesize(cluster, collective)
+    made = process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "schedule.json"
+        bs.write(found, path)
+        size = path.stat().st_size
+    return {
+        "gpus": cluster.ranks,
+        "load_s": loaded - start,
+        "synth_s": made - loaded,
+        "write_s": process_time() - made,
+        "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "file_kB": size / 1000,
+        "right": float(found.verdict.ok),
+        "gap": float(found.gap),
+    }
+
+
+def in_a_process(machine: str, nodes: int, collective: str, once: bool) -> dict[str, float]:
+    """The figures of a process that measures this only."""
+    command = [sys.executable, __file__, "--one", f"{nodes}", "--machine", machine, "--collective", collective]
+    done = subprocess.run([*command, *([] if once else ["--every-tree"])], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", default="hgx-h100")
+    parser.add_argument("--collective", default="allgather")
+    parser.add_argument("--most", type=int, default=65536)
+    parser.add_argument("--runs", type=int, default=1, help="of which the quickest counts")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--every-tree", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(given.machine, given.one, given.collective, not given.every_tree)))
+        return
+    import blinksim as bs
+
+    local = bs.load(given.machine).ranks
+    print(f"{given.collective} on {given.machine}, {os.cpu_count()} cores; seconds of one core")
+    head = ("load", 6), ("synth", 7), ("write", 6), ("MB", 7), ("file kB", 9), ("growth", 7)
+    print(f"{'GPUs':>6}  {'way':<10} " + " ".join(f"{name:>{width}}" for name, width in head) + "  right gap")
+    before: dict[bool, float] = {}
+    nodes = 1
+    while nodes * local <= given.most:
+        for once in (False, True):
+            if once or nodes * local <= _MOST_WRITTEN_OUT:
+                tried = [in_a_process(given.machine, nodes, given.collective, once) for _ in range(given.runs)]
+                row = min(tried, key=lambda one: one["synth_s"])
+                growth = f"{row['synth_s'] / before[once]:.1f}x" if before.get(once) else ""
+                before[once] = row["synth_s"]
+                cells = (f"{row[key]:>{width}.2f}" for key, width in (("load_s", 6), ("synth_s", 7), ("write_s", 6)))
+                way, right = "symmetry" if once else "every tree", "yes" if row["right"] else "NO"
+                print(f"{row['gpus']:>6.0f}  {way:<10} {' '.join(cells)} ", end="")
+                print(f"{row['MB']:>6.0f} {row['file_kB']:>9.1f} {growth:>7}  {right:<5} {row['gap']:.3g}", flush=True)
+        nodes *= 4
+
+
+if __name__ == "__main__":
+    main()

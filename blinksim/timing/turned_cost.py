@@ -1,0 +1,91 @@
+"""Alpha-beta time of schedules by symmetry (`blinksim.schedule.turned`), from one chunk of each sort.
+
+All images of a chunk take as long as it does. What they occupy together follows from orbits: an orbit of links is one
+resource with the bandwidth of all, and messages that start on any of them are counted on all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, pipelined, route_alphas, slowest
+from blinksim.cost.terms import Term
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.loads import resources
+from blinksim.schedule.model import REDUCE
+from blinksim.schedule.turned.entrant import Turned
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way, whole_loads
+from blinksim.topology.symmetry import orbit_labels
+
+Ints = npt.NDArray[np.int64]
+
+
+def cost_of(entrant: Parallel, size: int, gamma: float = 0.0) -> Cost:
+    """As `blinksim.cost.alpha_beta.cost`, of a schedule with its parallel ways, or of one by symmetry."""
+    if isinstance(entrant, Turned):
+        return symmetric_cost(entrant.whole, size, gamma)
+    return cost(entrant.compact, size, gamma, entrant.spread)
+
+
+def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> Cost:
+    """The time of the schedule written out, for `size` bytes; raises `InfeasibleError` for one in steps form."""
+    base, pool = whole.base, whole.pooled
+    if base.form != "forest":
+        raise InfeasibleError(f"{base.algorithm} by symmetry has steps; only forests are timed so")
+    if not base.sends:
+        return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+    ways, own = one_way(base), resources(base.topology)
+    seconds, pooled = size / own.rates, size / pool.shared.rates
+    carried, unit = whole_loads(whole.weighted, ways, pool.shared)
+    busy = np.array([value / unit for value in carried]) * pooled
+    share = (base.share_num / base.share_den)[base.chunk]
+    each, longest = _first_messages(whole)
+    work = Work(
+        route_alphas(base, ways)[base.route],
+        slowest(RouteUses.of(ways, own), seconds)[base.route] * share,
+        busy,
+        each,
+        longest,
+    )
+    worst = int(np.argmax(busy))
+    terms, pieces = pipelined(base, work, pool.shared.kinds[worst], gamma * size * _most_reduced(whole, share))
+    time = sum(term.time_s for term in terms)
+    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), base.steps, pieces)
+
+
+def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:
+    """The share of the size that the device reduces which reduces most."""
+    base = whole.base
+    label = orbit_labels(len(base.topology.devices), whole.turns.generators)
+    reduces = base.op == REDUCE
+    amounts = np.bincount(label[base.dst[reduces]], (share * whole.times[base.chunk])[reduces], int(label.max()) + 1)
+    return float((amounts / np.bincount(label)).max())
+
+
+def _first_messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
+    """Seconds of overhead on each orbit of resources for one piece of every chunk, and of the longest of these.
+
+    What sends over the same route in the same step sends together, and so do the images of both.
+    """
+    base, turns, pool = whole.base, whole.turns, whole.pooled
+    start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
+    tail, head = base.topology.ends
+    src, dst = tail[table[start[:-1]]], head[table[start[1:] - 1]]
+    _, _, exponents = turns.between(src, dst)
+    _, turned = turns.route_images(-exponents, start, table, np.arange(len(start) - 1))
+    first, which = distinct_routes(start, turned)
+    messages = np.unique(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
+    used, times = np.unique(messages, return_counts=True)
+    routes = first[used]
+    link = table[start[:-1][routes]]
+    overhead = np.array([one.overhead for one in base.topology.links])[link]
+    # The link, or its bus, is the first of the resources that it uses.
+    resource = pool.shared.members[pool.shared.starts[link]]
+    count = len(pool.shared.names)
+    images = turns.images(src[routes], dst[routes])
+    each = np.bincount(resource, overhead * times * images, count) / pool.size
+    longest = np.zeros(count)
+    np.maximum.at(longest, resource, overhead)
+    return np.asarray(each), longest
