@@ -17,7 +17,7 @@ from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.blocks import run_time as simulated
 from blinksim.simulation.blocks.schedule_times import ScheduleTimes
-from blinksim.timing.execution_model import OVERSTATED
+from blinksim.timing.execution_model import overstated
 from validate.recipes import few_points
 from validate.recipes.execution_times import schedule_of
 
@@ -59,7 +59,7 @@ def test_programs_take_as_long_as_simulated(gpus: int) -> None:
     """Small vectors do, for no block waits for a port; and what is too long is so by less than a choice allows."""
     found = ratios(gpus)
     for (form, size), some in found.items():
-        assert max(some) < OVERSTATED[form]
+        assert max(some) < overstated(form, size)
         if size in SMALL:
             assert some == pytest.approx([1.0] * len(some), rel=5e-3)
     off = sorted(abs(ratio - 1) for some in found.values() for ratio in some)
