@@ -67,7 +67,7 @@ APART_WORDS = """\
 ## Runs that nothing was fitted to
 
 Measured apart: sizes between the powers of two, and float16 (`odd-sizes-*`, `held-out-*` in `validate/results`). They
-are reported as found, with no run left out. `odd-sizes-later` ran when all constants and the model were as they are now.
+are reported as found, with no run left out. `odd-sizes-later` ran when the model and all constants were as now.
 """
 ALLREDUCE = """\
 ## One question, from 1 KiB to 1 GiB

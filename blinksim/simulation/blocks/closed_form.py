@@ -14,8 +14,8 @@ same way, until all GPUs take as long for one as for the next.
 It knows no shares of a port but that a block whose port is uneven waits for its own half, and no receivers that hold
 up their senders: what is stored first goes first. Below 256 KiB no block waits for a port for long, and the formula is
 what `run_time` simulates, within 1.6 %, nine in ten times within 0.2 %. Up to 16 MiB half of the times are within 0.7 %
-of the simulated ones and nine in ten within 10 %, beyond within 1.1 % and 15 %. Where GPUs hold each other up it is up to
-34 % too short (direct in packets, reduce by binary trees), and while a pipeline fills up to 35 % too long
+of the simulated ones and nine in ten within 10 %, beyond within 1.1 % and 15 %. Where GPUs hold each other up it is up
+to 34 % too short (direct in packets, reduce by binary trees), and while a pipeline fills up to 35 % too long
 (benchmarks/bench_closed_form.py).
 """
 
