@@ -76,7 +76,7 @@ def _check_effort(topology: Topology, collective: Collective) -> None:
     if collective.personalized:
         return  # a single flow, or a linear program that is not begun where it is too large
     flows = topology.ranks * (_SEARCHES if collective.name == "allreduce" else 1)
-    if collective.name in ("allgather", "reducescatter") and topology.symmetries:
+    if collective.name in ("allgather", "reducescatter") and (topology.symmetries or topology.nodes > 1):
         from blinksim.topology.symmetry import orbits
 
         flows = len(orbits(topology))
@@ -188,7 +188,7 @@ class _Question:
 
         from blinksim.topology.symmetry import orbits
 
-        if not self.topology.symmetries:
+        if not self.topology.symmetries and self.topology.nodes < 2:
             return []
         ranked = set(self.net.members.tolist())
         return [np.array(group) for group in orbits(self.topology) if group[0] in ranked]

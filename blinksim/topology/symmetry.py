@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from blinksim.topology.graph import Topology
 
+# Devices from which on nodes that are alike are looked for: without them, bounds take a search for every rank.
+_MANY = 2000
 Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Orbits = tuple[tuple[int, ...], ...]
 
@@ -181,15 +183,25 @@ def orbits(topology: Topology) -> Orbits:
     ascend within an orbit and orbits are ordered by their first index.
     """
     known = encoded(topology)
-    good = [np.asarray(perm) for perm in topology.symmetries if known.image(perm) is not None]
+    good = [np.asarray(perm) for perm in _candidates(topology) if known.image(perm) is not None]
     return _orbits(len(topology.devices), good)
 
 
 def link_orbits(topology: Topology) -> Orbits:
     """The links, by index, grouped as `orbits` groups devices."""
     known = encoded(topology)
-    images = [known.image(perm) for perm in topology.symmetries]
+    images = [known.image(perm) for perm in _candidates(topology)]
     return _orbits(len(topology.links), [image for image in images if image is not None])
+
+
+def _candidates(topology: Topology) -> list[Permutation]:
+    """The topology's symmetries; of a large cluster also the turns of nodes that an edit has left alike."""
+    if topology.nodes < 2 or len(topology.devices) < _MANY:
+        return list(topology.symmetries)
+    from blinksim.topology.symmetries.alike_nodes import turns_of_alike_nodes
+
+    known = encoded(topology)
+    return [*topology.symmetries, *turns_of_alike_nodes(topology, known.device, known.colour)]
 
 
 def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:

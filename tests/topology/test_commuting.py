@@ -18,8 +18,9 @@ from blinksim.errors import InputError
 from blinksim.schedule import ways
 from blinksim.schedule.kept import forget
 from blinksim.schedule.loads import resources
+from blinksim.topology.symmetries.alike_nodes import turns_of_alike_nodes
 from blinksim.topology.symmetries.commuting import Turns, find_turns, order
-from blinksim.topology.symmetry import is_automorphism
+from blinksim.topology.symmetry import encoded, is_automorphism, orbit_labels
 
 MACHINES = ("torus:3x4", "torus:4x4x2", "ring:6", "hypercube:3")
 
@@ -112,3 +113,16 @@ def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
         assert bs.verify(found.schedule)
     forget()
     assert loads[0] == loads[1]
+
+
+@pytest.mark.parametrize("edit", ["", "degrade n2.nic3-fabric3 bandwidth=20GB/s"])
+def test_nodes_that_an_edit_left_alike_are_turned(edit: str) -> None:
+    """Every turn is a symmetry, and together they join the nodes that are alike, and no others."""
+    part = bs.load("hgx-h100", nodes=6, edits=[edit] if edit else []).select()
+    known = encoded(part)
+    found = turns_of_alike_nodes(part, known.device, known.colour)
+    assert found
+    assert all(is_automorphism(part, turn.tolist()) for turn in found)
+    label = orbit_labels(len(part.devices), found)
+    first = [label[part.index[f"n{node}.gpu0"]] for node in range(6)]
+    assert len(set(first)) == (2 if edit else 1)
