@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
 
 
-# Seconds that a search gets however long the algorithms before it took.
-_LEAST_SEARCH_S = 0.3
+LEAST_SEARCH_S = 0.3
+"""Seconds that a search gets however long the algorithms before it took."""
 # Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
 _MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 6, 2**12, 2**26, 16
 # Sends up to which a schedule is simulated in well under a second.
@@ -136,7 +136,7 @@ def candidates(
     answers = tuple(rivals.answers(size))
     if not search or rivals.model.on(part).name not in ON_LINKS:
         return Candidates(rivals, size, answers)
-    limit = {} if seconds is None else {"time_limit": max(_LEAST_SEARCH_S, seconds - (monotonic() - start))}
+    limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, seconds - (monotonic() - start))}
     with stoppable():
         say = _so_far(answers[0], report) if report else None
         more = dict(_searched(part, collective, size, {"report": say, **limit}))

@@ -15,7 +15,7 @@ from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
 from blinksim.algorithms.building.symmetric_trees import symmetric_packed
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.answers.quickest import AtSize, candidates, timed
+from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates, timed
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.limits.time_limit import within
@@ -270,7 +270,7 @@ def _synthesize(
     if rivals is None or algorithm is not None:
         chosen = algorithm or _USUAL
         if rivals is not None and "size" in registered(chosen).options():
-            options = {"size": rivals.size, **options}
+            options = {"size": rivals.size, **_rest(options, perf_counter() - start)}
         schedule, known = _named(part, wanted, chosen, options, symmetric=size is None and polish_seconds is None)
     else:
         if odd := sorted(options.keys() - {"time_limit"}):
@@ -296,6 +296,12 @@ def _synthesize(
         schedule = with_gap(schedule, bounds, divided=False)
     made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
     return made if rivals is None else replace(made, at=timed(rivals, schedule, made.bound))
+
+
+def _rest(options: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The options after so many seconds: the limit on the time is for all of the work."""
+    limit = options.get("time_limit")
+    return options if limit is None else {**options, "time_limit": max(LEAST_SEARCH_S, limit - seconds)}
 
 
 def _named(

@@ -76,3 +76,9 @@ def test_a_limit_on_the_time_gives_the_best_until_then() -> None:
     made = bs.synthesize("dgx1-v100", "broadcast", size="16MiB", time_limit=3)
     assert made.verdict.ok
     assert made.seconds < 3.5
+
+
+@pytest.mark.slow
+def test_the_limit_is_for_the_algorithms_beside_a_named_one_too() -> None:
+    made = bs.synthesize("dgx1-v100", "broadcast", "few_rounds", size="16MiB", time_limit=3)
+    assert made.seconds < 3.5
