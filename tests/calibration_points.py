@@ -23,7 +23,7 @@ def chosen() -> list[tuple[Case, float]]:
 def measured() -> dict[Case, float]:
     """Every run whose schedule is that of an algorithm on one switch, cut as `fit` cuts it: seconds by case."""
     found = {}
-    for gpus in (2, 8):
+    for gpus in (2, 4, 8):
         for row in json.loads((RESULTS / f"elementary-{gpus}gpu.json").read_text())["allreduce"]:
             if not row["in_place"] and row["used_bytes"] % (128 * gpus) == 0:
                 found[Case(gpus, "allreduce", row["algorithm"], row["protocol"], row["size_bytes"])] = row["time_s"]
