@@ -114,7 +114,10 @@ class Candidates:
         for projection in self.projections:
             if entrants[projection.algorithm].sends <= MOST_SENDS:
                 return entrants[projection.algorithm].schedule
-        raise InfeasibleError(f"every schedule has more than {MOST_SENDS:,} sends; take fewer nodes")
+        raise InfeasibleError(
+            f"every schedule for a size has more than {MOST_SENDS:,} sends; take fewer nodes, or leave out the size: "
+            "packed says alike trees once"
+        )
 
 
 def candidates(

@@ -75,7 +75,7 @@ def expert_traffic(
             raise InputError(f"{name}={value}: give a positive whole number")
     each, experts = size_of(token_size), ranks * experts_per_rank
     if top_k > experts:
-        raise InputError(f"a token cannot go to {top_k} of {experts} experts; lower top_k, or take more ranks")
+        raise InputError(f"a token cannot go to {top_k} of {experts} experts; send it to fewer, or take more ranks")
     if not 0 <= skew <= 10:
         raise InputError(f"skew={skew}: the exponent of Zipf's law is from 0 to 10")
     random = np.random.default_rng(seed)

@@ -55,6 +55,21 @@ def test_a_search_that_is_stopped_keeps_what_it_has() -> None:
     assert "so far, at least" in said[0]
 
 
+def test_a_solver_leaves_control_c_to_python() -> None:
+    code = """
+import signal
+from ortools.sat.python import cp_model
+from blinksim.packing.columns.solver_limits import Limits
+Limits().solver().solve(cp_model.CpModel())
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("raised")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "raised\n"), done.stderr
+
+
 @pytest.mark.slow
 def test_a_command_that_is_stopped_writes_the_best_so_far(tmp_path: Path) -> None:
     file = tmp_path / "best.json"

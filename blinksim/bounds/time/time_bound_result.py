@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from blinksim.bounds.assumptions import NOTHING
 from blinksim.bounds.time.delays import SECOND
 from blinksim.bounds.time.time_certificate import in_words, microseconds
 from blinksim.collective import Collective
@@ -90,8 +91,9 @@ class TimeBound(Result):
         rows = [(entry.kind, in_words(entry.time), entry.assumes) for entry in self.certificates]
         able = self.in_network
         more = []
-        if able is not None:
-            more = [f"  where {able.assumes.partition(';')[0]}, at least {in_words(able.time)}"]
+        if able is not None and (able.time, able.assumes) != (self.best.time, self.best.assumes):
+            where = "whatever switches do" if able.assumes == NOTHING else f"where {able.assumes.partition(';')[0]}"
+            more = [f"  {where}, at least {in_words(able.time)}"]
         return "\n".join(
             (
                 self.sentence(),

@@ -27,6 +27,8 @@ class Limits:
         """
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
+        # Its own handler takes Ctrl-C away from Python, for good.
+        solver.parameters.catch_sigint_signal = False
         solver.parameters.random_seed = self.seed
         solver.parameters.max_deterministic_time = self.effort
         limits = [limit for limit in (self.time_limit, seconds_left()) if limit is not None]

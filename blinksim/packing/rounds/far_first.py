@@ -10,6 +10,7 @@ from collections import defaultdict
 
 from ortools.sat.python import cp_model
 
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.rounds.wires import Wires
 
 Pair = tuple[int, int]
@@ -66,9 +67,7 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
         for entries in many.values():
             model.add(sum(entries) <= limit)
     model.minimize(len(pairs) * most + through)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers, solver.parameters.random_seed = 1, 1
-    solver.parameters.max_time_in_seconds = _SECONDS
+    solver = Limits(time_limit=_SECONDS, seed=1).solver()
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     far = [(pair, next(route for way, route in ways if solver.value(way))) for pair, ways in chosen.items()]

@@ -186,7 +186,8 @@ class SymmetricSchedule:
         if self.sends > MOST_SENDS:
             raise InfeasibleError(
                 f"{self.algorithm} on {self.topology.ranks:,} ranks has {self.sends:,} sends once every tree is "
-                f"written out, more than {MOST_SENDS:,}; verify and write take it as it is, all else takes fewer nodes"
+                f"written out, more than {MOST_SENDS:,}. Its file can be verified as it is; to simulate, draw, run or "
+                "export one, take fewer nodes"
             )
         return _written_out(self)
 
