@@ -29,15 +29,15 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     "words",
     [
         ["bound", "line:100", "reduce"],
-        ["bound", "line:100", "allreduce", "--losses"],
+        ["bound", "line:100", "reduce", "--losses"],
         ["synth", "line:100", "broadcast"],
         ["synth", "line:100", "broadcast", "--algorithm", "binary"],
-        ["advise", "line:100"],
+        ["advise", "mesh:10x10"],
         ["project", "line:100", "reduce", "8", "--algorithm", "binary"],
         ["project", "switch:100", "alltoall", "8"],
         ["compare", "line:100", "reduce", "--algorithms", "chain,binary"],
         ["project", "line:100", "reduce", "8", "--algorithm", "double_binary", "--model", "simulate"],
-        ["place", "line:100", "99"],
+        ["place", "line:100", "99", "--collective", "reduce"],
     ],
 )
 def test_every_command_refuses_what_takes_too_long(
