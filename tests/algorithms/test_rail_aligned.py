@@ -44,7 +44,7 @@ def gap(machine: Topology, traffic: Traffic | None = None) -> float:
 @pytest.mark.parametrize(
     ("name", "nodes"),
     [("hgx-h100", 8), ("dgx-a100", 3), ("p5.48xlarge", 2), ("mi300x", 2), ("rails:4x4@300GB/s,50GB/s", 1),
-     ("fattree:8x2@300GB/s,50GB/s,2:1", 1), ("dgx2", 2)],
+     ("fattree:8x2@300GB/s,50GB/s,2:1", 1), ("dgx2", 2), ("rails:4x1", 1)],
 )  # fmt: skip
 def test_an_alltoall_attains_the_bound(name: str, nodes: int) -> None:
     assert gap(bs.load(name, nodes=nodes).select()) == 0

@@ -52,7 +52,7 @@ class Uses:
 
     def loads(self, amounts: Floats, count: int) -> Floats:
         """Bytes on each of `count` resources, for bytes on every route."""
-        return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count))
+        return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
