@@ -233,6 +233,9 @@ def _check_traffic(traffic: object) -> None:
     from blinksim.traffic.matrix import Traffic
 
     if traffic is None:
-        raise InputError("alltoallv needs the bytes from every rank to every other: a traffic matrix")
+        raise InputError(
+            "alltoallv needs the bytes from every rank to every other: a traffic matrix, which only bound, project, "
+            "compare and synth take"
+        )
     if not isinstance(traffic, Traffic):
         raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")

@@ -117,7 +117,7 @@ class SymmetricSchedule:
     def parts(self) -> str:
         """What the data is cut into, in words."""
         what = "tree" if self.form == "forest" else "chunk"
-        return f"{count(self.chunks, what)}, images of {self.base.chunks}"
+        return f"{self.chunks:,} {what}s, turned from {self.base.chunks} by symmetries"
 
     def __repr__(self) -> str:
         return (
