@@ -90,6 +90,7 @@ def test_one_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     wanted = [
         "terms",
         "model",
+        "simulated",
         "at least",
         "",
         "",
