@@ -23,6 +23,7 @@ from source_tree import ROOT, excused, imports, modules, part_of, repository_fil
 ROWS = (
     ("units", "errors", "printable", "collective", "traffic", "data_files", "_version", "results"),
     ("textio",),
+    ("structures",),
     ("plugins",),
     ("topology",),
     ("limits",),

@@ -20,8 +20,8 @@ from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.graphs.network import whole
+from blinksim.structures.union_find import UnionFind
 from blinksim.topology.graph import Topology
-from blinksim.topology.union_find import UnionFind
 
 _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.

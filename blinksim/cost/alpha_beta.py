@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.terms import Term
-from blinksim.graphs.arrays import distinct, expand
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
 from blinksim.schedule.ways import RouteUses, Spread, one_way, whole_loads
+from blinksim.structures.arrays import distinct, expand
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]

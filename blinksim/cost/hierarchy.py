@@ -16,9 +16,9 @@ from fractions import Fraction
 
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
+from blinksim.structures.union_find import UnionFind
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Link, Topology
-from blinksim.topology.union_find import UnionFind
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import expand
+from blinksim.structures.arrays import expand
 
 Indices = npt.NDArray[np.int64]
 

@@ -11,9 +11,9 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import expand
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import sums_at
+from blinksim.structures.arrays import expand
 from blinksim.topology.graph import Topology
 from blinksim.topology.parts import bandwidths
 

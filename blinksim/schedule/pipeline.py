@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import among, distinct
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.structures.arrays import among, distinct
 
 MOST_SENDS = 2 * 10**8
 _MOST_INDEX = 2**31 - 1

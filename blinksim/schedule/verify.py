@@ -190,8 +190,7 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     yield from end("to", schedule.dst)
     yield from sort(schedule.src == schedule.dst, lambda i: "goes nowhere")
 
-    link_src = np.array([topology.index[link.src] for link in topology.links], dtype=np.int64)
-    link_dst = np.array([topology.index[link.dst] for link in topology.links], dtype=np.int64)
+    link_src, link_dst = topology.ends
     start, links = schedule.route_start, schedule.route_links
     length = np.diff(start)
     route = schedule.route

@@ -21,10 +21,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import among, distinct
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.contents import describe
 from blinksim.schedule.model import Schedule
+from blinksim.structures.arrays import among, distinct
 from blinksim.textio.text_table import count
 
 Indices = npt.NDArray[np.int64]

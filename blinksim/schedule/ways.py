@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct, expand
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
+from blinksim.structures.arrays import distinct, expand, places
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.exchangeable import alike_nodes
 
@@ -80,7 +80,7 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     _, own = turns.route_images(turns.inverse(exponents), start, links, np.arange(len(start) - 1))
     first, which = distinct_routes(start, own)
     lengths = np.diff(start)[first]
-    found = _ways_of(topology, np.concatenate([[0], np.cumsum(lengths)]), own[_inside(start, first)])
+    found = _ways_of(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
     if all(len(alternatives) == 1 for alternatives in found):
         return None
     few = Spread.of(found)
@@ -119,13 +119,6 @@ def distinct_routes(start: Indices, links: Indices) -> tuple[Indices, Indices]:
             first.append(number)
         which.append(place)
     return np.array(first, dtype=np.int64), np.array(which, dtype=np.int64)
-
-
-def _inside(start: Indices, routes: Indices) -> Indices:
-    """The positions of the links of some routes, one route after another."""
-    lengths = np.diff(start)[routes]
-    before = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(lengths.sum()) - np.repeat(before, lengths) + np.repeat(start[routes], lengths))
 
 
 def one_way(schedule: Schedule) -> Spread:
@@ -193,7 +186,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     first = np.concatenate(([0], np.cumsum(parts)))
     times = parts[schedule.chunk]
     send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
-    part = np.arange(len(send)) - np.repeat(np.cumsum(times) - times, times)
+    part = places(times)
     way = spread.first[schedule.route[send]] + part % of_send[send]
     used, route = np.unique(way, return_inverse=True)
     lengths = (spread.start[1:] - spread.start[:-1])[used]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import expand
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.structures.arrays import expand
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import expand
 from blinksim.graphs.fronts import fronts
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.waits import connections
 from blinksim.simulation.simulation_options import SwitchingName
 from blinksim.simulation.stage_waits import waits
+from blinksim.structures.arrays import expand
 from blinksim.topology.elements import Link
 
 Indices = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.topology.union_find import joined_labels
+from blinksim.structures.union_find import joined_labels
 
 # Links from which on arrays are quicker than lists.
 _MANY = 20_000

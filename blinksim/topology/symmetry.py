@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from blinksim.topology.union_find import joined_labels
+from blinksim.structures.union_find import joined_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.graphs.arrays import expand
 from blinksim.graphs.fronts import fronts
 
 WAITS = st.integers(1, 40).flatmap(
@@ -44,10 +43,3 @@ def test_what_waits_for_a_circle_is_in_no_front(case: tuple[int, list[tuple[int,
     }
     held_up = circles.union(*(nx.descendants(graph, event) for event in circles))
     assert set(range(events)).difference(*found(events, waits)) == held_up
-
-
-def test_rows_of_a_compressed_table() -> None:
-    starts, values = np.array([0, 2, 2, 5], dtype=np.int32), np.array([7, 8, 4, 5, 6], dtype=np.int32)
-    position, entries = expand(starts, values, np.array([2, 0, 1, 2], dtype=np.int32))
-    assert position.tolist() == [0, 0, 0, 1, 1, 3, 3, 3]
-    assert entries.tolist() == [4, 5, 6, 7, 8, 4, 5, 6]

@@ -22,9 +22,9 @@ from itertools import combinations, islice
 from blinksim.bounds.certificates.least_length import Matrix, Metric, arborescence, whole_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.structures.union_find import UnionFind
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.name_turns import name_turns
-from blinksim.topology.union_find import UnionFind
 
 # What stands behind a switch's name where the lengths are of its adders.
 SUMS = "sums"

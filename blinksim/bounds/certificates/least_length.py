@@ -15,8 +15,8 @@ from operator import mul
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.structures.union_find import UnionFind
 from blinksim.topology.graph import Topology
-from blinksim.topology.union_find import UnionFind
 
 Matrix = list[list[int]]
 

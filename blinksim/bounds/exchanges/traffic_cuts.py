@@ -82,9 +82,7 @@ def _cuts(topology: Topology, collective: Collective, groups: Iterable[_Group]) 
 
 def _tightest(topology: Topology, traffic: Traffic, sorts: Iterable[Mapping[str, object]]) -> list[_Group]:
     """The tightest groups of every sort, and all but one of its groups, the tightest first."""
-    index = topology.index
-    tail = np.array([index[link.src] for link in topology.links], dtype=np.int64)
-    head = np.array([index[link.dst] for link in topology.links], dtype=np.int64)
+    index, (tail, head) = topology.index, topology.ends
     rate = np.array([float(link.bandwidth) for link in topology.links])
     member = np.array([index[name] for name in topology.members], dtype=np.int64)
     found: list[_Group] = []

@@ -16,9 +16,9 @@ from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.msccl.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.msccl.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
 from blinksim.schedule.model import Schedule
+from blinksim.structures.union_find import UnionFind
 from blinksim.textio.exported import Exported
 from blinksim.textio.text_table import count as counted_as
-from blinksim.topology.union_find import UnionFind
 
 Connection = tuple[int, int, int]
 ALIGNMENT = 16

@@ -18,6 +18,7 @@ import numpy as np
 from blinksim.packing.rounds.columns import Column, Pricing
 from blinksim.packing.rounds.rounds_program import Bools
 from blinksim.packing.rounds.wires import Floats, Ints, Use, Wires
+from blinksim.structures.union_find import UnionFind
 
 # Ways to do a collective that are given to the program at the most.
 _MOST_WAYS = 4000
@@ -77,14 +78,7 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     ways: dict[tuple[int, int], int] = {}
     for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
         ways.setdefault((numbers[a], numbers[b]), number)
-    one: list[int] = list(range(1 + max(use.link for uses in wires.uses for use in uses)))
-
-    def find(link: int) -> int:
-        while one[link] != link:
-            one[link] = one[one[link]]
-            link = one[link]
-        return link
-
+    shared = UnionFind(range(1 + max(use.link for uses in wires.uses for use in uses)))
     chosen = [[ways.get((rank, rank ^ 1 << bit)) for rank in range(ranks)] for bit in range(bits)]
     for along in chosen:
         if None in along:
@@ -96,12 +90,12 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
             if len({*place}) < ranks:
                 return None
             for link in place[1:]:
-                one[find(link)] = find(place[0])
+                shared.join(link, place[0])
     uses, groups = [], defaultdict[int, list[int]](list)
     for bit, along in enumerate(chosen):
         every = [wires.uses[wire] for wire in along if wire is not None]
-        uses.append(tuple(_slowest(at_place, find(at_place[0].link)) for at_place in zip(*every, strict=True)))
-        groups[find(every[0][0].link)].append(bit)
+        uses.append(tuple(_slowest(at_place, shared.find(at_place[0].link)) for at_place in zip(*every, strict=True)))
+        groups[shared.find(every[0][0].link)].append(bit)
     wire = np.array(chosen, dtype=np.int64)
     zeros = np.zeros(bits, dtype=np.int64)
     quotient = Wires(

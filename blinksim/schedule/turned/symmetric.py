@@ -24,6 +24,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.ways import MOST_SENDS
+from blinksim.structures.arrays import expand, places
 from blinksim.textio.text_table import count
 from blinksim.topology.symmetries.commuting import Turns
 from blinksim.topology.symmetry import orbit_labels
@@ -161,7 +162,7 @@ class SymmetricSchedule:
     def elements(self) -> tuple[Ints, Ints]:
         """The chunk of `base` of every chunk, and the exponents (chunks, G) that make it an image of that one."""
         chunk = np.repeat(np.arange(self.base.chunks), self.times)
-        left = np.arange(len(chunk)) - np.repeat(np.cumsum(self.times) - self.times, self.times)
+        left = places(self.times)
         exponents = np.zeros((len(chunk), len(self.turns.orders)), dtype=np.int64)
         for number, order in enumerate(self.turns.orders):
             radix = np.where(self.still[chunk, number], 1, order)
@@ -236,14 +237,11 @@ class Pool:
     def of(cls, turns: Turns) -> Pool:
         """From what links the generators take to each other."""
         own = resources(turns.topology)
-        rows = own.starts.astype(np.int64)
         images = []
         for turn, links in zip(turns.generators, turns.links, strict=True):
             goes = np.arange(len(own.names))
             # Links that go to each other use equal resources in the same order.
-            length = np.diff(rows)
-            offset = np.arange(len(own.members)) - np.repeat(rows[:-1], length)
-            goes[own.members] = own.members[np.repeat(rows[:-1][links], length) + offset]
+            goes[own.members] = expand(own.starts, own.members, links)[1]
             for device, number in own.adders.items():
                 goes[number] = own.adders[int(turn[device])]
             images.append(goes)
@@ -273,26 +271,17 @@ def _same(parts: Schedule, sends: Ints, turn: Ints, links: Ints) -> bool:
             return False
     if not np.array_equal(head[before], head[after]):
         return False
-    start, table = parts.route_start.astype(np.int64), parts.route_links.astype(np.int64)
-    routes = parts.route[sends[before]], parts.route[sends[after]]
-    lengths = [np.diff(start)[route] for route in routes]
-    if not np.array_equal(lengths[0], lengths[1]):
-        return False
-    offset = np.arange(lengths[0].sum()) - np.repeat(np.cumsum(lengths[0]) - lengths[0], lengths[0])
-    here, there = (table[np.repeat(start[:-1][route], lengths[0]) + offset] for route in routes)
-    return bool(np.array_equal(here, links[there]))
+    routes = (parts.route[sends[order]] for order in (before, after))
+    (row, here), (other, there) = (expand(parts.route_start, parts.route_links, route) for route in routes)
+    return np.array_equal(row, other) and np.array_equal(here, links[there])
 
 
 def _written_out(whole: SymmetricSchedule) -> Schedule:
     """Every image of every chunk, the images of a chunk one after another."""
     parts, turns, times = whole.base, whole.turns, whole.times
     chunk, exponents = whole.elements()
-    by_chunk = np.argsort(parts.chunk, kind="stable")
-    counts = np.bincount(parts.chunk, minlength=parts.chunks)
-    first = np.cumsum(counts) - counts
-    image = np.repeat(np.arange(len(chunk)), counts[chunk])
-    offset = np.arange(len(image)) - np.repeat(np.cumsum(counts[chunk]) - counts[chunk], counts[chunk])
-    send = by_chunk[np.repeat(first[chunk], counts[chunk]) + offset]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
+    image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)
     elements = exponents[image]
     order = np.lexsort((image, parts.step[send]))
     image, send, elements = image[order], send[order], elements[order]
@@ -302,7 +291,7 @@ def _written_out(whole: SymmetricSchedule) -> Schedule:
     src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
     route, route_start, links = _shared_routes(route_start, links)
     # Images of a chunk have channels of their own, so that none waits behind another.
-    place = np.arange(len(chunk)) - (np.cumsum(times) - times)[chunk]
+    place = places(times)
     channel = parts.channel[send].astype(np.int64) * int(times.max()) + place[image]
     return replace(
         parts,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.simulation.work import Run, Ticks, Work
+from blinksim.structures.arrays import places
 
 # Below this, index tables for every phase of the history are kept.
 _KEPT = 4_000_000
@@ -60,7 +61,7 @@ def _table(work: Work) -> _Table:
     by_target = np.argsort(work.after, kind="stable")
     target, source = work.after[by_target], work.before[by_target]
     fan = np.bincount(target, minlength=work.count)
-    turn = np.arange(len(target)) - np.repeat(np.cumsum(fan) - fan, fan)
+    turn = places(fan)
     depth = int(fan.max(initial=0))
     sources = np.full((depth, width), width, dtype=np.int64)
     gaps = np.ones((depth, width), dtype=np.int64)

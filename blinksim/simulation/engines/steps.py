@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.simulation.work import Run, Ticks, Work
+from blinksim.structures.arrays import places
 
 
 def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
@@ -83,7 +84,7 @@ def _plans(work: Work) -> list[_Plan]:
         stages = order[limits[number] : limits[number + 1]]
         server = work.resource[stages]
         servers, row, counts = np.unique(server, return_inverse=True, return_counts=True)
-        slot = np.arange(len(stages)) - np.repeat(np.cumsum(counts) - counts, counts)
+        slot = places(counts)
         edges = waits[wait_limits[number] : wait_limits[number + 1]]
         into, source = where[work.after[edges]], where[work.before[edges]]
         level = work.level[work.before[edges]]

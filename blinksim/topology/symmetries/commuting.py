@@ -17,6 +17,7 @@ from weakref import ref
 import numpy as np
 
 from blinksim.errors import InputError
+from blinksim.structures.arrays import expand
 from blinksim.topology.symmetry import encoded, orbit_labels, why_not
 
 if TYPE_CHECKING:
@@ -146,11 +147,9 @@ class Turns:
 
         Their start (M + 1) and links.
         """
-        lengths = np.diff(start)[which]
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        place = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths) + np.repeat(start[:-1][which], lengths)
-        owner = np.repeat(np.arange(len(which)), lengths)
-        return ends, self.along(exponents[owner], links[place], links=True)
+        owner, old = expand(start, links, which)
+        ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
+        return ends, self.along(exponents[owner], old, links=True)
 
     def images(self, src: Ints, dst: Ints) -> Ints:
         """How many images each pair of devices with data has."""

@@ -13,6 +13,7 @@ from weakref import ref
 
 import numpy as np
 
+from blinksim.structures.arrays import expand
 from blinksim.topology.symmetries.commuting import Turns, node_turns
 from blinksim.topology.symmetry import encoded
 
@@ -57,11 +58,9 @@ class Exchangeable:
 
         Their start (M + 1) and links.
         """
-        lengths = np.diff(start)[which]
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        owner = np.repeat(np.arange(len(which)), lengths)
-        place = np.arange(ends[-1]) - ends[:-1][owner] + start[:-1][which][owner]
-        known, old, element = encoded(self.topology), links[place], elements[owner]
+        owner, old = expand(start, links, which)
+        ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
+        known, element = encoded(self.topology), elements[owner]
         count = len(self.node)
         kinds = int(known.kind.max(initial=0)) + 1
         src, dst = (self._moved(element, side[old]) for side in (known.src, known.dst))

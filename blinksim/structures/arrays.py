@@ -13,16 +13,32 @@ import numpy as np
 import numpy.typing as npt
 
 Whole = TypeVar("Whole", bound=np.integer)
+Start = TypeVar("Start", bound=np.integer)
+Row = TypeVar("Row", bound=np.integer)
+
+
+def places(lengths: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:
+    """The place of every entry in its own row, of rows of these lengths one after another.
+
+    >>> places(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    starts: npt.NDArray[np.int64] = ends - lengths
+    return np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) - np.repeat(starts, lengths)
 
 
 def expand(
-    starts: npt.NDArray[np.int32], values: npt.NDArray[np.int32], which: npt.NDArray[np.int32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Rows `which` of a table in compressed form: (position in `which`, value) for every entry."""
+    starts: npt.NDArray[Start], values: npt.NDArray[Whole], which: npt.NDArray[Row]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Whole]]:
+    """Rows `which` of a table in compressed form: (position in `which`, value) for every entry.
+
+    >>> [part.tolist() for part in expand(np.array([0, 2, 5]), np.array([7, 8, 4, 5, 6]), np.array([1, 0]))]
+    [[0, 0, 0, 1, 1], [4, 5, 6, 7, 8]]
+    """
     length = (starts[1:] - starts[:-1])[which].astype(np.int64)
     position = np.repeat(np.arange(len(which), dtype=np.int64), length)
-    offset = np.arange(len(position), dtype=np.int64) - np.repeat(np.cumsum(length) - length, length)
-    return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + offset]
+    return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + places(length)]
 
 
 def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:

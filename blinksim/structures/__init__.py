@@ -1,0 +1,1 @@
+"""Data structures without a subject: tables in arrays, disjoint sets."""

@@ -1,0 +1,37 @@
+"""Distinct values by sorting, against NumPy's own; rows of tables, against lists."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blinksim.structures.arrays import among, distinct, expand, places
+
+WHOLE = st.lists(st.integers(-5, 2**40) | st.integers(-5, 5))
+
+
+@given(WHOLE, WHOLE)
+def test_they_are_numpys(first: list[int], second: list[int]) -> None:
+    a, b = np.array(first, dtype=np.int64), np.array(second, dtype=np.int64)
+    assert distinct(a).tolist() == np.unique(a).tolist()
+    assert among(a, b).tolist() == np.isin(a, b).tolist()
+
+
+def test_rows_of_a_compressed_table() -> None:
+    starts, values = np.array([0, 2, 2, 5], dtype=np.int32), np.array([7, 8, 4, 5, 6], dtype=np.int32)
+    position, entries = expand(starts, values, np.array([2, 0, 1, 2], dtype=np.int32))
+    assert position.tolist() == [0, 0, 0, 1, 1, 3, 3, 3]
+    assert entries.tolist() == [4, 5, 6, 7, 8, 4, 5, 6]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6), st.data())
+def test_rows_are_those_of_lists(table: list[list[int]], data: st.DataObject) -> None:
+    which = data.draw(st.lists(st.sampled_from(range(len(table))), max_size=8)) if table else []
+    starts = np.cumsum([0, *map(len, table)])
+    values = np.array([value for row in table for value in row], dtype=np.int64)
+    position, found = expand(starts, values, np.array(which, dtype=np.int64))
+    assert position.tolist() == [place for place, row in enumerate(which) for _ in table[row]]
+    assert found.tolist() == [value for row in which for value in table[row]]
+    lengths = np.array([len(table[row]) for row in which], dtype=np.int64)
+    assert places(lengths).tolist() == [place for row in which for place in range(len(table[row]))]
