@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from blinksim import plugins
 from blinksim.algorithms.nccl_names import NCCL_NAMES
-from blinksim.algorithms.send_counts import Sends, per_channel, per_pair, per_rank, rails, straight, untold
+from blinksim.algorithms.send_counts import Sends, per_channel, per_pair, per_rank, straight, untold
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 
@@ -188,7 +188,7 @@ REGISTRY = {
             "rail_aligned",
             ("alltoall",),
             "between nodes over rails, all adapters evenly, at most three sends",
-            sends=rails,
+            sends=per_pair,
             routes=True,
             traffic=True,
             source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",

@@ -32,8 +32,3 @@ def untold(ranks: int, collective: str) -> int:
 def straight(ranks: int, collective: str) -> int:
     """From every rank to every other, or to or from a root."""
     return (per_rank if collective in ROOTED else per_pair)(ranks, collective)
-
-
-def rails(ranks: int, collective: str) -> int:
-    """About two for every pair of ranks: one inside a node, one between nodes."""
-    return 2 * ranks * ranks

@@ -8,6 +8,7 @@ theirs speak of the same links; then large sizes count, where the links decide.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
@@ -88,7 +89,7 @@ class Advice(Result):
         """Bytes/s."""
         return self.size / time_s
 
-    @property
+    @cached_property
     def least_s(self) -> float | None:
         """Seconds before which no schedule ends at this size; None where more than the links is timed.
 

@@ -26,8 +26,6 @@ from blinksim.units import format_rate, format_time, size_of
 BEST, ALL = "best", "all"
 # The model that counts neither launches nor steps.
 LINKS_ONLY = "alpha-beta"
-# What to ask for where programs can be timed.
-_AS_PROGRAM = "model=execution"
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,6 +50,8 @@ class Ranking(Result):
         What stands beside the time: that it counts the links alone, and what else is known of the machine.
     interval : Interval, optional
         Where measured times lie, as far as that is known.
+    links_only : bool
+        True if the time counts the links alone, although `beside` says what the program takes.
 
     Examples
     --------
@@ -69,6 +69,7 @@ class Ranking(Result):
     left_out: Mapping[str, str] | None = None
     beside: str = ""
     interval: Interval | None = None
+    links_only: bool = False
 
     @property
     def best(self) -> Projection:
@@ -100,7 +101,7 @@ class Ranking(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         # Where it is known what a program takes, nobody shall mistake one for the other.
-        return self.best.sentence(" on links alone" if self.beside.endswith(_AS_PROGRAM) else "")
+        return self.best.sentence(" on links alone" if self.links_only else "")
 
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
@@ -199,9 +200,12 @@ def rank(
         best = found[0]
         links_only = model.name == DEFAULT and timing.name == LINKS_ONLY
         interval = over_links(topology, best) if links_only else _within(best)
-        beside = _beside(entrants, best) if model.name == DEFAULT else _guessed(topology, best)
+        beside, launches = _guessed(topology, best), ""
+        if model.name == DEFAULT:
+            launches = _with_launches(entrants, best) if best.model == LINKS_ONLY else ""
+            beside = _beside(entrants, best, launches)
         refused, left_out = entrants.refused, entrants.left_out
-        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval)
+        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval, bool(launches))
     asked = timing.best if algorithms == BEST else names
     found = tuple(timing.times(topology, wanted, [count], asked, report))
     chosen = None
@@ -216,11 +220,11 @@ def _within(best: Projection) -> Interval | None:
     return None if p90 is None else Interval.within(best.time_s, p90)
 
 
-def _beside(entrants: Contest, best: Projection) -> str:
+def _beside(entrants: Contest, best: Projection, launches: str) -> str:
     """What stands beside the quickest: launches where only links count, and switches that add where those count too."""
     if best.model != LINKS_ONLY:
         return "; ".join(filter(None, (_guessed(entrants.topology, best), _with_nvls(entrants, best))))
-    return f"{best.rates} rates: links only, no launch{_reached(entrants, best)}{_with_launches(entrants, best)}"
+    return f"{best.rates} rates: links only, no launch{_reached(entrants, best)}{launches}"
 
 
 def _reached(entrants: Contest, best: Projection) -> str:
@@ -260,7 +264,7 @@ def _with_launches(entrants: Contest, best: Projection) -> str:
     known = f"by constants {found.details['constants']}"
     if library is None and origin.band is not None:
         known = f"{100 * origin.band:.0f} % more or less, as nobody measured {part.execution.hardware}"
-    return f"; {how} about {format_time(found.time_s)}, {known}: {_AS_PROGRAM}"
+    return f"; {how} about {format_time(found.time_s)}, {known}: model=execution"
 
 
 def _with_nvls(entrants: Contest, best: Projection) -> str:

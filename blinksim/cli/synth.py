@@ -184,7 +184,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if options["plot"]:
         from blinksim import plots
 
-        picture = plots.loads if found.schedule.collective.exchanges else plots.trees
+        picture = plots.loads if found.compact.collective.exchanges else plots.trees
         path = plots.save(picture(found.schedule), options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
     if not found.verdict.ok:

@@ -22,7 +22,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.formats.columns import symmetric_json
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
 from blinksim.formats.shipped import ready_schedules
-from blinksim.schedule.model import FORMS, Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
@@ -34,14 +34,7 @@ MOST_BYTES = 256 * MIB
 LONGEST_LIST = 4096
 # Sends up to which a schedule by symmetry is written out, for readers of version 1.
 MOST_WRITTEN_OUT = 250_000
-_MOST_DENOMINATOR = 2**40
-_DTYPES = {"share_num": "int64", "op": "uint8"}
-_ARRAYS = (
-    *("share_num", "origin", "target"),
-    *("chunk", "src", "dst", "op", "step", "route", "channel"),
-    *("route_start", "route_links"),
-)
-_KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *_ARRAYS, "bound")
+_KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *ARRAYS, "bound")
 
 
 def write_schedule(schedule: ScheduleLike, path: str | os.PathLike[str], force: bool = False) -> None:
@@ -126,7 +119,7 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
         "machine": machine_to_json(schedule.topology),
         "share_den": schedule.share_den,
     }
-    document = head | {name: _encode(getattr(schedule, name)) for name in _ARRAYS} | {"bound": dict(schedule.bound)}
+    document = head | {name: _encode(getattr(schedule, name)) for name in ARRAYS} | {"bound": dict(schedule.bound)}
     try:
         # One key a line, for readability.
         lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in document.items()]
@@ -173,14 +166,16 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
     if type(version) is int and version == symmetric_json.VERSION and "collective" in document:
         return symmetric_json.from_document(whole, _collective(Entry(path, "collective", document["collective"])))
     if type(version) is not int or version != VERSION:
-        raise whole.wrong(f"has version {str(version)[:20]}; this blinksim reads versions {VERSION} and 2")
+        raise whole.wrong(
+            f"has version {str(version)[:20]}; this blinksim reads versions {VERSION} and {symmetric_json.VERSION}"
+        )
     fields = whole.fields(_KEYS)
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
-    arrays = {name: _decode(fields[name], _DTYPES.get(name, "int32")) for name in _ARRAYS}
+    arrays = {name: _decode(fields[name], dtype) for name, dtype in ARRAYS.items()}
     topology, collective = machine_from_json(fields["machine"]), _collective(fields["collective"])
-    algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, _MOST_DENOMINATOR)
+    algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = fields["bound"].a(dict, "an object {…}")
     if bool((arrays["route_start"][1:] == arrays["route_start"][:-1]).any()):
         raise fields["route_start"].wrong("has a route without links; leave it out")

@@ -33,6 +33,21 @@ from blinksim.units import parse_exact
 COPY, REDUCE = 0, 1
 # The largest common denominator of the shares of a schedule's chunks.
 MOST_DENOMINATOR = 2**40
+# The arrays of a schedule by name, with the types of their entries.
+ARRAYS = {
+    "share_num": "int64",
+    "origin": "int32",
+    "target": "int32",
+    "chunk": "int32",
+    "src": "int32",
+    "dst": "int32",
+    "op": "uint8",
+    "step": "int32",
+    "route": "int32",
+    "channel": "int32",
+    "route_start": "int32",
+    "route_links": "int32",
+}
 FORMS = ("forest", "steps")
 Ints = npt.NDArray[np.int32]
 

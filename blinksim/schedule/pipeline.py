@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from blinksim.errors import InputError
 from blinksim.schedule import chunk_ends
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.model import COPY, MOST_DENOMINATOR, Schedule
 from blinksim.structures.arrays import among, distinct
 
 MOST_SENDS = 2 * 10**8
 _MOST_INDEX = 2**31 - 1
-_MOST_DENOMINATOR = 2**40
 Indices = npt.NDArray[np.int64]
 
 
@@ -42,7 +41,7 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
         raise InputError(f"{pieces} pieces of {schedule.chunks} chunks make {sends} sends; take fewer pieces")
     common = gcd(schedule.share_den * pieces, *map(int, distinct(schedule.share_num)))
     den = schedule.share_den * pieces // common
-    if den > _MOST_DENOMINATOR:
+    if den > MOST_DENOMINATOR:
         raise InputError(f"{pieces} pieces need shares with the denominator {den}, more than 2^40; take another number")
     piece = np.tile(np.arange(pieces, dtype=np.int32), schedule.sends)
     step = np.repeat(schedule.step, pieces) + piece

@@ -24,8 +24,6 @@ from blinksim.timing.turned_cost import cost_of
 from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from blinksim.collective import Collective
     from blinksim.schedule.model import ScheduleLike
     from blinksim.schedule.turned.entrant import Turned
@@ -138,22 +136,22 @@ def named(
 
 def _packed(entry: Algorithm, part: Topology, collective: Collective) -> Parallel:
     """The packed trees; where they have very many sends, one of each sort, if such trees attain the bound."""
-    from blinksim.algorithms.building.symmetric_trees import many_sends
-
-    if many_sends(part, collective):
-        found = _symmetric(part, collective, quick_bound(part, collective).rate)
-        if found is not None:
-            return found
-    return entry.parallel(part, collective)
+    return _symmetric(part, collective) or entry.parallel(part, collective)
 
 
-def _symmetric(part: Topology, collective: Collective, aim: Fraction) -> Turned | None:
-    """Packed trees said once, None if they come not within 1 % of what any algorithm can reach. aim: that, bytes/s."""
-    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None = None) -> Turned | None:
+    """Packed trees said once; None where they have few sends, or come not within 1 % of what any algorithm can reach.
+
+    ceiling: the latter, if it is known.
+    """
+    from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_host_trees
     from blinksim.schedule.turned.entrant import Turned
 
+    if not many_sends(part, collective):
+        return None
+    aim = (ceiling or quick_bound(part, collective)).rate
     found = symmetric_host_trees(part, collective, aim)
-    return Turned(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
+    return Turned.of_images(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
 
 
 def _of_one_size(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
@@ -259,16 +257,14 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
 
 def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:
     """How to build packed trees from those of a single host, None if the machine is no cluster of alike hosts."""
-    from blinksim.algorithms.building.symmetric_trees import many_sends
     from blinksim.algorithms.packed import from_hosts
     from blinksim.schedule.kept import kept
     from blinksim.schedule.ways import Parallel
 
     def build() -> Parallel:
-        if many_sends(part, collective):
-            turned = _symmetric(part, collective, ceiling.rate)
-            if turned is not None:
-                return turned
+        turned = _symmetric(part, collective, ceiling)
+        if turned is not None:
+            return turned
         ready = from_hosts(part, collective, ceiling.rate)
         if ready is None:
             raise InfeasibleError(f"{part.name} is no cluster of alike hosts")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.machine_json import device_to_json, link_to_json, read_device, read_link
-from blinksim.schedule.model import FORMS, Schedule
+from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.textio.deflated import deflated, inflated
 from blinksim.textio.strict_json import Entry, parse
@@ -24,15 +24,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns
 
 VERSION = 2
-_MOST_DENOMINATOR = 2**40
 _MOST_LENGTH = 2**26
 _MOST_TEXT = 2**26
-_DTYPES = {"share_num": "int64", "op": "uint8"}
-_ARRAYS = (
-    *("share_num", "origin", "target"),
-    *("chunk", "src", "dst", "op", "step", "route", "channel"),
-    *("route_start", "route_links"),
-)
 _HEAD = ("format", "version", "algorithm", "form", "collective", "machine", "share_den")
 _CERTIFICATE = "certificate"
 _NAMES = ("name", "source", "rates", "nodes", "collective_links", "inter_node_links")
@@ -53,7 +46,7 @@ def to_text(whole: SymmetricSchedule, name: str) -> str:
         "collective": collective,
         "machine": _machine(base.topology),
         "share_den": base.share_den,
-        **{key: packed(getattr(base, key)) for key in _ARRAYS},
+        **{key: packed(getattr(base, key)) for key in ARRAYS},
         "generators": [packed(turn) for turn in whole.turns.generators],
     }
     try:
@@ -69,15 +62,15 @@ def to_text(whole: SymmetricSchedule, name: str) -> str:
 
 def from_document(whole: Entry, collective: Collective) -> SymmetricSchedule:
     """The schedule of a parsed document of version 2; raises `FileError` naming the key that is wrong."""
-    fields = whole.fields((*_HEAD, *_ARRAYS, "generators", "bound"), {_CERTIFICATE: None})
+    fields = whole.fields((*_HEAD, *ARRAYS, "generators", "bound"), {_CERTIFICATE: None})
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
     topology = _read_machine(fields["machine"])
-    arrays = {key: unpacked(fields[key], _DTYPES.get(key, "int32")) for key in _ARRAYS}
+    arrays = {key: unpacked(fields[key], dtype) for key, dtype in ARRAYS.items()}
     if bool((arrays["route_start"][1:] == arrays["route_start"][:-1]).any()):
         raise fields["route_start"].wrong("has a route without links; leave it out")
-    algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, _MOST_DENOMINATOR)
+    algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = dict(fields["bound"].a(dict, "an object {…}"))
     if fields[_CERTIFICATE].value is not None:
         bound[_CERTIFICATE] = parse(whole.path, _inflated(fields[_CERTIFICATE]), "certificate")

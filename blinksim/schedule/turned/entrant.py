@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -10,18 +11,18 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 
 
+@dataclass(frozen=True, eq=False)
 class Turned(Parallel):
-    """One whose `compact` is a chunk of each sort; `schedule` writes it out, where that is not too much."""
+    """One whose `compact` is a chunk of each sort; `schedule` writes it out, where that is not too much.
 
-    def __init__(self, whole: SymmetricSchedule) -> None:
-        super().__init__(whole.base)
-        self.__dict__["whole"] = whole
+    whole: the schedule by symmetry.
+    """
 
-    @property
-    def whole(self) -> SymmetricSchedule:
-        """The schedule by symmetry."""
-        found: SymmetricSchedule = self.__dict__["whole"]
-        return found
+    whole: SymmetricSchedule = field(kw_only=True)
+
+    @classmethod
+    def of_images(cls, whole: SymmetricSchedule) -> Turned:
+        return cls(whole.base, whole=whole)
 
     @property
     def rate(self) -> Fraction | None:

@@ -57,7 +57,7 @@ class SymmetricSchedule:
     Examples
     --------
     >>> import blinksim as bs
-    >>> made = bs.synthesize(bs.load("hgx-h100", nodes=256), "allgather").schedule
+    >>> made = bs.synthesize(bs.load("hgx-h100", nodes=256), "allgather").compact
     >>> made.chunks, made.base.chunks, bool(bs.verify(made))
     (2048, 1, True)
     """
@@ -108,7 +108,9 @@ class SymmetricSchedule:
     def with_bound(self, bound: Mapping[str, Any]) -> SymmetricSchedule:
         """The same schedule, carrying a bound and its certificate."""
         found = replace(self, base=self.base.with_bound(bound))
-        found.__dict__.update({key: self.__dict__[key] for key in ("still", "times", "pooled") if key in self.__dict__})
+        found.__dict__.update(
+            {key: self.__dict__[key] for key in ("still", "times", "pooled", "rate") if key in self.__dict__}
+        )
         return found
 
     def claim(self, key: str) -> Fraction | None:
@@ -207,7 +209,7 @@ class SymmetricSchedule:
             raise InputError(f"{self.algorithm}: loads with the denominator {self.base.share_den} exceed 63 bits")
         return replace(self.base, share_num=self.base.share_num * self.times)
 
-    @property
+    @cached_property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
         shared = self.pooled.shared
