@@ -234,8 +234,8 @@ def _check_traffic(traffic: object) -> None:
 
     if traffic is None:
         raise InputError(
-            "alltoallv needs the bytes from every rank to every other: a traffic matrix, which only bound, project, "
-            "compare and synth take"
+            "alltoallv needs the bytes from every rank to every other: a traffic matrix, which bound, project, "
+            "compare, sweep, synth, place and advise take"
         )
     if not isinstance(traffic, Traffic):
         raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")

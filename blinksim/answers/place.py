@@ -6,16 +6,17 @@ checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import comb
 from typing import Any, Literal, overload
 
+from blinksim.answers.sweeps import pool
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveName
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.limits import effort
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
@@ -25,6 +26,8 @@ from blinksim.units import exact_GBps, in_GBps, whole
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
+# Pieces of work that the kinds of choice are divided into, at most.
+_PIECES = 1000
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,8 @@ def place(
     links: str | Iterable[str] | None = None,
     relays: Sequence[str] | Literal["none", "idle"] | str = "none",
     report: Callable[[str], None] | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
 ) -> Placements:
     """Every choice of `count` members, the best first and those not connected last.
 
@@ -149,13 +154,17 @@ def place(
     count : int
         How many GPUs.
     collective : str or Collective
-        What they should be good at.
+        What they should be good at. Row i of a traffic matrix is what the i-th of them, in file order, sends.
     links : str or iterable of str, optional
         Link classes to use, as in `Topology.select`.
     relays : str or sequence of str
         ``none``, ``idle`` (all GPUs that are not chosen forward) or the names of devices that always do.
     report : callable, optional
         Called with a progress message.
+    workers : int
+        Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
+    cluster : str, optional
+        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to another.
 
     Returns
     -------
@@ -165,9 +174,9 @@ def place(
     Raises
     ------
     InputError
-        For a count that does not fit, and for more than `LIMIT` subsets.
+        For a count that does not fit, for more than `LIMIT` subsets, and a scheduler that does not answer or goes away.
     InfeasibleError
-        If the bounds of all subsets would take minutes.
+        If the bounds of all subsets would take minutes here, and if processes died of some.
 
     Examples
     --------
@@ -176,6 +185,7 @@ def place(
     ('gpu0', 'gpu1', 'gpu2', 'gpu3')
     """
     topology, wanted, count = as_topology(machine), Collective.of(collective), whole(count, "count")
+    pool.check(workers, cluster)
     members = topology.members
     helpers = () if isinstance(relays, str) else tuple(relays)
     if isinstance(relays, str) and relays not in ("none", "idle"):
@@ -188,8 +198,10 @@ def place(
     if subsets > LIMIT:
         raise InputError(f"{count} of {len(candidates)} GPUs: {subsets} subsets are too many to rank (at most {LIMIT})")
     chosen_links = None if links is None else class_names(links, topology.link_classes)
-    # A root tells the ranks apart, so that symmetric subsets need not be alike with their ranks in file order.
-    maps = [] if wanted.rooted or helpers else _member_maps(topology)
+    # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with their ranks
+    # in file order.
+    alike = not (wanted.rooted or wanted.traffic is not None or helpers)
+    maps = _member_maps(topology) if alike else []
     kinds: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     seen: set[tuple[int, ...]] = set()
     every = list(combinations(range(len(candidates)), count))
@@ -197,14 +209,12 @@ def place(
         if subset not in seen:
             kinds[subset] = sorted(_orbit(subset, maps))
             seen.update(kinds[subset])
-    _check_effort(topology, count, len(kinds))
+    if cluster is None:
+        _check_effort(topology, count, len(kinds), workers)
+    asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
     answers: dict[tuple[int, ...], Placement] = {}
-    for number, (subset, orbit) in enumerate(kinds.items()):
-        if report is not None:
-            report(f"ranking {count} GPUs of {topology.name}, {number} of {len(kinds)} kinds of choice")
-        chosen = tuple(candidates[i] for i in subset)
-        first = _answer(topology, chosen, helpers, relays == "idle", wanted, chosen_links, len(orbit))
-        answers |= dict.fromkeys(orbit, first)
+    for subset, first in _answered(asked, kinds, report, workers, cluster):
+        answers |= dict.fromkeys(kinds[subset], first)
     rows = [(subset, answers[subset]) for subset in every]
     if maps:
         rows = [(subset, _renamed(row, subset, topology, candidates, relays == "idle")) for subset, row in rows]
@@ -212,21 +222,72 @@ def place(
     return Placements(topology.name, wanted, tuple(row for _, row in order))
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of every choice. candidates: who may be chosen. helpers: relays by name; idle: all others."""
+
+    topology: Topology
+    candidates: tuple[str, ...]
+    helpers: tuple[str, ...]
+    idle: bool
+    collective: Collective
+    links: tuple[str, ...] | None
+
+
+# What is asked, and the kinds of choice with how many choices are alike: work for one process.
+_Piece = tuple[_Asked, tuple[tuple[tuple[int, ...], int], ...]]
+
+
+def _answered(
+    asked: _Asked,
+    kinds: Mapping[tuple[int, ...], Sequence[tuple[int, ...]]],
+    report: Callable[[str], None] | None,
+    workers: int,
+    cluster: str | None,
+) -> Iterator[tuple[tuple[int, ...], Placement]]:
+    """Every kind of choice with its answer, in any order; raises what an answer raised."""
+    counted = [(subset, len(orbit)) for subset, orbit in kinds.items()]
+    size = 1 if workers == 1 and cluster is None else -(-len(counted) // _PIECES)
+    pieces: list[_Piece] = [(asked, tuple(counted[at : at + size])) for at in range(0, len(counted), size)]
+    done = 0
+    what = f"ranking {len(counted[0][0])} GPUs of {asked.topology.name}"
+    if report is not None:
+        report(f"{what}, 0 of {len(counted)} kinds of choice")
+    for (_, choices), found in pool.finished(_placed, pieces, workers, cluster):
+        if isinstance(found, BlinksimError):
+            raise found
+        if found is None:
+            raise InfeasibleError(f"{what}: {pool.DIED}; choose among fewer GPUs, or run it where there is more")
+        done += len(choices)
+        if report is not None and done < len(counted):
+            report(f"{what}, {done} of {len(counted)} kinds of choice")
+        yield from zip((subset for subset, _ in choices), found, strict=True)
+
+
+def _placed(piece: _Piece) -> list[Placement] | BlinksimError:
+    """The answers to a piece of work, or what made them impossible."""
+    asked, choices = piece
+    try:
+        return [_answer(asked, subset, alike) for subset, alike in choices]
+    except BlinksimError as error:
+        return error
+
+
 def _merit(row: Placement) -> tuple[bool, Fraction, Fraction]:
     """What choices are ordered by: forwarding decides, and what switches add among equals."""
     return row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))
 
 
-def _check_effort(topology: Topology, count: int, kinds: int) -> None:
-    """Raises `InfeasibleError` if the bounds of so many choices would take minutes."""
+def _check_effort(topology: Topology, count: int, kinds: int, workers: int) -> None:
+    """Raises `InfeasibleError` if the bounds of so many choices would take minutes on so many processes."""
     each = effort.of_bound(topology, count)
-    seconds = kinds * each
+    seconds = kinds * each / workers
     # A single one that takes too long refuses itself, with the size that works.
     if each < effort.MOST_SECONDS < seconds:
         raise InfeasibleError(
             f"{count} of {topology.ranks} GPUs of {topology.name}: {kinds:,} choices differ, whose bounds would take "
             f"about {effort.words(seconds)}; up to about {int(effort.MOST_SECONDS / seconds * kinds):,} work: choose "
-            "among fewer GPUs or nodes"
+            "among fewer GPUs or nodes, or use several machines with cluster="
         )
 
 
@@ -250,22 +311,16 @@ def _orbit(subset: tuple[int, ...], maps: list[list[int]]) -> set[tuple[int, ...
     return seen
 
 
-def _answer(
-    topology: Topology,
-    members: tuple[str, ...],
-    helpers: tuple[str, ...],
-    idle: bool,
-    collective: Collective,
-    links: tuple[str, ...] | None,
-    alike: int,
-) -> Placement:
-    rest = tuple(name for name in topology.members if name not in members) if idle else helpers
-    part = topology.select(members, rest, links, connected=False)
+def _answer(asked: _Asked, subset: tuple[int, ...], alike: int) -> Placement:
+    topology = asked.topology
+    members = tuple(asked.candidates[i] for i in subset)
+    rest = tuple(name for name in topology.members if name not in members) if asked.idle else asked.helpers
+    part = topology.select(members, rest, asked.links, connected=False)
     groups = part.components()
     if len(groups) > 1:
         words = "not connected: " + " | ".join(" ".join(group) for group in groups)
         return Placement(members, rest, None, "", False, words, alike)
-    found = bound(part, collective, in_network=True)
+    found = bound(part, asked.collective, in_network=True)
     best, added = found.headline, found.in_network
     words = best.certificate.words(part)
     return Placement(

@@ -14,11 +14,13 @@ from blinksim.cli.export import proof_lines
 from blinksim.cli.options import (
     MachineOptions,
     TextOptions,
+    collective_of,
     command_line,
     machine_options_at,
     output_options,
     question_of,
     root_option,
+    traffic_option,
 )
 from blinksim.cli.output import attempt, names, print_json
 from blinksim.errors import InputError
@@ -41,8 +43,9 @@ class Options(MachineOptions, TextOptions):
     """The options of the command."""
 
     collective: str
-    size: str
+    size: str | None
     root: int | None
+    traffic: str | None
     no_nvls: bool
     before: bool
     output: str | None
@@ -60,8 +63,9 @@ Examples:
 @click.argument("machine", required=False)
 @machine_options_at("measured where constants are known, else nccl, where the machine has it")
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
-@click.option("--size", default="256MiB", show_default=True, help="How large it is.")
+@click.option("--size", help="How large it is.  [default: 256MiB, or the matrix's largest buffer]")
 @root_option
+@traffic_option
 @click.option("--no-nvls", is_flag=True, help="NCCL will run with NCCL_NVLS_ENABLE=0.")
 @before_option
 @click.option("-o", "--output", metavar="FILE", help="Where to write what is worth loading, if anything is.")
@@ -73,8 +77,7 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
     Without MACHINE, asks nvidia-smi for this computer's own GPUs. Times are real ones where constants of NCCL and of
     programs were measured; elsewhere the rates are those that NCCL computes with, unless --rates says otherwise.
     """
-    from blinksim.answers.advise import advise
-    from blinksim.collective import Collective
+    from blinksim.answers.advise import SIZE, advise
     from blinksim.textio.whole_files import check_target, write_text
     from blinksim.timing.model_registry import DEFAULT
 
@@ -83,8 +86,9 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
         check_target(output, force)
     question = question_of(machine or _SAVED, options)
     earlier = unedited(question, options["before"])
-    size = parse_size(options["size"])
-    wanted = Collective.parse(options["collective"], options["root"])
+    wanted = collective_of(options["collective"], options["root"], options["traffic"])
+    default = SIZE if wanted.traffic is None else wanted.traffic.size
+    size = default if options["size"] is None else parse_size(options["size"])
     multicast = not options["no_nvls"]
 
     def answered(given: Question, model: str = DEFAULT) -> Advice:
@@ -104,20 +108,27 @@ def command(machine: str | None, **options: Unpack[Options]) -> None:
         answer = {"command": "advise", **described, **found.to_dict(), "output": output}
         print_json(answer if was is None else answer | {"before": was.to_dict()})
     else:
-        _show(found, was, option, question, output, here=machine is None)
+        _show(found, was, option, question, output, options["traffic"], here=machine is None)
     if failure is not None:
         raise failure
 
 
 def _show(
-    found: Advice, was: Advice | None, option: Option | None, question: Question, output: str | None, *, here: bool
+    found: Advice,
+    was: Advice | None,
+    option: Option | None,
+    question: Question,
+    output: str | None,
+    traffic: str | None,
+    *,
+    here: bool,
 ) -> None:
     click.echo(found.sentence() + "\n")
     for key, words in _facts(found, question):
         click.echo(_wrapped(key, words))
     for key, words in _changed(found, was):
         click.echo(_wrapped(key, words))
-    _how(found, option, question, output, here=here)
+    _how(found, option, question, output, traffic, here=here)
 
 
 def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
@@ -182,9 +193,11 @@ def _described(option: Option) -> str:
     return f"{plan.algorithm}, {plan.parts()}, verified"
 
 
-def _how(found: Advice, option: Option | None, question: Question, output: str | None, *, here: bool) -> None:
+def _how(
+    found: Advice, option: Option | None, question: Question, output: str | None, traffic: str | None, *, here: bool
+) -> None:
     """Commands that make the file and load it, and what to do next."""
-    collective, line = found.collective.name, command_line(_asked(question, found.part))
+    collective, line = found.collective.name, command_line(_asked(question, found.part), traffic=traffic)
     save = f"nvidia-smi topo -m > {_SAVED} && " if here else ""
     if option is None or option.exported is None:
         if output:

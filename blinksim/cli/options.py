@@ -94,6 +94,20 @@ def collective_of(name: str, root: int | None, traffic: str | None) -> Collectiv
     return Collective.parse(name, root, read_traffic(traffic))
 
 
+def where_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds --workers and --cluster: where the work is done."""
+    text = "A dask scheduler to work on instead, such as tcp://host:8786."
+    command = click.option("--cluster", metavar="ADDRESS", help=text)(command)
+    text = "Processes on this machine."
+    return click.option("--workers", type=Whole(1), default=1, show_default=True, help=text)(command)
+
+
+def check_where(machine: str, workers: int, cluster: str | None) -> None:
+    """Refuses processes that cannot read the machine's description."""
+    if machine == "-" and (cluster or workers != 1):
+        raise InputError("other processes cannot read standard input; name the machine's file")
+
+
 def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Adds --sizes, as `blinksim.answers.compare.parse_sizes` reads them."""
     text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB."

@@ -11,10 +11,14 @@ from blinksim.cli.numbers import Whole
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
+    check_where,
+    collective_of,
     command_line,
     machine_options,
     output_options,
     question_of,
+    traffic_option,
+    where_options,
 )
 from blinksim.cli.output import csv_text, print_json, table
 from blinksim.cli.progress import Working
@@ -24,7 +28,10 @@ class Options(MachineOptions, TableOptions):
     """The options of the command."""
 
     collective: str
+    traffic: str | None
     top: int
+    workers: int
+    cluster: str | None
 
 
 @click.command("place", epilog="\b\nExample:\n  blinksim place dgx1-v100 4")
@@ -32,14 +39,17 @@ class Options(MachineOptions, TableOptions):
 @click.argument("count", type=Whole(2))
 @machine_options
 @click.option("--collective", default="allreduce", show_default=True, help="What the GPUs will run.")
+@traffic_option
 @click.option("--top", type=Whole(1), default=20, show_default=True, help="Rows to print as text.")
+@where_options
 @output_options(table=True)
 def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     """Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them."""
     from blinksim.answers.place import place
-    from blinksim.collective import Collective
     from blinksim.errors import InputError
 
+    check_where(machine, options["workers"], options["cluster"])
+    wanted = collective_of(options["collective"], None, options["traffic"])
     question = question_of(machine, options)
     if question.members is not None or question.ranks_per_node is not None:
         raise InputError("place chooses the members itself; leave --members and --ranks-per-node out")
@@ -48,8 +58,16 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
     relays = question.relays or "none"
     chosen = relays if relays in ("none", "idle") else question.relay_names(whole, ())
     with Working(f"ranking {count} GPUs of {machine}", quiet=options["quiet"]) as say:
-        wanted = Collective.parse(options["collective"])
-        found = place(whole, count, wanted, links=links, relays=chosen, report=say)
+        found = place(
+            whole,
+            count,
+            wanted,
+            links=links,
+            relays=chosen,
+            report=say,
+            workers=options["workers"],
+            cluster=options["cluster"],
+        )
     rows = [placement.to_dict() for placement in found]
     if options["as_csv"]:
         joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]
@@ -84,5 +102,5 @@ def command(machine: str, count: int, **options: Unpack[Options]) -> None:
         click.echo(f"  … {len(rows) - options['top']} more (--top {len(rows)}, --csv)")
     click.echo(f"  all at {whole.rates} rates")
     chosen = ",".join(best.members)
-    again = command_line(replace(question, members=chosen), options["collective"])
+    again = command_line(replace(question, members=chosen), options["collective"], traffic=options["traffic"])
     click.echo(f"next: blinksim bound {again}")

@@ -29,6 +29,7 @@ OPTIONS = {
     "service": "--service",
     "time_limit": "--time-limit",
     "trees": "--trees",
+    "workers": "--workers",
 }
 # Options that take no value: they stand for True.
 FLAGS = {"alike": "--alike", "check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from blinksim.cli.numbers import Whole
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
     check_picture,
+    check_where,
+    collective_of,
     command_line,
     machine_options_at,
     output_options,
@@ -23,10 +25,12 @@ from blinksim.cli.options import (
     question_of,
     root_option,
     sizes_option,
+    traffic_option,
+    where_options,
 )
 from blinksim.cli.output import attempt, count, csv_text, note, print_json, table
 from blinksim.cli.progress import moving
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InfeasibleError
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ class Options(MachineOptions, TableOptions):
     """The options of the command."""
 
     root: int | None
+    traffic: str | None
     sizes: str
     vary: tuple[str, ...]
     algorithms: str
@@ -72,6 +77,7 @@ Examples:
 @click.argument("collective")
 @machine_options_at("nominal; nccl for what NCCL chooses; what a model pins")
 @root_option
+@traffic_option
 @sizes_option("1MiB:256MiB:x16")
 @click.option(
     "--vary",
@@ -96,8 +102,7 @@ Examples:
     "own.",
 )
 @click.option("--bounds", is_flag=True, help="Also the best rate that is possible at every point.")
-@click.option("--workers", type=Whole(1), default=1, show_default=True, help="Processes on this machine.")
-@click.option("--cluster", metavar="ADDRESS", help="A dask scheduler to work on instead, such as tcp://host:8786.")
+@where_options
 @click.option(
     "-o",
     "--output",
@@ -117,10 +122,10 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
     from blinksim.answers.compare import parse_sizes
     from blinksim.answers.sweeps import sweep as study
-    from blinksim.collective import Collective
 
     question = question_of(machine, options)
-    _check_workers(machine, options)
+    check_where(machine, options["workers"], options["cluster"])
+    wanted = collective_of(collective, options["root"], options["traffic"])
     algorithms = options["algorithms"].split(",")
     output, quiet = options["output"], options["quiet"]
     _check_targets(options)
@@ -129,7 +134,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         try:
             found = study.sweep(
                 machine,
-                Collective.parse(collective, options["root"]),
+                wanted,
                 parse_sizes(options["sizes"]),
                 options["vary"],
                 algorithms=algorithms,
@@ -141,8 +146,8 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
                 journal=journal,
                 report=progress,
             )
-        except KeyboardInterrupt:
-            if journal:
+        except BaseException:
+            if journal and os.path.exists(journal):
                 note(f"what is finished is kept in {journal}; the same command goes on from there", quiet=quiet)
             raise
     if found.resumed:
@@ -184,14 +189,6 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
 
 
-def _check_workers(machine: str, options: Options) -> None:
-    """Refuses places for the work that contradict each other, and those that the machine cannot reach."""
-    if options["cluster"] and options["workers"] != 1:
-        raise InputError("--cluster and --workers both say where the work is done; give one of them")
-    if machine == "-" and (options["cluster"] or options["workers"] != 1):
-        raise InputError("other processes cannot read standard input; name the machine's file")
-
-
 def _check_targets(options: Options) -> None:
     """Refuses files that exist before any work is done."""
     if options["output"]:
@@ -212,7 +209,7 @@ def _keep(output: str, text: str, force: bool) -> None:
 
 
 def _again(question: Question, collective: str, options: Options) -> str:
-    words = [command_line(question, collective, options["root"])]
+    words = [command_line(question, collective, options["root"], options["traffic"])]
     for key, default, value in (
         ("sizes", "1MiB:256MiB:x16", options["sizes"]),
         ("algorithms", "best", options["algorithms"]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,11 @@ class Traffic(Tabular):
     def total(self) -> int:
         """Bytes that go from one rank to another, without what ranks keep."""
         return int(self.matrix.sum()) - int(np.trace(self.matrix))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the matrix, which tells it apart from others in any process."""
+        return sha256(self.matrix.astype("<i8").tobytes()).hexdigest()
 
     def between(self, sources: Sequence[int], sinks: Sequence[int]) -> Fraction:
         """What the ranks `sources` have for the ranks `sinks`, as a part of `size`."""

@@ -14,6 +14,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits import effort
 from blinksim.machines import load
+from blinksim.traffic.matrix import Traffic
 
 GB = 10**9
 
@@ -63,6 +64,41 @@ def test_ranking_is_by_the_bound_of_each_subset() -> None:
     for row in place(machine, 6, collective):
         assert row.rate == bound(machine.select(row.members), collective).rate
     assert {row.members for row in place(machine, 6)} == set(combinations(machine.members, 6))
+
+
+def test_a_traffic_matrix_is_of_ranks_in_file_order_so_that_symmetric_choices_differ() -> None:
+    matrix = Traffic([[0, 9, 1], [2, 0, 7], [4, 3, 0]])
+    skewed = Collective("alltoallv", traffic=matrix)
+    # The ends are slower, so that the mirrored line is the same machine, and the mirrored traffic is not.
+    capacities = [4 * GB, 10 * GB, 10 * GB, 4 * GB]
+    machine = load("line:5@10GB/s").edit("degrade gpu0-gpu1 bandwidth=4GB/s").edit("degrade gpu3-gpu4 bandwidth=4GB/s")
+    with pytest.raises(InputError, match="the traffic matrix is of 3 ranks, and there are 2"):
+        place(machine, 2, skewed)
+    rates = {}
+    for row in place(machine, 3, skewed, relays="idle"):
+        # Cuts of a line: what crosses each link, either way, over its bandwidth.
+        at = [int(name[3:]) for name in row.members]
+        cells = [(i, j, int(matrix.matrix[i, j])) for i in range(3) for j in range(3)]
+        right = [sum(held for i, j, held in cells if at[i] <= link < at[j]) for link in range(4)]
+        left = [sum(held for i, j, held in cells if at[j] <= link < at[i]) for link in range(4)]
+        longest = max(Fraction(max(cut), rate) for *cut, rate in zip(right, left, capacities, strict=True))
+        assert row.rate == matrix.size / longest
+        rates[row.members] = row.rate
+    assert len(rates) == 10
+    assert rates["gpu0", "gpu1", "gpu2"] != rates["gpu2", "gpu3", "gpu4"]
+
+
+@pytest.mark.slow
+def test_processes_rank_choices_alike() -> None:
+    machine = load("ring:6")
+    assert place(machine, 3, workers=2).rows() == place(machine, 3).rows()
+
+
+def test_places_for_the_work_must_be_one() -> None:
+    with pytest.raises(InputError, match="0 workers"):
+        place("ring:6", 3, workers=0)
+    with pytest.raises(InputError, match="give one of them"):
+        place("ring:6", 3, workers=2, cluster="tcp://a:1")
 
 
 def test_a_box_with_a_switch_has_one_answer() -> None:

@@ -1,4 +1,4 @@
-"""Sweeps: what varies, tidy rows, reasons instead of failures, going on after a kill, processes and a real cluster."""
+"""Sweeps: what varies, tidy rows, reasons instead of failures, going on after a kill, and processes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, expand
 from blinksim.answers.sweeps.sweep import sweep
 from blinksim.cli.main import run
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
 from blinksim.question import Question
 from blinksim.schedule.ways import Parallel
@@ -513,6 +514,20 @@ def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: 
     assert _lines(tmp_path / "out.csv.journal") == 2
 
 
+def test_a_journal_tells_traffic_matrices_apart(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    even, skewed = (
+        bs.Traffic(matrix) for matrix in ([[0, 5, 5], [5, 0, 5], [5, 5, 0]], [[0, 9, 1], [1, 0, 1], [1, 1, 0]])
+    )
+    for number, traffic in enumerate((even, skewed, even)):
+        asked = Collective("alltoallv", traffic=traffic)
+        found = sweep("ring:3@10GB/s", asked, ["16MiB"], algorithms=["direct"], journal=journal)
+        assert found.resumed == number // 2
+        # Neighbours have a link of their own: the largest block of all decides.
+        block = 16 * MIB * int(traffic.matrix.max()) / traffic.size
+        assert found.points[0]["time_s"] == pytest.approx(block / 10e9, rel=0.05)
+
+
 # --- elsewhere --------------------------------------------------------------------------------------------------------
 
 
@@ -527,24 +542,6 @@ def test_processes_give_the_same_and_survive_one_that_dies(monkeypatch: pytest.M
     monkeypatch.setenv("DIE_AT_THREE", "1")
     found = dict(pool.finished(_double, [1, 2, 3, 4], workers=2))
     assert found == {1: 2, 2: 4, 3: None, 4: 8}
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::pytest.PytestWarning")
-@pytest.mark.slow
-def test_a_real_cluster_of_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    distributed = pytest.importorskip("distributed")
-    command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1;0,2", "--bounds", "--json"]
-    assert run(command) == 0
-    here = json.loads(capsys.readouterr().out)
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
-    ) as cluster:
-        assert run([*command, "--cluster", cluster.scheduler_address]) == 0
-        there = json.loads(capsys.readouterr().out)
-        found = dict(pool.finished(os.path.basename, ["a/b", "c/d"], cluster=cluster.scheduler_address))
-        assert found == {"a/b": "b", "c/d": "d"}
-    assert there["rows"] == here["rows"]
-    assert [bool(row["reason"]) for row in there["rows"]] == [False, False, True]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -1,7 +1,8 @@
 """Independent pieces of work here, on several processes, or on the workers of a dask.distributed cluster.
 
-A worker that dies (for want of memory, say) takes its piece down with it, never the others. Dask's scheduling: Rocklin,
-Dask: Parallel computation with blocked algorithms and task scheduling, SciPy 2015.
+A worker that dies (for want of memory, say) takes down the piece that killed it, never the others. On a cluster its
+pieces go to other workers, as often as the scheduler allows (``distributed.scheduler.allowed-failures``).
+Dask's scheduling: Rocklin, Dask: Parallel computation with blocked algorithms and task scheduling, SciPy 2015.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from threading import Thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim._version import __version__
@@ -22,7 +24,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Seconds within which a scheduler must answer.
 PATIENCE_S = 10
+# Seconds after which a cluster that has lost all workers is given up, between two looks at them, and at what is ready.
+ALONE_S = 60
+_LOOK_S = 1.0
+_NAP_S = 0.02
 DIED = "the process that worked on it died, perhaps for want of memory"
+
+
+def check(workers: int, cluster: str | None) -> None:
+    """Raises `InputError` for a number of processes that cannot be, and if two places for the work are named."""
+    if workers < 1:
+        raise InputError(f"{workers} workers; give at least 1")
+    if cluster is not None and workers != 1:
+        raise InputError("cluster= and workers= both say where the work is done; give one of them")
 
 
 def finished(
@@ -31,8 +45,9 @@ def finished(
     """(item, result) as they are finished, in any order; None where the process that worked on it died.
 
     work: a function of a module, which raises nothing. workers: processes of this machine. cluster: the address of a
-    dask scheduler (``tcp://host:8786``) instead. Raises `InputError` if it does not answer or its workers have another
-    version of blinksim, and `MissingError` if dask.distributed is not installed.
+    dask scheduler (``tcp://host:8786``) instead. Raises `InputError` if it does not answer, goes away or stays without
+    workers, or if these cannot do the work or have another version of blinksim, and `MissingError` if dask.distributed
+    is not installed.
     """
     if cluster is not None:
         return _on_cluster(work, items, cluster)
@@ -111,16 +126,80 @@ def _on_cluster(work: Callable[[T], R], items: Sequence[T], address: str) -> Ite
         raise InputError(f"no dask scheduler answers at {address!r} ({type(error).__name__}); {advice}") from None
     with client:
         try:
+            client.wait_for_workers(1, timeout=PATIENCE_S)
             versions = set(client.run(_version).values())
         except ModuleNotFoundError:
             raise InputError(f"the workers at {address} have no blinksim; install it on every machine") from None
-        if not versions:
-            raise InputError(f"the scheduler at {address} has no workers; start some with `dask worker {address}`")
+        except TimeoutError:
+            advice = f"start some with `dask worker {address}`"
+            raise InputError(f"the scheduler at {address} has no workers; {advice}") from None
         if versions != {__version__}:
             there = ", ".join(sorted(versions))
             raise InputError(f"the workers at {address} have blinksim {there}, this is {__version__}; install the same")
-        futures = {client.submit(work, item, pure=False): place for place, item in enumerate(items)}
-        for future in dask.as_completed(list(futures), loop=client.loop):
-            died = future.status == "error"
-            yield items[futures[future]], None if died else future.result()
-            future.release()
+        killed = []
+        for item, found in _submitted(work, items, client, address):
+            if found is None:
+                killed.append(item)
+            else:
+                yield item, found
+        # The scheduler blames all work that waits at a worker for its deaths: alone, each shows what it does.
+        for item in killed:
+            yield from _submitted(work, [item], client, address)
+
+
+def _submitted(work: Callable[[T], R], items: Sequence[T], client: Any, address: str) -> Iterator[tuple[T, R | None]]:
+    """(item, result) as they are finished; None for work whose worker died again and again."""
+    import distributed
+
+    dask: Any = distributed
+    futures = {client.submit(work, item, pure=False): item for item in items}
+    # Results are fetched as soon as they are there: what still lies at a worker that dies is computed again.
+    waiting = dask.as_completed(list(futures), loop=client.loop, with_results=True, raise_errors=False)
+    for future, found in _as_finished(waiting, client, address):
+        yield futures[future], _result(future, found, address)
+        future.release()
+
+
+def _as_finished(waiting: Any, client: Any, address: str) -> Iterator[tuple[Any, Any]]:
+    """Futures and what came of them, as they are finished; raises `InputError` once no worker has been there for long.
+
+    Futures of a scheduler that goes away count as finished.
+    """
+    seen = looked = monotonic()
+    while not waiting.is_empty():
+        ready = list(waiting.next_batch(block=False))
+        yield from ready
+        now = monotonic()
+        if ready:
+            seen = now
+        elif now - looked > _LOOK_S:
+            looked = now
+            seen = now if _has_workers(client) else seen
+            if now - seen > ALONE_S:
+                raise InputError(f"all workers at {address} are gone; start some with `dask worker {address}`")
+        else:
+            sleep(_NAP_S)
+
+
+def _has_workers(client: Any) -> bool:
+    try:
+        return bool(client.scheduler_info()["workers"])
+    except OSError:  # The scheduler is gone as well; the futures will say so.
+        return False
+
+
+def _result(future: Any, found: Any, address: str) -> Any:
+    """What the work of a future gave, None if it killed its workers; raises `InputError` if there is no answer."""
+    from distributed import CancelledError, KilledWorker
+
+    if isinstance(found, CancelledError):
+        raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
+    if future.status != "error":
+        return found
+    error = found[1]
+    if isinstance(error, (KilledWorker, MemoryError)):
+        return None
+    raise InputError(
+        f"a worker at {address} cannot do this work ({type(error).__name__}: {error}); all need the same blinksim and "
+        "the same files"
+    )

@@ -150,7 +150,7 @@ def sweep(
     machine : str, path or Topology
         A name or a file as `blinksim.load` takes it, or one node as a topology.
     collective : str or Collective
-        Such as ``"allreduce"``.
+        Such as ``"allreduce"``; an alltoallv with its traffic matrix, which is scaled to the sizes.
     sizes : iterable of int or str, or str
         Bytes, or text such as ``"1MiB"``; as a single text also ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"``.
     vary : mapping or sequence of str, or str
@@ -171,7 +171,7 @@ def sweep(
     workers : int
         Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
     cluster : str, optional
-        The address of a dask scheduler, instead of workers.
+        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to another.
     journal : str or path, optional
         A file that keeps finished work; the same call goes on from it after a kill.
     report : callable, optional
@@ -185,7 +185,7 @@ def sweep(
     Raises
     ------
     InputError
-        For what cannot be right at any point: names, values, a scheduler that does not answer.
+        For what cannot be right at any point: names, values, a scheduler that does not answer or goes away.
 
     Examples
     --------
@@ -196,8 +196,7 @@ def sweep(
     """
     wanted = Collective.of(collective)
     lengths = sizes_of(sizes)
-    if workers < 1:
-        raise InputError(f"{workers} workers; give at least 1")
+    pool.check(workers, cluster)
     along = axes(vary)
     if not models.times_schedules(model):
         models.check(model, (*models.schedule_models(), *models.preset_names()))
@@ -301,6 +300,8 @@ def _fingerprint(node: Topology) -> str:
 
 def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
     asked = [__version__, node, case.question.settings(), collective.name, collective.root, *what]
+    if collective.traffic is not None:
+        asked.append(collective.traffic.digest)
     return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
