@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time
 from blinksim.collective import Collective
+from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.limits.stopping import asked_to_stop, stoppable
-from blinksim.schedule.ways import MOST_SENDS, Parallel
+from blinksim.limits.time_limit import within
+from blinksim.schedule.turned.entrant import Turned
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.ways import Parallel
 from blinksim.simulation.simulation_options import ServiceName
 from blinksim.simulation.simulator import simulate
+from blinksim.simulation.time_terms import terms
+from blinksim.simulation.timeline import Timeline
 from blinksim.timing.model_registry import DEFAULT, schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.graph import Topology
@@ -30,8 +38,16 @@ LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""
 # Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
 _MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 6, 2**12, 2**26, 16
-# Sends up to which a schedule is simulated in well under a second.
-_MOST_SIMULATED = 10_000
+# Sends up to which the schedule that is answered is simulated, and those of all of its rivals, and events of one run:
+# some seconds of work. How many rivals are simulated, and how many times as long as the best one may take by the sums
+# of alpha and beta, which are hardly ever more than twice the simulated time.
+_MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25_000, 150_000, 8, 2.0
+# The part of a time limit that the algorithms without a search may be simulated in, and the one kept for what follows.
+_FOR_RIVALS, _KEPT, _MOST_KEPT_S = 0.4, 0.15, 2.0
+# Seconds before that limit at which no schedule is simulated any more; it is still to be verified.
+_PROOF_S = 1.0
+# Sends up to which a schedule is written out, verified and saved in some seconds.
+_MOST_WRITTEN = 2_500_000
 
 
 @dataclass(frozen=True)
@@ -41,20 +57,17 @@ class AtSize:
     Attributes
     ----------
     projection : Projection
-        The time, its terms, and what timed it.
+        The time, its terms, and what timed it: where the model in force counts the links alone, ``simulate``, message
+        by message, unless the schedule has too many sends for that.
     least_s : float
         No schedule is quicker; where the model counts more than links, the bytes alone at the rate of the bound.
     alternatives : tuple of Projection
         Of the other algorithms that were considered, quickest first.
-    simulated_s : float, optional
-        Message by message on the links, which the least time is about, where that is the model in force; links serve in
-        the order of steps or of arrival, whichever is better.
     """
 
     projection: Projection
     least_s: float
     alternatives: tuple[Projection, ...]
-    simulated_s: float | None = None
 
     @property
     def size(self) -> int:
@@ -65,6 +78,17 @@ class AtSize:
     def time_s(self) -> float:
         """Seconds."""
         return self.projection.time_s
+
+    @property
+    def service(self) -> ServiceName | None:
+        """The order in which links serve in the simulation, with which it takes this long; None without one."""
+        return self.projection.details.get("service")
+
+    @property
+    def formula_s(self) -> float | None:
+        """What the sums of alpha and beta say of a simulated schedule."""
+        found: float | None = self.projection.details.get("alpha_beta_s")
+        return found
 
     @property
     def gap(self) -> float:
@@ -79,17 +103,20 @@ class AtSize:
     def to_dict(self) -> dict[str, Any]:
         """What ``synth --json`` says of the size."""
         found = self.projection
+        simulated = {"simulated_s": self.time_s, "service": self.service, "alpha_beta_s": self.formula_s}
         return {
             "size_bytes": self.size,
             "time_s": self.time_s,
             "least_time_s": self.least_s,
             "time_gap": self.gap,
-            **({} if self.simulated_s is None else {"simulated_s": self.simulated_s}),
+            **({} if self.service is None else simulated),
             "model": found.model,
             "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in found.terms],
             **({"executor": found.executor} if found.executor else {}),
             **{key: found.details[key] for key in OF_RUNS if key in found.details},
-            "alternatives": [{"algorithm": one.algorithm, "time_s": one.time_s} for one in self.alternatives],
+            "alternatives": [
+                {"algorithm": one.algorithm, "time_s": one.time_s, "model": one.model} for one in self.alternatives
+            ],
         }
 
 
@@ -97,6 +124,7 @@ class AtSize:
 class Candidates:
     """What `blinksim.project` considers at a size (bytes), built and timed by the model in force.
 
+    projections: quickest first; where the links alone count, simulated where that takes no longer than some seconds.
     interrupted: True if Ctrl-C ended a search for the size early.
     """
 
@@ -105,18 +133,22 @@ class Candidates:
     projections: tuple[Projection, ...]
     interrupted: bool = False
 
-    def quickest(self) -> Schedule:
-        """The schedule that takes the least time, of those that are not too long to write out.
+    def quickest(self) -> tuple[Projection, Schedule | SymmetricSchedule]:
+        """The schedule that takes the least time, of those that are not too long to write out, and its projection.
 
-        Raises `InfeasibleError` if all are.
+        Trees that symmetries turn into all, where these are many, are said once. Raises `InfeasibleError` if all are
+        too long.
         """
         entrants = self.field.field.entrants
         for projection in self.projections:
-            if entrants[projection.algorithm].sends <= MOST_SENDS:
-                return entrants[projection.algorithm].schedule
+            entrant = entrants[projection.algorithm]
+            if isinstance(entrant, Turned) and entrant.sends > _MOST_SIMULATED:
+                return projection, entrant.whole
+            if entrant.sends <= _MOST_WRITTEN:
+                return projection, entrant.schedule
         raise InfeasibleError(
-            f"every schedule for a size has more than {MOST_SENDS:,} sends; take fewer nodes, or leave out the size: "
-            "packed says alike trees once"
+            f"every schedule for a size has more than {_MOST_WRITTEN:,} sends, and no symmetry says one in few; take "
+            "fewer nodes, or leave out the size"
         )
 
 
@@ -131,31 +163,65 @@ def candidates(
 ) -> Candidates:
     """The algorithms that are considered on a selected topology; raises as `blinksim.contest` does.
 
-    search: True for those too that search for the size, where the model in force counts the links alone. seconds: how
-    long all of this may take. report: called with the best time so far. Ctrl-C ends the search with the best so far.
+    Where the model in force counts the links alone, the quickest of them by that model are simulated.
+
+    search: True for those too that search for the size, in that case. seconds: how long all of this may take. report:
+    called with the best time so far. Ctrl-C ends the search with the best so far.
     """
     start = monotonic()
     rivals = contest(part, collective, sizes=[size])
-    answers = tuple(rivals.answers(size))
-    if not search or rivals.model.on(part).name not in ON_LINKS:
-        return Candidates(rivals, size, answers)
-    limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, seconds - (monotonic() - start))}
+    answers = rivals.answers(size)
+    if rivals.model.on(part).name not in ON_LINKS:
+        return Candidates(rivals, size, tuple(answers))
+    given = inf if seconds is None else seconds
     with stoppable():
-        say = _so_far(answers[0], report) if report else None
-        more = dict(_searched(part, collective, size, {"report": say, **limit}))
+        simulated = _by_simulation(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given)
+        if search:
+            best = min((*answers, *simulated), key=lambda one: one.time_s)
+            left = given - min(_MOST_KEPT_S, _KEPT * given) - (monotonic() - start)
+            limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left)}
+            say = _so_far(simulated[0] if simulated else best, report) if report else None
+            more = dict(_searched(part, collective, size, {"report": say, **limit}))
+            rivals = replace(rivals, field=replace(rivals.field, entrants={**rivals.field.entrants, **more}))
+            searched = rivals.only(*more).answers(size) if more else []
+            answers += searched
+            simulated += _by_simulation(rivals, searched, _MOST_SIMULATED, start + given - _PROOF_S)
         interrupted = asked_to_stop()
-    rivals = replace(rivals, field=replace(rivals.field, entrants={**rivals.field.entrants, **more}))
-    return Candidates(rivals, size, tuple(rivals.answers(size)), interrupted)
+    timed = {one.algorithm: one for one in (*map(_one_by_one, answers), *simulated)}
+    ordered = sorted(timed.values(), key=lambda one: one.time_s)
+    return Candidates(rivals, size, tuple(ordered), interrupted)
+
+
+def _by_simulation(rivals: Contest, answers: Sequence[Projection], sends: int, end: float = inf) -> list[Projection]:
+    """The same projections by simulation, quickest first: of those that are quick by alpha and beta, and not too long.
+
+    sends: of all of them together. end: of the time for it, by `monotonic`.
+    """
+    found, best = list[Projection](), inf
+    for one in sorted(map(_one_by_one, answers), key=lambda one: one.time_s)[:_MOST_RIVALS]:
+        entrant = rivals.field.entrants[one.algorithm]
+        if one.time_s > _TOO_LONG * best:
+            break
+        if entrant.sends <= sends:
+            sends -= entrant.sends
+            limit = None if end == inf else max(LEAST_SEARCH_S, end - monotonic())
+            with suppress(InfeasibleError):
+                run = partial(_simulated_projection, rivals.topology, one, entrant.schedule)
+                found.append(within(limit, "simulation", run))
+                best = min(best, found[-1].time_s)
+    return sorted(found, key=lambda one: one.time_s)
 
 
 def _searched(
     part: Topology, collective: Collective, size: int, options: dict[str, Any]
 ) -> Iterator[tuple[str, Parallel]]:
+    """The schedules that are made for a size; one that is not found within the time limit of `options` is left out."""
     for entry in REGISTRY.values():
         if entry.supports(collective.name) and "size" in entry.options():
             given = {key: value for key, value in options.items() if key in entry.options()}
+            build = partial(entry.parallel, part, collective, size=size, **given)
             with suppress(InfeasibleError):
-                yield entry.name, entry.parallel(part, collective, size=size, **given)
+                yield entry.name, within(options.get("time_limit"), "schedule", build)
 
 
 def _so_far(first: Projection, report: Callable[[str], None]) -> Callable[[float], None]:
@@ -172,18 +238,23 @@ def _so_far(first: Projection, report: Callable[[str], None]) -> Callable[[float
     return say
 
 
-def timed(rivals: Candidates, schedule: Schedule, bound: Bound) -> AtSize:
-    """What a schedule of the same question takes.
+def timed(
+    rivals: Candidates, schedule: Schedule | SymmetricSchedule, bound: Bound, own: Projection | None = None
+) -> AtSize:
+    """What a schedule of the same question takes; own: its projection, if that is known.
 
     Raises `InfeasibleError` if the model in force cannot time it.
     """
-    field, entrant = rivals.field, Parallel(schedule)
-    field.model.check_schedule(entrant)
-    [own] = field.model.rank(field.topology, {schedule.algorithm: entrant}, rivals.size, field.bound)
-    others = tuple(one for one in rivals.projections if one.algorithm != schedule.algorithm)
-    own = with_least_time(field.topology, own)
+    contest, name = rivals.field, schedule.algorithm
+    if own is None:
+        entrant = _entrant(schedule)
+        contest.model.check_schedule(entrant)
+        [own] = contest.model.rank(contest.topology, {name: entrant}, rivals.size, contest.bound)
+        own = _one_by_one(with_least_time(contest.topology, own))
+        if own.least is not None and entrant.sends <= _MOST_SIMULATED:
+            own = _simulated_projection(contest.topology, own, entrant.schedule)
     least = own.least.time_s if own.least else rivals.size / float(bound.rate)
-    return AtSize(own, least, others, _simulated(schedule, rivals.size) if own.least else None)
+    return AtSize(own, least, tuple(one for one in rivals.projections if one.algorithm != name))
 
 
 def made_for(part: Topology, collective: Collective, sizes: Sequence[int], seconds: float) -> dict[int, float]:
@@ -198,15 +269,42 @@ def made_for(part: Topology, collective: Collective, sizes: Sequence[int], secon
     found = dict[int, float]()
     for size in inside[::every]:
         for _, entrant in _searched(part, collective, size, {"time_limit": seconds}):
-            time = _simulated(entrant.schedule, size)
-            if time is not None:
+            if entrant.sends <= _MOST_SIMULATED:
+                time = _simulated(entrant.schedule, size).time_s
                 found[size] = min(time, found.get(size, time))
     return found
 
 
-def _simulated(schedule: Schedule, size: int) -> float | None:
-    """Seconds on the links alone; None for schedules that are too long to try."""
-    if len(schedule.chunk) > _MOST_SIMULATED:
-        return None
+def _entrant(schedule: Schedule | SymmetricSchedule) -> Parallel:
+    return Turned.of_images(schedule) if isinstance(schedule, SymmetricSchedule) else Parallel(schedule)
+
+
+def _one_by_one(projection: Projection) -> Projection:
+    """One by alpha and beta that takes no less than its messages do one by one, as trees send them in a simulation."""
+    more = projection.details.get("apart_s", 0.0) - projection.time_s
+    if more <= 0:
+        return projection
+    return replace(projection, terms=(*projection.terms, Term("trees that send one by one", more, "alpha")))
+
+
+def _simulated_projection(part: Topology, projection: Projection, schedule: Schedule) -> Projection:
+    """A projection of a schedule on the links with the time that it takes in a simulation."""
+    ran = _simulated(schedule, projection.size)
+    busiest = ran.uses[0]
+    details = {
+        "bottleneck_busy": busiest.busy,
+        "steps": schedule.steps,
+        "pieces": ran.pieces,
+        "loads_s": ran.bound_s,
+        "service": ran.service,
+        "alpha_beta_s": projection.time_s,
+    }
+    found = replace(projection, model="simulate", terms=terms(ran), bottleneck=busiest.resource, details=details)
+    return with_least_time(part, found)
+
+
+def _simulated(schedule: Schedule, size: int) -> Timeline:
+    """A run on the links alone; in the order of steps, or of arrival, whichever is better."""
     services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
-    return min(simulate(schedule, size, service=service).time_s for service in services)
+    runs = [simulate(schedule, size, service=service, most_events=_MOST_EVENTS) for service in services]
+    return min(runs, key=lambda run: run.time_s)

@@ -263,7 +263,7 @@ def _synthesize(
     wanted.check_ranks(part.ranks)
     require_served(part, wanted)
     start = perf_counter()
-    rivals = None
+    rivals, own = None, None
     if size is not None:
         limit = options.get("time_limit")
         rivals = candidates(part, wanted, size, search=algorithm is None, seconds=limit, report=report)
@@ -275,7 +275,7 @@ def _synthesize(
     else:
         if odd := sorted(options.keys() - {"time_limit"}):
             raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")
-        schedule, known = rivals.quickest(), None
+        (own, schedule), known = rivals.quickest(), None
     front: tuple[Point, ...] = ()
     interrupted = rivals is not None and rivals.interrupted
     if polish_seconds is not None and not interrupted and isinstance(schedule, Schedule):
@@ -283,19 +283,20 @@ def _synthesize(
 
         try:
             polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
-            schedule, front = polished.best.schedule, polished.points
+            schedule, front, own = polished.best.schedule, polished.points, None
         except KeyboardInterrupt:
             # The schedule before polishing attains the same rate.
             interrupted = True
     seconds = perf_counter() - start
     if isinstance(schedule, SymmetricSchedule):
-        assert known is not None
-        return Synthesis(symmetric_with_gap(schedule, known), verify_symmetric(schedule), known, seconds)
-    bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
-    if not schedule.bound:
-        schedule = with_gap(schedule, bounds, divided=False)
-    made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
-    return made if rivals is None else replace(made, at=timed(rivals, schedule, made.bound))
+        bounds = known or bound(part, wanted)
+        made = Synthesis(symmetric_with_gap(schedule, bounds), verify_symmetric(schedule), bounds, seconds)
+    else:
+        bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
+        if not schedule.bound:
+            schedule = with_gap(schedule, bounds, divided=False)
+        made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
+    return made if rivals is None else replace(made, at=timed(rivals, made.compact, made.bound, own))
 
 
 def _rest(options: dict[str, Any], seconds: float) -> dict[str, Any]:

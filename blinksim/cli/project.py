@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from blinksim.timing.projection_result import Projection
     from blinksim.timing.timing_model import TimingModel
 
-_MOST_FOR_SIZE = 512
-
 
 class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions):
     """What the command line says besides machine, collective and size."""
@@ -217,9 +215,7 @@ def _next(found: Ranking, question: Question, options: Options) -> None:
     if best.bound is None and not options["what_if"] and models.model(best.model).pins_rates:
         click.echo(f"next: blinksim project {again} {size} --model {timed_by} --what-if")
     elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
-        # On more ranks the packing by symmetry answers, which is for no size.
-        of_size = f" --size {size}" if len(best.members) <= _MOST_FOR_SIZE else ""
-        click.echo(f"next: blinksim synth {again}{of_size} -o schedule.json")
+        click.echo(f"next: blinksim synth {again} --size {size} -o schedule.json")
     elif best.bound is None:
         # A preset times itself only: other sizes of the same question, by the same model.
         click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png")

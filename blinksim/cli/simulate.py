@@ -166,6 +166,7 @@ def _show(timeline: Timeline) -> None:
     click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{found}; links {timeline.discipline}")
     click.echo(f"  all at {timeline.schedule.topology.rates} rates")
     click.echo(f"  {over:.3g} % more than the loads of its links need ({format_time(timeline.bound_s)})")
+    _say_of_sums(timeline)
     click.echo("\nwhat the time consists of:")
     for line in _path(timeline.critical_path):
         click.echo(f"  {line}")
@@ -177,6 +178,17 @@ def _show(timeline: Timeline) -> None:
     click.echo(table(("link", "class", "busy", "passed"), rows, left=(0, 1)))
     if len(timeline.uses) > _MOST_LINKS:
         click.echo(f"  and {len(timeline.uses) - _MOST_LINKS} more")
+
+
+def _say_of_sums(timeline: Timeline) -> None:
+    """Why the sums of alpha and beta are far less, where they are."""
+    from blinksim.cost.alpha_beta import cost
+    from blinksim.units import format_time
+
+    sums = cost(timeline.schedule, timeline.size)
+    if sums.apart > sums.time_s:
+        said = f"project by alpha-beta says {format_time(sums.time_s)}: trees that send over the same route in the same"
+        click.echo(f"  {said}\n  step send one message together there; here each tree sends its own")
 
 
 def _path(legs: tuple[Leg, ...]) -> Iterator[str]:

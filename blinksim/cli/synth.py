@@ -25,6 +25,7 @@ from blinksim.errors import InputError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
+    from blinksim.answers.quickest import AtSize
     from blinksim.answers.synthesize import Synthesis
     from blinksim.question import Question
 
@@ -308,17 +309,34 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     first = at.alternatives[0].algorithm if at.alternatives else ""
     place = f"the quickest of {len(at.alternatives) + 1}" if at.quickest else f"{first} is quicker"
     terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
-    others = ", ".join(f"{one.algorithm} {format_time(one.time_s)}" for one in at.alternatives[:_MOST_OTHERS])
     facts = [
         ("terms", terms),
-        *at.projection.basis,
-        *([] if at.simulated_s is None else [("simulated", f"{format_time(at.simulated_s)}, message by message")]),
+        *_timed_by(at),
         *(
             at.projection.floor()
             or [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
         ),
-        *([("others", others)] if others else []),
+        *([("others", _others(at))] if at.alternatives else []),
         ("rate", rate),
     ]
-    head = f"{what}: {format_time(at.time_s)}, {place} ({at.projection.model})\n"
+    gap = f", at most {100 * at.gap:.3g} % above the least time" if at.projection.least else ""
+    head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"
     return [head, *(f"  {label:<9} {text}" for label, text in facts)]
+
+
+def _timed_by(at: AtSize) -> list[tuple[str, str]]:
+    """What timed the schedule, as labels and texts."""
+    if at.service is None or at.formula_s is None:
+        return at.projection.basis
+    order = " --service ordered" if at.service == "ordered" else ""
+    formula = f"the sums of alpha and beta say {format_time(at.formula_s)}"
+    return [("model", f"simulate{order}: message by message, no launch; {formula}")]
+
+
+def _others(at: AtSize) -> str:
+    """The quickest of the others, with their times; marked where another model timed them."""
+    own = at.projection.model
+    return ", ".join(
+        f"{one.algorithm} {format_time(one.time_s)}{'' if one.model == own else f' ({one.model})'}"
+        for one in at.alternatives[:_MOST_OTHERS]
+    )

@@ -51,8 +51,8 @@ def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> C
     )
     worst = int(np.argmax(busy))
     terms, pieces = pipelined(base, work, pool.shared.kinds[worst], gamma * size * _most_reduced(whole, share))
-    time = sum(term.time_s for term in terms)
-    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), base.steps, pieces)
+    time, apart = sum(term.time_s for term in terms), float((busy + _one_by_one(whole)).max())
+    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), base.steps, pieces, apart)
 
 
 def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:
@@ -89,3 +89,13 @@ def _first_messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
     longest = np.zeros(count)
     np.maximum.at(longest, resource, overhead)
     return np.asarray(each), longest
+
+
+def _one_by_one(whole: SymmetricSchedule) -> Floats:
+    """Seconds of overhead on each orbit of resources if every tree sends messages of its own."""
+    base, pool = whole.base, whole.pooled
+    link = base.route_links[base.route_start[:-1][base.route]]
+    overhead = np.array([one.overhead for one in base.topology.links])[link]
+    resource = pool.shared.members[pool.shared.starts[link]]
+    found = np.bincount(resource, overhead * whole.times[base.chunk], len(pool.shared.names))
+    return np.asarray(found / pool.size)
