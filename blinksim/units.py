@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Real
 from types import MappingProxyType
 
 from blinksim.errors import InputError
+
+# 1 KiB to 1 GiB, doubling.
+SIZES = tuple(2**power for power in range(10, 31))
+
+Sizes = Iterable[int | float | str] | int | float | str
+"""Sizes as public functions take them (`sizes_of`)."""
 
 _SIZE = {"B": 1}
 _SIZE |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)} | {"KB": 1000}
@@ -224,3 +230,44 @@ def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name
 def in_GBps(rate: Fraction | float) -> float:  # noqa: N802
     """Bytes per second as GB/s."""
     return float(rate) / 1e9
+
+
+def sizes_of(sizes: Sizes) -> tuple[int, ...]:
+    """Sizes in bytes, ascending and each once, from a list, a single size, or text as `parse_sizes` reads it.
+
+    Raises `InputError` as `size_of` and `parse_sizes` do, and if there is none.
+    """
+    if isinstance(sizes, str):
+        return tuple(sorted(set(parse_sizes(sizes))))
+    listed = sizes if isinstance(sizes, Iterable) else (sizes,)
+    found = tuple(sorted({size_of(size) for size in listed}))
+    if not found:
+        raise InputError("no sizes given; write them like sizes=['1MiB', '64MiB']")
+    return found
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Sizes in bytes from ``1KiB:1GiB`` (doubling), ``1KiB:1GiB:x4`` (another factor) or ``1MiB,3MiB,1GB``.
+
+    A range ends with the size that it names, wherever the factor would have led.
+
+    Raises `InputError` for anything else and for more than 1,000 sizes.
+    """
+    if ":" not in text:
+        return [parse_size(part) for part in text.split(",")]
+    parts = text.split(":")
+    factor = 2
+    if len(parts) == 3:
+        number = parts.pop().removeprefix("x")
+        if not (number.isascii() and number.isdigit()) or not 2 <= int(number[:6]) <= 10**5:
+            raise InputError(f"{text!r}: the factor between sizes is a whole number of at least 2, as in 1KiB:1GiB:x4")
+        factor = int(number)
+    if len(parts) != 2:
+        raise InputError(f"{text!r} is not a range of sizes; write it like 1KiB:1GiB")
+    low, high = map(parse_size, parts)
+    if high < low:
+        raise InputError(f"{text!r} runs backwards; write the smaller size first")
+    sizes = [low]
+    while sizes[-1] * factor <= high:
+        sizes.append(sizes[-1] * factor)
+    return sizes if sizes[-1] == high else [*sizes, high]

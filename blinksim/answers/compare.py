@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Answer, Contest, contest
+from blinksim.answers.quickest import made_for
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
-from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import count, names, table
 from blinksim.timing.entrants import Entrant
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, left_out_words, rates_words
+from blinksim.timing.projection_result import Projection, left_out_words, rates_words, refused_words
 from blinksim.timing.timing_model import ScheduleModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size, format_size_about, format_time, parse_size, size_of
-
-# 1 KiB to 1 GiB, doubling.
-SIZES = tuple(2**power for power in range(10, 31))
-
-
-Sizes = Iterable[int | float | str] | int | float | str
-"""Sizes as public functions take them (`sizes_of`)."""
+from blinksim.units import SIZES, Sizes, format_size, format_size_about, format_time, sizes_of
 
 # Algorithms that stand beside each other on a line of 80 characters.
 _COLUMNS = 5
@@ -63,6 +56,8 @@ class Comparison(Result):
         The reason, by algorithm, for those that cannot run here.
     left_out : dict
         The reason, by algorithm, for those that were not tried.
+    made : dict
+        Simulated projections of schedules that were made for one size, by size in bytes.
 
     Examples
     --------
@@ -81,6 +76,7 @@ class Comparison(Result):
     crossovers: tuple[Crossover, ...]
     refused: dict[str, str]
     left_out: dict[str, str] = field(default_factory=dict)
+    made: dict[int, Projection] = field(default_factory=dict)
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -122,13 +118,29 @@ class Comparison(Result):
         """True if constants were measured for some of the rows."""
         return any(projection.measured_s for found in self.projections for projection in found)
 
+    def envelope(self) -> list[dict[str, Any]]:
+        """One row per size: the quickest, the bound on the time, its share, and what was made for that size alone.
+
+        Keys: size_bytes, algorithm, time_s; time_bound_s and share (of the time) where a bound is known; made_algorithm
+        and made_s where a schedule was made for the size.
+        """
+        found = []
+        for best, projections in zip(self.best(), self.projections, strict=True):
+            row: dict[str, Any] = {"size_bytes": best.size, "algorithm": best.algorithm, "time_s": best.time_s}
+            least, made = _least(projections), self.made.get(best.size)
+            row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
+            row |= {} if made is None else {"made_algorithm": made.algorithm, "made_s": made.time_s}
+            found.append(row)
+        return found
+
     def to_dict(self) -> dict[str, Any]:
-        """The rows, the crossovers, and the reasons of the algorithms that were refused or left out."""
+        """The rows, the crossovers, the envelope, and the reasons of the algorithms that were refused or left out."""
         crossovers = [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in self.crossovers]
         return {
             "collective": self.collective.name,
             "rows": self.rows(),
             "crossovers": crossovers,
+            "envelope": self.envelope(),
             "refused": self.refused,
             "considered": sorted(self.algorithms),
             "left_out": self.left_out,
@@ -147,7 +159,8 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         shown, slower = _columns(self.projections)
-        floor = ["at least"] if any(one.least for projections in self.projections for one in projections) else []
+        bounded = any(_least(projections) for projections in self.projections)
+        floor = [*(["at least", "reached"] if bounded else []), *(["for the size"] if self.made else [])]
         rows = []
         for projections in self.projections:
             rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
@@ -155,11 +168,7 @@ class Comparison(Result):
             picks = [projection for projection in projections if projection.pick][:1]
             cells += [_rate_measured(one) for one in picks] if self._measured else []
             words = [one.pick for one in picks]
-            least = next((one.least for one in projections if one.least), None)
-            times = [
-                format_time(projections[0].time_s),
-                *([format_time(least.time_s) if least else ""] if floor else []),
-            ]
+            times = self._times(projections, bounded=bounded)
             rows.append((format_size(projections[0].size), *times, *cells, *words))
         models = _models(self.projections, shown)
         lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
@@ -170,6 +179,7 @@ class Comparison(Result):
         quicker = [name for name in _models(self.projections, slower) if name not in models]
         by = f", where slow by {', '.join(quicker)}" if quicker else ""
         lines += [f"  slower: {', '.join(slower)} (as CSV: all{by})"] if slower else []
+        lines += self._made_lines()
         lines += part_lines(self.topology, f"; model {', '.join(models)}", edits, self.rates)
         conditions = dict.fromkeys(pair for found in self.projections for one in found for pair in one.conditions)
         lines += [f"  {label} {words}" for label, words in conditions]
@@ -180,12 +190,37 @@ class Comparison(Result):
             lines += [f"  measured: what NCCL takes, by constants {origin}" for origin in origins]
         if len({projection.rates for projection in self.projections[-1]}) > 1:
             lines.append("  rates= takes one table for all")
-        lines += [
-            f"  {reason if reason.startswith(name) else f'{name}: {reason}'}" for name, reason in self.refused.items()
-        ]
+        lines += [f"  {words}" for words in refused_words(self.refused)]
         lines += self._switches_that_add()
         lines += [f"  left out: {words}" for words in left_out_words(self.left_out)]
         return "\n".join(lines)
+
+    def _times(self, projections: Sequence[Projection], *, bounded: bool) -> list[str]:
+        """Cells of a row: the best time, the bound and its share of that, and the time of what was made for the size.
+
+        bounded: whether some row has a bound.
+        """
+        best, least = projections[0].time_s, _least(projections)
+        cells = [format_time(best)]
+        if bounded:
+            cells += [format_time(least), f"{100 * least / best:.0f} %"] if least else ["", ""]
+        if self.made:
+            made = self.made.get(projections[0].size)
+            quicker = "*" if made and made.time_s < best else ""
+            cells.append(f"{quicker}{format_time(made.time_s)}" if made else "-")
+        return cells
+
+    def _made_lines(self) -> list[str]:
+        """What schedules that were made for one size gain."""
+        if not self.made:
+            return []
+        best = {one.size: one.time_s for one in self.best()}
+        names_there = ", ".join(dict.fromkeys(one.algorithm for one in self.made.values()))
+        gains = {size: best[size] / one.time_s for size, one in self.made.items() if one.time_s < best[size]}
+        if not gains:
+            return [f"  for the size: {names_there}, simulated; nowhere quicker"]
+        sizes = ", ".join(format_size(size) for size in gains)
+        return [f"  for the size: {names_there}, simulated; quicker at {sizes}, up to {max(gains.values()):.3g} times"]
 
     def _switches_that_add(self) -> list[str]:
         """From which size on NCCL's NVLS is quicker, where it was measured and is not among the algorithms."""
@@ -224,6 +259,11 @@ def _columns(found: Sequence[Sequence[Projection]]) -> tuple[list[str], list[str
     return columns[:shown], columns[shown:]
 
 
+def _least(projections: Sequence[Projection]) -> float | None:
+    """The bound on the time at a size, seconds; None where none is known."""
+    return next((one.least.time_s for one in projections if one.least), None)
+
+
 def _models(found: Sequence[Sequence[Projection]], names: Sequence[str]) -> list[str]:
     """The models of some algorithms."""
     return list(dict.fromkeys(one.model for projections in found for one in projections if one.algorithm in names))
@@ -254,6 +294,7 @@ def compare(
     report: Callable[[str], None] | None = None,
     others: Mapping[str, Answer] | None = None,
     model: ScheduleModelName | str | ScheduleModel = DEFAULT,
+    search: float | None = None,
 ) -> Comparison:
     """Times algorithms at many sizes, and finds where the lead changes.
 
@@ -278,6 +319,9 @@ def compare(
     model : str or ScheduleModel
         ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the machine's constants are
         known, else ``alpha-beta``.
+    search : float, optional
+        Also search, this many seconds for each size, a schedule that is made for it (`Comparison.made`), where the
+        links alone are counted.
 
     Returns
     -------
@@ -304,7 +348,11 @@ def compare(
     ordered = sizes_of(SIZES if sizes is None else sizes)
     candidates = contest(machine, collective, algorithms, report, model, sizes=ordered)
     candidates.others |= others or {}
-    return compared(candidates, ordered, report)
+    found = compared(candidates, ordered, report)
+    if search is None:
+        return found
+    made = made_for(candidates.topology, candidates.collective, ordered, search, report)
+    return replace(found, made=made)
 
 
 def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
@@ -348,44 +396,3 @@ def _crossover(candidates: Contest, small: int, large: int, slower: str, faster:
         else:
             high = middle
     return Crossover(high, slower, faster)
-
-
-def sizes_of(sizes: Sizes) -> tuple[int, ...]:
-    """Sizes in bytes, ascending and each once, from a list, a single size, or text as `parse_sizes` reads it.
-
-    Raises `InputError` as `size_of` and `parse_sizes` do, and if there is none.
-    """
-    if isinstance(sizes, str):
-        return tuple(sorted(set(parse_sizes(sizes))))
-    listed = sizes if isinstance(sizes, Iterable) else (sizes,)
-    found = tuple(sorted({size_of(size) for size in listed}))
-    if not found:
-        raise InputError("no sizes given; write them like sizes=['1MiB', '64MiB']")
-    return found
-
-
-def parse_sizes(text: str) -> list[int]:
-    """Sizes in bytes from ``1KiB:1GiB`` (doubling), ``1KiB:1GiB:x4`` (another factor) or ``1MiB,3MiB,1GB``.
-
-    A range ends with the size that it names, wherever the factor would have led.
-
-    Raises `InputError` for anything else and for more than 1,000 sizes.
-    """
-    if ":" not in text:
-        return [parse_size(part) for part in text.split(",")]
-    parts = text.split(":")
-    factor = 2
-    if len(parts) == 3:
-        number = parts.pop().removeprefix("x")
-        if not (number.isascii() and number.isdigit()) or not 2 <= int(number[:6]) <= 10**5:
-            raise InputError(f"{text!r}: the factor between sizes is a whole number of at least 2, as in 1KiB:1GiB:x4")
-        factor = int(number)
-    if len(parts) != 2:
-        raise InputError(f"{text!r} is not a range of sizes; write it like 1KiB:1GiB")
-    low, high = map(parse_size, parts)
-    if high < low:
-        raise InputError(f"{text!r} runs backwards; write the smaller size first")
-    sizes = [low]
-    while sizes[-1] * factor <= high:
-        sizes.append(sizes[-1] * factor)
-    return sizes if sizes[-1] == high else [*sizes, high]

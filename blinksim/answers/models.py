@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.compare import Sizes, part_lines, sizes_of
+from blinksim.answers.compare import part_lines
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
@@ -23,7 +23,7 @@ from blinksim.timing.entrants import each
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size
+from blinksim.units import Sizes, format_size, sizes_of
 
 
 @dataclass(frozen=True)

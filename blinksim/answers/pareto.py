@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.building.tradeoffs import tradeoffs
-from blinksim.answers.compare import SIZES, Comparison, Sizes, compared, sizes_of
+from blinksim.answers.compare import Comparison, compared
 from blinksim.answers.project import Contest
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
@@ -19,7 +19,7 @@ from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.entrants import Entrant, Field, named
 from blinksim.timing.projection_result import Ceiling, left_out_words
 from blinksim.timing.turned_cost import cost_of
-from blinksim.units import format_rate, format_size_about, format_time, size_of
+from blinksim.units import SIZES, Sizes, format_rate, format_size_about, format_time, size_of, sizes_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time
+from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time, with_least_times
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
@@ -24,10 +24,11 @@ from blinksim.simulation.simulation_options import ServiceName
 from blinksim.simulation.simulator import simulate
 from blinksim.simulation.time_terms import terms
 from blinksim.simulation.timeline import Timeline
+from blinksim.timing.entrants import Field, ceiling_of
 from blinksim.timing.model_registry import DEFAULT, schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.graph import Topology
-from blinksim.units import format_time
+from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import Bound
@@ -257,22 +258,43 @@ def timed(
     return AtSize(own, least, tuple(one for one in rivals.projections if one.algorithm != name))
 
 
-def made_for(part: Topology, collective: Collective, sizes: Sequence[int], seconds: float) -> dict[int, float]:
-    """Seconds of schedules that are made for one size, by size in bytes: for some of `sizes`, in `seconds` each.
+def made_for(
+    part: Topology,
+    collective: Collective,
+    sizes: Sequence[int],
+    seconds: float,
+    report: Callable[[str], None] | None = None,
+) -> dict[int, Projection]:
+    """Projections of schedules that are made for one size, by size in bytes, searched for so many seconds each.
 
-    Message by message on the links; nothing where another model than that of links is in force.
+    Message by message on the links; nothing where another model than that of links is in force. report: called with a
+    progress message. Ctrl-C ends the searches with those that are found.
     """
-    if schedule_model(DEFAULT).on(part).name not in ON_LINKS or part.ranks > _MOST_MADE_RANKS:
+    model = schedule_model(DEFAULT).on(part)
+    if model.name not in ON_LINKS:
         return {}
-    inside = [size for size in sizes if _SMALLEST <= size <= _LARGEST]
-    every = -(-len(inside) // _MOST_MADE) or 1
-    found = dict[int, float]()
-    for size in inside[::every]:
-        for _, entrant in _searched(part, collective, size, {"time_limit": seconds}):
-            if entrant.sends <= _MOST_SIMULATED:
-                time = _simulated(entrant.schedule, size).time_s
-                found[size] = min(time, found.get(size, time))
+    found, ceiling = dict[int, Projection](), ceiling_of(part, collective)
+    with stoppable():
+        for size in sizes:
+            if report is not None:
+                report(f"a schedule for {format_size(size)}")
+            entrants = dict(_searched(part, collective, size, {"time_limit": seconds}))
+            answers = with_least_times(part, model.rank(part, entrants, size, ceiling))
+            field = Field(entrants, ceiling)
+            made = _by_simulation(Contest(part, collective, model, field), answers, _MOST_SIMULATED)
+            if made:
+                found[size] = made[0]
+            if asked_to_stop():
+                break
     return found
+
+
+def some_sizes(part: Topology, sizes: Sequence[int]) -> list[int]:
+    """The sizes for which schedules are made within seconds, to stand in a picture."""
+    if part.ranks > _MOST_MADE_RANKS:
+        return []
+    inside = [size for size in sizes if _SMALLEST <= size <= _LARGEST]
+    return inside[:: -(-len(inside) // _MOST_MADE) or 1]
 
 
 def _entrant(schedule: Schedule | SymmetricSchedule) -> Parallel:

@@ -18,7 +18,7 @@ from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
 from blinksim.timing.measured.interval import Interval, catalogued, over_links
 from blinksim.timing.model_registry import DEFAULT, ModelName
-from blinksim.timing.projection_result import Projection, labelled, left_out_words
+from blinksim.timing.projection_result import Projection, labelled, left_out_words, refused_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, size_of
@@ -128,8 +128,7 @@ class Ranking(Result):
         ]
         width = 5 if self.chosen is None else 4
         yield table(header[:width], [line[:width] for line in cells])
-        for name, reason in (self.refused or {}).items():
-            yield f"  {reason if reason.startswith(name) else f'{name}: {reason}'}"
+        yield from (f"  {words}" for words in refused_words(self.refused))
         yield from (f"  left out: {words}" for words in left_out_words(self.left_out))
         yield ""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from blinksim.cli import calls, nccl
+from blinksim.cli.numbers import Decimal
 from blinksim.cli.options import (
     MachineOptions,
     TableOptions,
@@ -25,6 +26,7 @@ from blinksim.cli.output import csv_text, print_json
 from blinksim.cli.progress import Working
 from blinksim.cli.spelling import as_typed
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.units import parse_sizes
 
 if TYPE_CHECKING:
     from blinksim.answers.compare import Comparison
@@ -49,6 +51,7 @@ class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions)
     model: str
     plot: str | None
     plot_y: str
+    search: float | None
     force: bool
 
 
@@ -82,6 +85,12 @@ Examples:
     "nccl-tuner for NCCL's own ring and tree; several stand side by side for the same "
     "algorithms.",
 )
+@click.option(
+    "--search",
+    type=Decimal(0, min_open=True),
+    metavar="SECONDS",
+    help="Also search so long, for each size, a schedule that is made for it, as synth --size does.",
+)
 @calls.call_options
 @nccl.nccl_options
 @click.option(
@@ -95,11 +104,12 @@ Examples:
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.answers import compare as study
+    from blinksim.answers.quickest import made_for, some_sizes
     from blinksim.timing import model_registry as registry
 
     question = question_of(machine, options)
     wanted = collective_of(collective, options["root"], options["traffic"])
-    sizes = study.parse_sizes(options["sizes"])
+    sizes = parse_sizes(options["sizes"])
     listed = options["algorithms"].split(",") if options["algorithms"] else None
     models = [name.strip() for name in options["model"].split(",")]
     if len(models) > 1:
@@ -117,23 +127,18 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         others, listed, timing = _own(timing, listed, question, wanted, options), [], registry.DEFAULT
     model = registry.schedule_model(timing, **calls.settings(options, timing, registry.settings(timing)))
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = study.compare(question.part(collective=wanted), wanted, sizes, listed, say, others, model)
+        part, seconds = question.part(collective=wanted), options["search"]
+        found = study.compare(part, wanted, sizes, listed, say, others, model, seconds)
+        if options["plot"] and seconds is None and timing == registry.DEFAULT and not (listed or others):
+            some = some_sizes(part, sizes)
+            found = replace(found, made=made_for(part, wanted, some, _SECONDS_A_SIZE, say))
     _show(found, question, options)
     if options["plot"]:
         from blinksim import plots
 
-        made = {} if timing != registry.DEFAULT or listed or others else _made(question, wanted, sizes, options)
-        drawn = plots.compare(found, y=options["plot_y"], made=made)
+        drawn = plots.compare(found, y=options["plot_y"])
         path = plots.save(drawn, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
-
-
-def _made(question: Question, collective: Collective, sizes: list[int], options: Options) -> dict[int, float]:
-    """Schedules made for some of the sizes, each in a short time."""
-    from blinksim.answers.quickest import made_for
-
-    with Working("making schedules for single sizes", quiet=options["quiet"]):
-        return made_for(question.part(collective=collective), collective, sizes, _SECONDS_A_SIZE)
 
 
 def _choices(names: list[str], question: Question, collective: Collective, options: Options) -> dict[str, Answer]:
@@ -185,6 +190,8 @@ def _across(
 
     if options["plot"]:
         raise InputError("--plot draws one model; name one, or take --csv")
+    if options["search"] is not None:
+        raise InputError("--search makes schedules for the links alone; name one model, or none")
     for name in filter(registry.chooser, listed or ()):
         raise InputError(f"several models compare algorithms by name; ask for ring or double_binary instead of {name}")
     taken = {name: registry.settings(registry.check(name, registry.MODELS)) for name in names}

@@ -109,7 +109,7 @@ def check_where(machine: str, workers: int, cluster: str | None) -> None:
 
 
 def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Adds --sizes, as `blinksim.answers.compare.parse_sizes` reads them."""
+    """Adds --sizes, as `blinksim.units.parse_sizes` reads them."""
     text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB."
     return click.option("--sizes", default=default, show_default=True, help=text)
 

@@ -26,6 +26,7 @@ OPTIONS = {
     "rates": "--rates",
     "relays": "--relays",
     "root": "--root",
+    "search": "--search",
     "service": "--service",
     "time_limit": "--time-limit",
     "trees": "--trees",

@@ -31,7 +31,7 @@ from blinksim.cli.options import (
 from blinksim.cli.output import attempt, count, csv_text, note, print_json, table
 from blinksim.cli.progress import moving
 from blinksim.errors import InfeasibleError
-from blinksim.units import format_size, format_time
+from blinksim.units import format_size, format_time, parse_sizes
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -120,7 +120,6 @@ Examples:
 @output_options(table=True)
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
-    from blinksim.answers.compare import parse_sizes
     from blinksim.answers.sweeps import sweep as study
 
     question = question_of(machine, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from blinksim.answers.measurements.beside import measured_beside
@@ -27,7 +26,7 @@ _ENVELOPE, _SEARCHED = "#cfcfcf", "#d62728"
 _HOLLOW = ("x", "+", "s", "^", "D")
 
 
-def compare(comparison: Comparison, most: int = 8, y: str = "algbw", made: Mapping[int, float] | None = None) -> Figure:
+def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     """The rates or times against size, a line per algorithm, the crossovers marked and the bounds dashed.
 
     The title says what is shown. Hollow markers are what was measured on the machine, where the project knows of it: of
@@ -42,8 +41,6 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw", made: Mappi
         Algorithms to draw: those that come closest to the best one at any size.
     y : str
         ``algbw``, ``busbw`` or ``time``.
-    made : mapping of int to float, optional
-        Seconds that schedules take which were made for one size, by size in bytes (`answers.quickest.made_for`).
 
     Returns
     -------
@@ -82,7 +79,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw", made: Mappi
         )
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(shown)}
     values += _measured(axes, comparison, colours, shown_as, factor)
-    values += _searched(axes, comparison, made or {}, shown_as, factor)
+    values += _searched(axes, comparison, shown_as, factor)
     values += _least_times(axes, comparison, shown_as, factor)
     fastest = max(rate for name in shown for rate in rates[name].values())
     limits = _bound(axes, comparison, shown_as, factor, fastest)
@@ -156,18 +153,14 @@ def _least_times(axes: Axes, comparison: Comparison, shown_as: Measure, factor: 
     return line
 
 
-def _searched(
-    axes: Axes, comparison: Comparison, times: Mapping[int, float], shown_as: Measure, factor: float
-) -> list[float]:
-    """Stars for schedules that were made for one size, by size in bytes and seconds, where nothing else is quicker.
-
-    Returns their values.
-    """
+def _searched(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float) -> list[float]:
+    """Stars for schedules that were made for one size, where nothing else is quicker; their values."""
     best = {one.size: one.time_s for one in comparison.best()}
-    times = {size: time for size, time in times.items() if time <= best[size]}
+    made = {size: one for size, one in comparison.made.items() if one.time_s <= best[size]}
+    times = {size: one.time_s for size, one in made.items()}
     line = [shown_as.of(size / time, size, factor) for size, time in times.items()]
     if line:
-        label = "few rounds for one size (simulated)"
+        label = f"{', '.join(dict.fromkeys(_shown(one.algorithm) for one in made.values()))} for one size (simulated)"
         axes.scatter([*times], line, marker="*", s=60, color=_SEARCHED, zorder=3, label=label)
     return line
 

@@ -370,6 +370,15 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
     return [f"{_some(names)} ({reason})" for reason, names in by_reason.items()]
 
 
+def refused_words(refused: Mapping[str, str] | None) -> list[str]:
+    """Who cannot run and why, without the advice to take another one: others stand beside it."""
+    found = []
+    for name, reason in (refused or {}).items():
+        why = reason.partition("; take ")[0]
+        found.append(why if why.startswith(name) else f"{name}: {why}")
+    return found
+
+
 def _some(names: Sequence[str], most: int = 6) -> str:
     more = len(names) - most
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"

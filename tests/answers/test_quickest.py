@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.quickest import candidates
 from blinksim.answers.synthesize import Synthesis
 from blinksim.cli.main import run
@@ -134,6 +135,30 @@ def test_project_and_simulate_say_why_they_differ(capsys: pytest.CaptureFixture[
     assert "each tree sends its own" in capsys.readouterr().out
     assert run(["project", "dgx1-v100", "allgather", "1GiB", "--algorithm", "packed"]) == 0
     assert "one by one" not in capsys.readouterr().out
+
+
+def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -> None:
+    part, sizes = bs.load("dgx1-v100").select([0, 1, 2, 3]), [2**14, 2**20, 2**34]
+    found = bs.compare(part, "allgather", sizes, search=0.3)
+    assert found.made[2**20].time_s == pytest.approx(simulated(few_rounds(part, 2**20), 2**20), rel=0.02)
+    for row, projections in zip(found.envelope(), found.projections, strict=True):
+        least = min(projections, key=lambda one: one.time_s)
+        assert (row["algorithm"], row["time_s"]) == (least.algorithm, least.time_s)
+        bound = bs.time_bound(part, "allgather", row["size_bytes"]).time_s
+        assert row["time_bound_s"] == pytest.approx(bound, rel=0.05)
+        assert row["share"] == row["time_bound_s"] / row["time_s"]
+        assert bound <= row["made_s"] * (1 + 1e-9)
+    lines = found.text().splitlines()
+    [told] = [line for line in lines if line.startswith("  for the size: few_rounds")]
+    starred = [size for size, row in zip(("16 KiB", "1 MiB", "16 GiB"), found.envelope(), strict=True)
+               if row["made_s"] < row["time_s"]]  # fmt: skip
+    assert f"quicker at {', '.join(starred)}, up to" in told
+    assert found.to_dict()["envelope"] == found.envelope()
+    assert "made_s" not in bs.compare(part, "allgather", sizes).envelope()[0]
+
+
+def few_rounds(part: bs.Topology, size: int) -> bs.Schedule:
+    return REGISTRY["few_rounds"].build(part, bs.Collective("allgather"), size=size, time_limit=3)
 
 
 def test_a_search_that_ends_with_nothing_leaves_the_others() -> None:

@@ -20,7 +20,6 @@ import pandas as pd
 import pytest
 
 import blinksim as bs
-from blinksim.answers.compare import parse_sizes
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, expand
 from blinksim.answers.sweeps.sweep import sweep
@@ -32,6 +31,7 @@ from blinksim.schedule.ways import Parallel
 from blinksim.textio import whole_files
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown
+from blinksim.units import parse_sizes
 
 MIB = 2**20
 RING4 = "ring:4@25GB/s"

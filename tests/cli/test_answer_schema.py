@@ -23,6 +23,7 @@ LINES = {
     "project, NCCL": "project dgx1-v100 allreduce 1MiB --algorithm nccl",
     "project, simulated": "project dgx1-v100 allreduce 1MiB --algorithm ring --model simulate",
     "compare": "compare dgx1-v100 allreduce --sizes 1MiB,4MiB --algorithms ring,direct",
+    "compare, with a search": "compare dgx1-v100 allgather --sizes 64KiB --algorithms ring --members 0-3 --search 0.3",
     "bound": "bound dgx1-v100 broadcast --members 0,1 --relays idle",
     "bound, with traffic": "bound switch:8 alltoallv --traffic {folder}/t.csv",
     "traffic": "traffic --ranks 8 --tokens 64",

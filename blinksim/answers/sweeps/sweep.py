@@ -17,7 +17,6 @@ from typing import Any, Literal
 from blinksim import machines
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, candidates
-from blinksim.answers.compare import Sizes, sizes_of
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
@@ -34,7 +33,7 @@ from blinksim.timing.entrants import asked_as, each
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, in_GBps
+from blinksim.units import Sizes, exact_GBps, in_GBps, sizes_of
 
 SIZES = (2**20, 2**24, 2**28)
 # Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
