@@ -33,7 +33,7 @@ def explain(notes: Words, rank: int, ranks: int, timeout_s: float, name_of: Call
         )
     if code != GAVE_UP:
         return f"rank {int(notes[1])} of the group has failed; its own message says why"
-    failed, ours = _own(notes, rank)
+    failed, ours = _last(notes, rank)
     late = [other for other in range(ranks) if other != rank and _last(notes, other)[0] < failed]
     who = f"{_list(late)} had not begun it: dead, or late" if late else "all ranks had begun it, and one did not go on"
     return f"rank {rank} gave up after {timeout_s:g} s in call {failed} of the group, {name_of(ours)}: {who}"
@@ -57,10 +57,6 @@ def _last(notes: Words, who: int) -> tuple[int, int]:
     """The last launch that a rank is known to have begun, and its signature."""
     word = max(int(notes[FIRST_HERALD + 2 * who + parity]) for parity in (0, 1))
     return word >> 32, word & 0xFFFFFFFF
-
-
-def _own(notes: Words, rank: int) -> tuple[int, int]:
-    return _last(notes, rank)
 
 
 def _list(ranks: Sequence[int]) -> str:

@@ -209,7 +209,7 @@ class _Interpreter:
             if blocks and not any(state for _, state in going):
                 self.patience.wait()
             else:
-                self.patience = _Patience(self.patience.backend, self.patience.end - time.monotonic())
+                self.patience.turns = 0
 
     def _block(self, program: Program, queue: int, part: int) -> Generator[bool]:
         """Yields True after a piece, and False when it has to wait."""

@@ -63,7 +63,9 @@ class Turns:
             if longest <= 1 or len(stretches) > _MOST_TURNS:
                 raise InfeasibleError(f"{call}: its schedule needs more inboxes or flags than the group has")
             most = most * 3 // 4
-        programs = {length: self._program(call, length, parts) for length in {length for _, length in stretches}}
+        programs = {longest: program}
+        for length in {length for _, length in stretches} - {longest}:
+            programs[length] = self._program(call, length, parts)
         return [self._turn(call, programs[length], first, length, parts) for first, length in stretches]
 
     def _program(self, call: Call, length: int, parts: int) -> Program:

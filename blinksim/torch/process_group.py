@@ -167,9 +167,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_tensor_coalesced([output], [given], opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        ids = list(getattr(opts, "device_ids", None) or ())
-        device = torch.device("cuda", ids[0]) if ids and not self.cpu else self._current_device()
-        token = torch.zeros(1, device=device)
+        token = torch.zeros(1, device=self._current_device(getattr(opts, "device_ids", None) or ()))
         work = self._reduced("allreduce", [token], dist.ReduceOp.SUM, lambda other: other.barrier(opts))
         work.blocking = True
         return work
@@ -313,11 +311,11 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
         return self.fallback.backend(tensor.device.type, why)
 
-    def _current_device(self) -> torch.device:
-        """The group's, or before its first call the one that the caller has chosen."""
-        if self.cpu or self.group is not None:
+    def _current_device(self, ids: Sequence[int] = ()) -> torch.device:
+        """That of the first id; without ids the group's, or before its first call the one that the caller has chosen."""
+        if self.cpu or (self.group is not None and not ids):
             return self.device
-        return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
 
     def _group_on(self, device: torch.device) -> Group:
         """The group, made with the first call."""
