@@ -25,20 +25,26 @@ from blinksim.units import size_of
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A schedule, and how it hands data on: ``ll128`` or ``simple``."""
+    """A schedule, and how it hands data on: ``ll128`` or ``simple``. lane_blocks: as in `Rule`."""
 
     schedule: Schedule
     protocol: str
+    lane_blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """For vectors of a collective up to so many bytes (None: any): an algorithm's name or a schedule, a protocol."""
+    """For vectors of a collective up to so many bytes (None: any): an algorithm's name or a schedule, a protocol.
+
+    lane_blocks: so many thread blocks for every lane of the schedule's machine, and nothing leaves a GPU any other way
+    (`blinksim.execution.emulation.emulate`); None for as many as are quickest.
+    """
 
     collective: str
     up_to: int | None
     what: str | Schedule
     protocol: str
+    lane_blocks: int | None = None
 
     def __post_init__(self) -> None:
         if self.collective not in CALLED:
@@ -47,6 +53,10 @@ class Rule:
             raise unknown("algorithm", self.what, REGISTRY)
         if self.protocol not in PROTOCOLS:
             raise unknown("protocol", self.protocol, PROTOCOLS)
+        if self.lane_blocks is not None and (
+            self.lane_blocks < 1 or self.protocol != "simple" or isinstance(self.what, str)
+        ):
+            raise InputError("lane_blocks is 1 or more, for a schedule of its own machine by the protocol simple")
 
 
 # What was quickest on four H200, of six algorithms and both protocols.
@@ -108,7 +118,9 @@ class JobPlan:
     @property
     def fingerprint(self) -> str:
         """Equal for plans that choose the same."""
-        rows = [(rule.collective, rule.up_to, _named(rule.what), rule.protocol) for rule in self.rules]
+        rows = [
+            (rule.collective, rule.up_to, _named(rule.what), rule.protocol, rule.lane_blocks) for rule in self.rules
+        ]
         digest = hashlib.blake2b(repr((self.ranks, rows)).encode(), digest_size=4).hexdigest()
         return f"{self.origin} ({digest})"
 
@@ -142,11 +154,12 @@ class JobPlan:
 
     @classmethod
     def of(cls, topology: Topology, text: str, place: str | Path = "the plan") -> JobPlan:
-        """From the text of a plan: a JSON list of rules, before which the built-in ones stand back.
+        """From the text of a plan: a JSON list of rules, which go before the built-in ones.
 
         A rule has ``collective``, ``algorithm`` (a name) or ``schedule`` (a schedule file, relative to the plan), and
-        may have ``up_to`` (a size such as ``1MiB``; default: any) and ``protocol`` (``ll128``, or by default
-        ``simple``). Raises `FileError` for a text that is no such list, and `InputError` for names that do not exist.
+        may have ``up_to`` (a size such as ``1MiB``; default: any), ``protocol`` (``ll128``, or by default ``simple``)
+        and, with a schedule, ``lane_blocks`` (see `Rule`). Raises `FileError` for a text that is no such list, and
+        `InputError` for names that do not exist.
         """
         document = Entry(place, "", parse(place, text.encode(), "plan"))
         rules = [_rule(row) for row in document.items()]
@@ -168,7 +181,7 @@ class JobPlan:
                 continue
             # A schedule from a file is for one root.
             if isinstance(rule.what, str) or rule.what.collective == call.what:
-                return Choice(self._schedule(rule.what, call.what), rule.protocol)
+                return Choice(self._schedule(rule.what, call.what), rule.protocol, rule.lane_blocks)
         raise InputError(f"{self.origin}: no rule for {call}")
 
     def _schedule(self, source: str | Schedule, what: Collective) -> Schedule:
@@ -185,7 +198,8 @@ class JobPlan:
 
 
 def _rule(row: Entry) -> Rule:
-    fields = row.fields(("collective",), {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple"})
+    optional = {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple", "lane_blocks": None}
+    fields = row.fields(("collective",), optional)
     if (fields["algorithm"].value is None) == (fields["schedule"].value is None):
         raise row.wrong("needs either an algorithm or a schedule")
     what: str | Schedule
@@ -197,7 +211,8 @@ def _rule(row: Entry) -> Rule:
         what = fields["algorithm"].text()
     try:
         limit = None if fields["up_to"].value is None else size_of(fields["up_to"].text())
-        return Rule(fields["collective"].text(), limit, what, fields["protocol"].text())
+        lanes = None if fields["lane_blocks"].value is None else fields["lane_blocks"].whole(1, 64)
+        return Rule(fields["collective"].text(), limit, what, fields["protocol"].text(), lanes)
     except FileError:
         raise
     except InputError as error:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from blinksim.errors import InfeasibleError
+from blinksim.execution.emulation.emulate import emulate, wire_piece
 from blinksim.jobs.calls import Call, say, signature_of
 from blinksim.jobs.job_plan import JobPlan
 from blinksim.jobs.segment import Segment
@@ -15,6 +16,8 @@ from blinksim.programs.compile import compile_schedule
 from blinksim.programs.fit import fit
 from blinksim.programs.layout import INPUT, OUTPUT
 from blinksim.programs.program import BY_KEY, Program
+from blinksim.schedule.model import Schedule
+from blinksim.textio.text_table import count
 
 # A vector is tried in as many turns as this at most.
 _MOST_TURNS = 1 << 20
@@ -70,6 +73,8 @@ class Turns:
 
     def _program(self, call: Call, length: int, parts: int) -> Program:
         choice = self.plan.choose(call)
+        if choice.lane_blocks is not None:
+            return self._emulated(call, length * parts, choice.schedule, choice.lane_blocks)
         packets = choice.protocol == "ll128" and self.packets
         program = compile_schedule(
             choice.schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True
@@ -84,6 +89,14 @@ class Turns:
             raise InfeasibleError(f"{call}: {choice.schedule.algorithm} moves nothing between the ranks")
         return fitted
 
+    def _emulated(self, call: Call, elements: int, schedule: Schedule, lane_blocks: int) -> Program:
+        in_place = call.parts(self.plan.ranks) == 1
+        piece = wire_piece(schedule, elements * call.kind.itemsize)
+        program, _ = emulate(
+            schedule, elements, call.kind, lane_blocks, piece, in_place=in_place, staged=True, most_blocks=self.blocks
+        )
+        return program
+
     def _turn(self, call: Call, program: Program, first: int, length: int, parts: int) -> Turn:
         size = call.kind.itemsize
         whole = call.count // parts
@@ -96,7 +109,10 @@ class Turns:
         ):
             written = (0, 0, 0)
         says = say(call, first, length, self.plan.ranks)
-        by = f"{self.plan.choose(call).schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
+        choice = self.plan.choose(call)
+        by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
+        if choice.lane_blocks is not None:
+            by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
         signature = signature_of(call, first, length, _content(program))
         return Turn(spread, by, says, signature, first * size, first * size, written)
 

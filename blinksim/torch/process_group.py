@@ -312,7 +312,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.fallback.backend(tensor.device.type, why)
 
     def _current_device(self, ids: Sequence[int] = ()) -> torch.device:
-        """That of the first id; without ids the group's, or before its first call the one that the caller has chosen."""
+        """Of the first id; without ids the group's, or before its first call the one that the caller has chosen."""
         if self.cpu or (self.group is not None and not ids):
             return self.device
         return torch.device("cuda", ids[0] if ids else torch.cuda.current_device())

@@ -12,6 +12,7 @@ import pytest
 from hazards import hazards
 
 from blinksim import machines
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -23,7 +24,7 @@ from blinksim.execution.reference import Reference
 from blinksim.programs.dtypes import ELEMENT_TYPES
 from blinksim.programs.program import READY, ExecutionError, Program
 from blinksim.schedule.loads import link_loads
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 
 INT32 = ELEMENT_TYPES["int32"]
@@ -130,6 +131,34 @@ def _ops(program: Program, queue: int) -> int:
     return int(program.queue_start[queue + 1] - program.queue_start[queue])
 
 
+@pytest.mark.parametrize(("algorithm", "collective"), [*CASES, ("direct", "allreduce"), ("two_shot", "allreduce")])
+@pytest.mark.parametrize("staged", [True, False])
+def test_wires_work_in_place_with_few_blocks(algorithm: str, collective: str, staged: bool) -> None:
+    """The data of a send may be overwritten only when all of its wires have read them."""
+    if algorithm in ("direct", "two_shot"):
+        schedule = REGISTRY[algorithm].build(fully_connected(4).select(), Collective(collective))
+    else:
+        schedule = quad(algorithm, collective, "0145")
+    most = 9
+    program, apart = emulate(schedule, 7001, INT32, 1, 512, in_place=True, staged=staged, most_blocks=most)
+    assert staged <= program.staged
+    assert max(len(program.queues_of(device)) for device in range(4)) <= most
+    assert hazards(program) == []
+    assert wrong(program, apart, 1) == 0
+
+
+def test_data_on_two_wires_stay_until_both_have_sent_them() -> None:
+    """Rank 1 sends its input to both others; the answer of one of them must not overwrite what the other wire reads."""
+    plan = Plan(fully_connected(3).select(), Collective("allreduce"), "twice", "steps")
+    chunk = plan.add_chunk(Fraction(1))
+    for src, dst in ((1, 0), (1, 2), (2, 0), (0, 2)):
+        plan.send(src, dst, chunk=chunk, op=REDUCE, step=0)
+    plan.send(0, 1, chunk=chunk, op=COPY, step=1)
+    program, apart = emulate(plan.finish(), 5000, INT32, 1, 512, in_place=True, staged=True)
+    assert hazards(program) == []
+    assert wrong(program, apart, 1) == 0
+
+
 def test_what_cannot_be_emulated_is_refused() -> None:
     behind = REGISTRY["ring"].build(one_switch(3, bandwidth=Fraction(10**9)).select(), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="crosses several links"):
@@ -137,6 +166,8 @@ def test_what_cannot_be_emulated_is_refused() -> None:
     ring = REGISTRY["ring"].build(fully_connected(3).select(), Collective("allreduce"))
     with pytest.raises(InputError, match="at least one thread block"):
         emulate(ring, 1000, INT32, 0)
+    with pytest.raises(InfeasibleError, match="3 lanes of a GPU with 2 thread blocks each leave none of 4 to compute"):
+        emulate(quad("rings", "allreduce", "0145"), 1000, INT32, 2, most_blocks=4)
     with pytest.raises(InputError, match="runs out of place"):
         execute(ring, 4000, lane_blocks=1, in_place=True)
     with pytest.raises(InputError, match="give at most 1024"):

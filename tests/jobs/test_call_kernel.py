@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blinksim as bs
 from blinksim.errors import InputError
 from blinksim.jobs import gpu_backend
 from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
@@ -21,7 +22,7 @@ from blinksim.jobs.calls import CALLED, Call
 from blinksim.jobs.faults import GroupError, explain
 from blinksim.jobs.gpu_backend import GpuBackend
 from blinksim.jobs.group import Group
-from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.job_plan import JobPlan, Rule
 from blinksim.jobs.rendezvous import FolderStore
 from blinksim.jobs.segment import NOTES_BYTES, Segment
 from blinksim.jobs.turns import Turns
@@ -41,7 +42,9 @@ needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ c
 class Ranks:
     """The memory of some ranks, and launches on all of them at once."""
 
-    def __init__(self, library: ctypes.CDLL, plan: JobPlan, packets: bool, segment: Segment = SEGMENT) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, plan: JobPlan, packets: bool, segment: Segment = SEGMENT, blocks: int = 4
+    ) -> None:
         self.library, self.segment = library, segment
         self.memory = [_aligned(self.segment.lent) for _ in range(RANKS)]
         for memory in self.memory:
@@ -49,7 +52,7 @@ class Ranks:
         self.scratch = [_aligned(self.segment.scratch) for _ in range(RANKS)]
         self.state = [np.zeros(STATE_WORDS, dtype=np.uint64) for _ in range(RANKS)]
         self.alarm = [np.zeros(1, dtype=np.uint64) for _ in range(RANKS)]
-        self.turns = [Turns(plan, rank, segment, 4, packets) for rank in range(RANKS)]
+        self.turns = [Turns(plan, rank, segment, blocks, packets) for rank in range(RANKS)]
         self.names: dict[int, str] = {}
 
     def run(self, calls: list[Call], sources: list[Any], targets: list[Any], timeout_s: float = 20.0) -> None:
@@ -145,6 +148,25 @@ def test_the_kernel_jumps_over_waves_without_work(packets: bool, tmp_path: Path)
         ranks.run([call] * RANKS, data, data)
         for rank in range(RANKS) if collective == "broadcast" else (1,):
             assert np.array_equal(data[rank], expected), ranks.explain(rank)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_kernel_keeps_to_the_lanes_of_another_machine(tmp_path: Path) -> None:
+    """Wires take what is ready: twice over the same memory, then a rank that calls something else."""
+    library = fake_cupy.build(call_source(FLOAT, "sum", False), tmp_path)
+    schedule = bs.synthesize(bs.load("dgx1-v100").select("0,2,3"), "allreduce", "packed").schedule
+    plan = JobPlan.for_switch(RANKS).with_rules([Rule("allreduce", None, schedule, "simple", 1)], "lanes")
+    ranks = Ranks(library, plan, False, Segment.of(8 << 20), blocks=12)
+    call = Call("allreduce", 300_001, FLOAT)
+    data = [np.arange(call.count, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
+    total = np.sum(data, axis=0)
+    for expected in (total, 3 * total):
+        ranks.run([call] * RANKS, data, data)
+        assert all(np.array_equal(values, expected) for values in data), ranks.explain(0)
+    ranks.run([Call("allreduce", 300_001 - (rank == 1), FLOAT) for rank in range(RANKS)], data, data, timeout_s=0.3)
+    assert all(ranks.explain(rank) for rank in range(RANKS))
+    assert all(np.isnan(values[:1000]).all() for values in data)
 
 
 @needs_compiler

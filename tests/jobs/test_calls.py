@@ -95,6 +95,8 @@ def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
         ('[{"collective": "allreduce", "algorithm": "rong"}]', "rong.*ring"),
         ('[{"collective": "alltoall", "algorithm": "ring"}]', "alltoall"),
         ('[{"collective": "reduce", "algorithm": "ring", "protocol": "ll"}]', "ll.*ll128"),
+        ('[{"collective": "reduce", "algorithm": "ring", "lane_blocks": 1}]', r"\[0\]: lane_blocks .* a schedule"),
+        ('[{"collective": "reduce", "algorithm": "ring", "lane_blocks": "all"}]', r"lane_blocks"),
     ],
 )
 def test_a_bad_plan_is_one_line(text: str, message: str) -> None:

@@ -241,6 +241,42 @@ def test_a_group_runs_what_is_predicted_to_be_quickest(tmp_path: Path) -> None:
     assert run_ranks(work, 4, tmp_path) == [[True] * 2 * len(CALLED)] * 4
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "collective"),
+    [("packed", "allreduce"), pytest.param("rings", "reducescatter", marks=pytest.mark.slow)],
+)
+def test_a_group_runs_on_the_lanes_of_another_machine(tmp_path: Path, algorithm: str, collective: str) -> None:
+    """In place and in several turns; every lane is a block, and what it stores goes over that lane."""
+    machine = bs.load("dgx1-v100").select("0,1,4,5")
+    schedule = bs.synthesize(machine, collective, algorithm).schedule
+    plan = JobPlan.for_switch(4).with_rules([Rule(collective, None, schedule, "simple", 1)], "lanes")
+    calls = [Call(collective, count, ELEMENT_TYPES["int32"]) for count in (4, 100_000)]
+    lanes = {(0, 1): 1, (0, 2): 2, (1, 3): 2, (2, 3): 1}
+
+    def work(rank: int, folder: Path) -> tuple[list[bool], dict[tuple[int, int], int]]:
+        group = small_group(rank, 4, folder, plan=plan)
+        right = [bool(np.array_equal(run_call(group, call), expected(call, rank, 4))) for call in calls]
+        program = group.prepare(calls[-1])[0].program
+        wires: dict[tuple[int, int], int] = {}
+        for queue in range(program.queues):
+            ends = {
+                (int(program.queue_device[queue]), row[0])
+                for op in range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
+                for row in program.rows("destinations", op)
+            }
+            for a, b in ends:
+                if a != b:
+                    assert len(ends) == 1
+                    wires[a, b] = wires.get((a, b), 0) + 1
+        group.close()
+        return right, wires
+
+    for right, wires in run_ranks(work, 4, tmp_path):
+        assert right == [True] * 2
+        assert wires
+        assert all(number == lanes[min(ends), max(ends)] for ends, number in wires.items())
+
+
 def test_other_programs_are_other_calls(tmp_path: Path) -> None:
     """Two ranks whose algorithms differ although their plans look alike, as a solver could make them."""
 

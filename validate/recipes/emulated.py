@@ -12,7 +12,6 @@ lanes: what they give is all that a prediction knows of this machine (`calibrati
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -255,13 +254,11 @@ def lines(gpus: int) -> Iterator[tuple[str, Schedule]]:
 
 
 def piece_for(schedule: Schedule, size: int, lane: int | None) -> int:
-    """Bytes of a piece: filling the pipeline against the overhead of every piece, at the least of their sum."""
-    from blinksim.execution.emulation.lanes import lane_loads, lanes_apart
+    """Bytes of a piece."""
+    from blinksim.execution.emulation.emulate import wire_piece
 
-    load = float(max(lane_loads(lanes_apart(schedule)).values()))
     rate, overhead = BLOCK[lane]
-    best = math.sqrt(load * size * overhead * rate / max(1, schedule.steps - 1))
-    return min(MIB, max(16 << 10, 1 << round(math.log2(best))))
+    return wire_piece(schedule, size, rate * overhead)
 
 
 @dataclass(frozen=True)

@@ -192,8 +192,10 @@ def transformer(torch: Any) -> Any:
     return Small().cuda()
 
 
-def train(torch: Any, dist: Any, group: Any, rank: int, how: str) -> tuple[list[float], float]:
-    """Losses, and the median seconds of a step."""
+def train(
+    torch: Any, dist: Any, group: Any, rank: int, how: str, steps: int, batch: int = 32
+) -> tuple[list[float], float]:
+    """Losses, and the median seconds of a step. batch: sequences of a rank."""
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.enable_flash_sdp(False)
@@ -214,10 +216,10 @@ def train(torch: Any, dist: Any, group: Any, rank: int, how: str) -> tuple[list[
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     maker = torch.Generator(device="cuda").manual_seed(1000 + rank)
     losses, seconds = [], []
-    for _ in range(STEPS[how]):
+    for _ in range(steps):
         begin = time.perf_counter()
         # Every token follows from the one before it, so that there is something to learn.
-        first = torch.randint(0, 4096, (32, 1), device="cuda", generator=maker)
+        first = torch.randint(0, 4096, (batch, 1), device="cuda", generator=maker)
         text = (first + 13 * torch.arange(257, device="cuda")) % 4096
         loss = torch.nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
         optimizer.zero_grad()
@@ -237,7 +239,7 @@ def training(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int, how: str) 
         groups = {"nccl": dist.new_group([0, 1], backend="nccl"), "blinksim": dist.new_group([0, 1])}
     rows: Rows = []
     for backend, group in groups.items() if how != "pair" or rank < 2 else ():
-        losses, step = train(torch, dist, group, rank, how)
+        losses, step = train(torch, dist, group, rank, how, STEPS[how])
         rows.append({"backend": backend, "ranks": dist.get_world_size(group), "step_ms": step * 1e3, "losses": losses})
     return rows
 

@@ -9,13 +9,14 @@ reduced as for what is passed on. A wire takes what is ready, the least advanced
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execution.emulation.lanes import lanes_apart
+from blinksim.execution.emulation.lanes import lane_loads, lanes_apart
 from blinksim.programs.compile import compile_schedule
 from blinksim.programs.dtypes import ElementType
 from blinksim.programs.layout import SCRATCH
@@ -31,6 +32,8 @@ COMPUTING = 48
 PARTS = 8
 # What a wire sends at once, in bytes.
 WIRE_PIECE = 128 << 10
+# What it could send in the time that every piece costs besides, in bytes: 3.6 us at 41 GB/s, first measured on H200.
+PIECE_COST = 147_600
 _Rows = list[list[int]]
 # (device, link or -1 for what the device computes, number of the computing block).
 _Queue = tuple[int, int, int]
@@ -51,19 +54,39 @@ class _Op:
 
 
 def emulate(
-    schedule: Schedule, count: int, kind: ElementType, blocks: int = 1, piece_bytes: int = WIRE_PIECE
+    schedule: Schedule,
+    count: int,
+    kind: ElementType,
+    blocks: int = 1,
+    piece_bytes: int = WIRE_PIECE,
+    *,
+    in_place: bool = False,
+    staged: bool = False,
+    most_blocks: int | None = None,
 ) -> tuple[Program, Schedule]:
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
     schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends at once,
-    at most. The schedule returned has a link for every lane (`blinksim.execution.emulation.lanes.lanes_apart`); queues
-    of the program that stand for a wire are called like its link. Raises `InfeasibleError` for sends over several links
-    and `InputError` for too many sends on one lane.
+    at most. in_place, staged: as for `blinksim.programs.compile.compile_schedule`. most_blocks: of a GPU, those
+    that compute included. The schedule returned has a link for every lane
+    (`blinksim.execution.emulation.lanes.lanes_apart`); queues of the program that stand for a wire are called like its
+    link. Raises `InfeasibleError` for sends over several links or too few blocks, and `InputError` for too many sends on
+    one lane.
     """
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")
     apart = lanes_apart(schedule, PARTS)
-    program = _Wires(compile_schedule(apart, count, kind), apart).program()
+    computing = COMPUTING
+    if most_blocks is not None:
+        lanes = Counter(apart.topology.links[link].src for link in set(apart.route_links.tolist()))
+        wires = max(lanes.values(), default=0)
+        computing = min(COMPUTING, most_blocks // blocks - wires)
+        if computing < 1:
+            raise InfeasibleError(
+                f"{wires} lanes of a GPU with {blocks} thread blocks each leave none of {most_blocks} to compute"
+            )
+    program = compile_schedule(apart, count, kind, in_place=in_place, staged=staged)
+    program = _Wires(program, apart, computing).program()
     # Equal pieces: a short one at the end of every chunk would cost as much overhead as a whole one.
     longest = -(-int(program.length.max(initial=0)) * kind.itemsize // blocks)
     pieces = max(1, -(-longest // max(1, piece_bytes)))
@@ -71,11 +94,22 @@ def emulate(
     return program.cut(blocks, max(line, -(-longest // pieces // line) * line)), apart
 
 
+def wire_piece(schedule: Schedule, size_bytes: int, cost_bytes: float = PIECE_COST) -> int:
+    """Bytes of a piece for a vector of `size_bytes`: between filling the pipeline, for which pieces are small, and what
+    every piece costs besides its data.
+
+    cost_bytes: the latter, as `PIECE_COST`. Raises `InfeasibleError` as `emulate` does.
+    """
+    load = float(max(lane_loads(lanes_apart(schedule)).values(), default=1))
+    best = math.sqrt(load * size_bytes * cost_bytes / max(1, schedule.steps - 1))
+    return min(1 << 20, max(16 << 10, 1 << round(math.log2(best))))
+
+
 class _Wires:
     """Splits every op into what its GPU computes and one copy for every device that it sends to."""
 
-    def __init__(self, program: Program, schedule: Schedule) -> None:
-        self.old, self.schedule = program, schedule
+    def __init__(self, program: Program, schedule: Schedule, computing: int) -> None:
+        self.old, self.schedule, self.computing = program, schedule, computing
         links = schedule.route_links[schedule.route_start[schedule.route]].tolist()
         number = {schedule.topology.index[name]: i for i, name in enumerate(program.devices)}
         sends = zip(schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True)
@@ -131,17 +165,16 @@ class _Wires:
         own = [row for row in targets if row[0] == here]
         away = [row for row in targets if row[0] != here]
         inside = [row for row in signals if row[0] == here]
-        computes = len(sources) > 1 or bool(own) or not away
-        if away and inside and not own:
-            raise InfeasibleError("a GPU waits for its own sends before it overwrites their data: run out of place")
+        # Wires end one by one. What waits for a send to end, or in place for one of several, waits for a copy instead.
+        copied = bool(away) and not own and (bool(inside) or (old.layout.in_place and len(away) > 1))
         reads, after = sources, waits
-        if computes:
-            if len(sources) > 1 and away:
+        if len(sources) > 1 or own or not away or copied:
+            if away and (len(sources) > 1 or copied):
                 if not own:
                     own = [[here, SCRATCH, self._slot(here, away[0][2], length)]]
                 reads, after = [own[0][1:]], [[self._flag(here)]]
                 inside = [*inside, [here, *after[0]]]
-            computing = (here, -1, chunk % COMPUTING)
+            computing = (here, -1, chunk % self.computing)
             self.ops.append(_Op(computing, 2 * key, chunk, length, sources, own, waits, inside))
         for row in away:
             wire = (here, self.link[chunk, here, row[0]], 0)
