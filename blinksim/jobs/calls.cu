@@ -43,12 +43,16 @@ struct Given {
   u64 timeout;
 };
 
-// By one thread of every block, as the last thing it does.
+// By one thread of every block, as the last thing it does. The notes are asked for before the others have answered, which
+// saves a trip to memory: a block that has failed counts as such, and what another GPU writes there later, the next launch
+// finds.
 DEVICE void leave(const Given& given, const i64* tail, u64 epoch, bool fine) {
   if (!fine) fence();
-  if (atomicAdd(given.state + EXITS, 1ULL) + 1 != (u64)gridDim.x) return;
+  const u64 noted = *(volatile u64*)given.notes, mine = fine ? 1 : 1 | 1ULL << 32;
+  const u64 left = atomicAdd(given.state + EXITS, mine) + mine;
+  if ((unsigned int)left != (unsigned int)gridDim.x) return;
   given.state[EXITS] = 0, given.state[EPOCH] = epoch, given.state[BEFORE] = given.signature;
-  if (!*(volatile u64*)given.notes) return;
+  if (!noted && !(left >> 32)) return;
   spoil(given.output, tail);
   store_release((u64*)tail[ALARM_AT], 1);
   for (int rank = 0; rank < given.ranks; ++rank) {
@@ -75,6 +79,8 @@ DEVICE bool conduct_call(const Given& given, const i64* table, const i64* tail, 
   i64 word = queues && threadIdx.x < stride ? words[threadIdx.x] : 0;
   const i64 first = queues ? words[0] : 0;
   u64* const others = other < given.ranks ? (u64*)tail[NOTES_AT + other] : nullptr;
+  const u64 even = other < given.ranks ? *(volatile u64*)herald_of(given.notes, other, 0) : 0;
+  const u64 odd = other < given.ranks ? *(volatile u64*)herald_of(given.notes, other, 1) : 0;
   epoch = done + 1;
   // After an error, nothing is begun any more, and the notes stay as they are. What is announced orders no data: only that
   // the launches before have ended.
@@ -96,8 +102,10 @@ DEVICE bool conduct_call(const Given& given, const i64* table, const i64* tail, 
            given.notes, seen};
   }
   if (fine && epoch > 1)
-    for (int from = other; from < given.ranks; from += movers())
-      if (from != given.rank) fine &= has_begun(given.notes, from, epoch - 1, before, given.timeout);
+    for (int from = other; from < given.ranks; from += movers()) {
+      const bool heard = from == other && (epoch % 2 ? even : odd) == ((epoch - 1) << 32 | before);
+      if (from != given.rank && !heard) fine &= has_begun(given.notes, from, epoch - 1, before, given.timeout);
+    }
   if (!sync_and(fine)) return false;
   SHARED int done_pieces[MOST_READY], count[MOST_READY];
   SHARED u64 best, idle_since;
@@ -107,10 +115,11 @@ DEVICE bool conduct_call(const Given& given, const i64* table, const i64* tail, 
   if (queues && order == 2) choice.begin(run);
   while (queues && (order == 2 ? choice.next(run, turn) == 1 : walk.next(run, turn)))
     if (!run_piece(run, turn)) return false;
-  // Those that sent data have announced the launch: were they in the same call?
+  // Those that sent data have announced the launch: were they in the same call? The last threads look, which are the first
+  // to be done with a short message.
   if (blockIdx.x == 0) {
     const u64 senders = (u64)tail[SENDERS];
-    for (int from = other; from < given.ranks; from += movers())
+    for (int from = movers() - 1 - (int)threadIdx.x; from < given.ranks; from += movers())
       if (senders >> from & 1) fine &= has_begun(given.notes, from, epoch, given.signature, given.timeout);
     if (!PACKETS) fine = sync_and(fine);
   }
@@ -133,7 +142,8 @@ KERNEL run_call(const i64* table, i64 queues, i64 stride, i64 rank, i64 ranks, u
   fine = all_of(fine);
   if (threadIdx.x % WARP == 0) {
     if (!fine) fence();
-    if (atomicAdd(&warps, 1u) + 1 == (unsigned)(movers() / WARP)) leave(given, tail, epoch, fine);
+    const unsigned int mine = fine ? 1 : 1 | 1u << 16, left = atomicAdd(&warps, mine) + mine;
+    if ((left & 0xffff) == (unsigned)(movers() / WARP)) leave(given, tail, epoch, left >> 16 == 0);
   }
 #else
   if (threadIdx.x == 0) mail().written = mail().sent = 0;

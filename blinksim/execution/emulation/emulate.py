@@ -70,8 +70,8 @@ def emulate(
     at most. in_place, staged: as for `blinksim.programs.compile.compile_schedule`. most_blocks: of a GPU, those
     that compute included. The schedule returned has a link for every lane
     (`blinksim.execution.emulation.lanes.lanes_apart`); queues of the program that stand for a wire are called like its
-    link. Raises `InfeasibleError` for sends over several links or too few blocks, and `InputError` for too many sends on
-    one lane.
+    link. Raises `InfeasibleError` for sends over several links and for too few blocks, and `InputError` for too many
+    sends on one lane.
     """
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")
