@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InputError, unknown
@@ -85,6 +86,12 @@ class Call:
             length = min(-(-length // line) * line, max(line, most // line * line))
         for first in range(0, whole, length):
             yield first, min(length, whole - first)
+
+
+@lru_cache(maxsize=1024)
+def call_of(collective: str, count: int, kind: ElementType, op: str = "sum", root: int = 0) -> Call:
+    """The `Call` for these; a job makes the same ones again and again."""
+    return Call(collective, count, kind, op, root)
 
 
 def signature_of(call: Call, first: int, length: int, program: bytes = b"") -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -77,7 +78,7 @@ class GpuBackend(Backend):
 
     def connect(self, rank: int, handles: Sequence[str]) -> None:
         runtime, self.rank = self.cupy.cuda.runtime, rank
-        self.who = np.int64(rank), np.int64(len(handles))
+        self.who = rank, len(handles)
         with self.device():
             for other, handle in enumerate(handles):
                 if other == rank:
@@ -93,13 +94,11 @@ class GpuBackend(Backend):
                 self.opened.append(self.segments[-1])
 
     def launch(self, turn: Turn, op: str, source: int, target: int, timeout_s: float) -> None:
-        with self.device():
-            entry = self.prepared(turn, op)
-            own = *self.who, self.state, np.uint64(self.lent)
-            places = np.uint64(source + turn.input_at), np.uint64(target + turn.output_at)
-            how = np.uint64(turn.signature), np.uint64(int(timeout_s * 1e9))
-            arguments = (entry.words, *entry.head, *own, *places, *how)
-            entry.kernel((entry.grid,), (THREADS,), arguments, stream=self.stream)
+        if self.cupy.cuda.runtime.getDevice() != self.gpu:
+            with self.device():
+                self.launch(turn, op, source, target, timeout_s)
+        else:
+            self.prepared(turn, op).launch(source + turn.input_at, target + turn.output_at, int(timeout_s * 1e9))
 
     def prepared(self, turn: Turn, op: str) -> _Prepared:
         """A turn's table on the GPU, and the kernel that runs it; both are made once.
@@ -107,7 +106,8 @@ class GpuBackend(Backend):
         Raises `InputError` if they would have to be made while the stream is captured.
         """
         key, capturing = id(turn), self.stream.is_capturing()
-        if key not in self.tables:
+        entry = self.tables.get(key)
+        if entry is None:
             if capturing:
                 raise InputError(f"run {turn.says} once before you capture it in a CUDA graph")
             if len(self.tables) >= _MOST_TABLES:
@@ -115,12 +115,12 @@ class GpuBackend(Backend):
                 self.tables.popitem(last=False)
             words = call_table(turn, self.rank, self.segments, self.own, self.segment)
             kernel = load_kernel(self.gpu, call_source(turn.program.kind, op, turn.program.packets), "run_call")
-            self.tables[key] = _Prepared(self.cupy, turn, words, kernel)
+            entry = self.tables[key] = _Prepared(self, turn, words, kernel)
         self.tables.move_to_end(key)
         if capturing:
             # A graph may be replayed at any time.
-            self.captured[key] = self.tables[key]
-        return self.tables[key]
+            self.captured[key] = entry
+        return entry
 
     def notes(self) -> Words:
         runtime, notes = self.cupy.cuda.runtime, np.empty(NOTES_BYTES // 8, dtype=np.uint64)
@@ -149,12 +149,31 @@ class GpuBackend(Backend):
             self.cupy.cuda.runtime.free(self.lent)
 
 
-class _Prepared:
-    """What a launch of a turn needs, on the GPU."""
+# Places of what a launch is given anew, among the arguments of run_call.
+_INPUT, _OUTPUT, _TIMEOUT = 7, 8, 10
 
-    def __init__(self, cupy: Any, turn: Turn, words: Longs, kernel: Any) -> None:
-        self.turn, self.kernel = turn, kernel
+
+class _Prepared:
+    """What launches of a turn need: its table on the GPU, and the arguments of the kernel in this computer's memory.
+
+    CuPy would check and convert eleven arguments anew each time, so the driver's own call is used.
+    """
+
+    def __init__(self, backend: GpuBackend, turn: Turn, words: Longs, kernel: Any) -> None:
+        cupy = backend.cupy
+        self.turn, self.kernel, self.launcher, self.stream = turn, kernel, cupy.cuda.driver.launchKernel, backend.stream
         self.words = cupy.asarray(words)
         cupy.cuda.get_current_stream().synchronize()  # it is read on another stream
-        self.head = words[0], words[STRIDE]
+        own = backend.state.data.ptr, backend.lent
+        given = (self.words.data.ptr, words[0], words[STRIDE], *backend.who, *own, 0, 0, turn.signature, 0)
+        self.arguments = (ctypes.c_uint64 * len(given))(*map(int, given))
+        first = ctypes.addressof(self.arguments)
+        self.places = (ctypes.c_void_p * len(given))(*range(first, first + 8 * len(given), 8))
+        self.at, self.function = ctypes.addressof(self.places), kernel.kernel.ptr
         self.grid = max(1, int(words[0] * words[1]))
+
+    def launch(self, source: int, target: int, timeout_ns: int) -> None:
+        """Queues the kernel on the stream, on the current GPU; the driver copies the arguments before it returns."""
+        arguments = self.arguments
+        arguments[_INPUT], arguments[_OUTPUT], arguments[_TIMEOUT] = source, target, timeout_ns
+        self.launcher(self.function, self.grid, 1, 1, THREADS, 1, 1, 0, self.stream.ptr, self.at, 0)

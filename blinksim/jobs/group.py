@@ -166,7 +166,8 @@ class Group:
 
     def prepare(self, call: Call) -> list[Turn]:
         """The turns of a call; compiled once."""
-        if call not in self._calls:
+        turns = self._calls.get(call)
+        if turns is None:
             turns = self.turns.of(call)
             for turn in turns:
                 self._name(turn)
@@ -177,7 +178,7 @@ class Group:
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         self._calls.move_to_end(call)
-        return self._calls[call]
+        return turns
 
     def _say(self, line: str) -> None:
         if self.report is not None:

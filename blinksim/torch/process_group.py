@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from blinksim import machines
 from blinksim.errors import InputError
-from blinksim.jobs.calls import Call
+from blinksim.jobs.calls import Call, call_of
 from blinksim.jobs.gpu_backend import GpuBackend
 from blinksim.jobs.group import Group
 from blinksim.jobs.job_plan import JobPlan
@@ -56,6 +56,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.group: Group | None = None
         self.device = torch.device("cpu")
         self.stream: Any = None
+        self.begun: Any = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "blinksim"
@@ -97,7 +98,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             for tensor in tensors:
                 kind, count = kind_to_move(tensor)
                 vector = dense(tensor)
-                self._run(group, Call("broadcast", count, kind, root=opts.rootRank), vector, vector)
+                self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
                 _put_back(tensor, vector)
 
         return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts))
@@ -115,7 +116,10 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 for output, part in zip(outputs, joint.chunk(self.ranks), strict=True):
                     output.copy_(part.view(output.shape))
 
-        return self._do((*inputs, *flat), why, work, flat, lambda other: other.allgather(output_lists, inputs, opts))
+        def elsewhere(other: Any) -> Any:
+            return other.allgather(output_lists, inputs, opts)
+
+        return self._do((*inputs, *flat), why, work, flat, elsewhere, True)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllgatherOptions()
@@ -140,28 +144,34 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         alike = len({(tensor.numel(), tensor.dtype) for tensor in (*flat, *outputs)}) == len(outputs) == 1
         why = "" if alike else "a reduce_scatter of tensors of different sizes or types"
 
+        known = reduction(opts.reduceOp)
+        how = known or ("sum", False)
+
         def work(group: Group) -> None:
             for output, given in zip(outputs, input_lists, strict=True):
-                self._scatter(group, output, stacked(given), opts.reduceOp)
+                self._scatter(group, output, stacked(given), how)
 
         def elsewhere(other: Any) -> Any:
             return other.reduce_scatter(outputs, input_lists, opts)
 
-        why = why or self._cannot_reduce(outputs, opts.reduceOp)
-        return self._do((*flat, *outputs), why, work, outputs, elsewhere)
+        why = why or _cannot_reduce(outputs, opts.reduceOp, known)
+        return self._do((*flat, *outputs), why, work, outputs, elsewhere, True)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceScatterOptions()
 
+        known = reduction(opts.reduceOp)
+        how = known or ("sum", False)
+
         def work(group: Group) -> None:
             for output, given in zip(outputs, inputs, strict=True):
-                self._scatter(group, output, dense(given), opts.reduceOp)
+                self._scatter(group, output, dense(given), how)
 
         def elsewhere(other: Any) -> Any:
             return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
 
-        why = _unequal(inputs, outputs, self.ranks) or self._cannot_reduce(outputs, opts.reduceOp)
-        return self._do((*inputs, *outputs), why, work, outputs, elsewhere)
+        why = _unequal(inputs, outputs, self.ranks) or _cannot_reduce(outputs, opts.reduceOp, known)
+        return self._do((*inputs, *outputs), why, work, outputs, elsewhere, how[1])
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter_tensor_coalesced([output], [given], opts)
@@ -230,28 +240,30 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     ) -> Any:
         """An allreduce or reduce, in place."""
 
+        known = reduction(op)
+        name, average = known or ("sum", False)
+
         def work(group: Group) -> None:
-            name, average = reduction(op) or ("sum", False)
             for tensor in tensors:
                 kind = kind_to_reduce(tensor)
                 assert kind is not None
                 vector = dense(tensor)
-                self._run(group, Call(collective, vector.numel(), kind, name, root), vector, vector)
+                self._run(group, call_of(collective, vector.numel(), kind, name, root), vector, vector)
                 if average and (collective == "allreduce" or root == self.place):
                     divide(vector, self.ranks)
                 _put_back(tensor, vector)
 
-        return self._do(tensors, self._cannot_reduce(tensors, op), work, tensors, elsewhere)
+        return self._do(tensors, _cannot_reduce(tensors, op, known), work, tensors, elsewhere, average)
 
     def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
         kind, count = kind_to_move(given)
-        self._run(group, Call("allgather", count * self.ranks, kind), dense(given), joint)
+        self._run(group, call_of("allgather", count * self.ranks, kind), dense(given), joint)
 
-    def _scatter(self, group: Group, output: torch.Tensor, given: torch.Tensor, op: Any) -> None:
-        kind, (name, average) = kind_to_reduce(given), reduction(op) or ("sum", False)
+    def _scatter(self, group: Group, output: torch.Tensor, given: torch.Tensor, how: tuple[str, bool]) -> None:
+        kind, (name, average) = kind_to_reduce(given), how
         assert kind is not None
         target = dense(output)
-        self._run(group, Call("reducescatter", given.numel(), kind, name), given, target)
+        self._run(group, call_of("reducescatter", given.numel(), kind, name), given, target)
         if average:
             divide(target, self.ranks)
         _put_back(output, target)
@@ -262,12 +274,6 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         else:
             group.run(call, source.data_ptr(), target.data_ptr())
 
-    def _cannot_reduce(self, tensors: Tensors, op: Any) -> str:
-        if reduction(op) is None:
-            return f"no schedule is run with {op}"
-        kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
-        return f"no schedule reduces {kinds[0]}" if kinds else ""
-
     def _do(
         self,
         tensors: Tensors,
@@ -275,10 +281,11 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         work: Callable[[Group], None],
         results: Tensors,
         elsewhere: Callable[[Any], Any],
+        computes: bool = False,
     ) -> Any:
         """Queues `work`, or has it done elsewhere if `why` says so or if the tensors are not ours.
 
-        tensors: all that take part. results: those that the call gives.
+        tensors: all that take part. results: those that the call gives. computes: True if torch has a part in it.
         """
         first = tensors[0]
         if first.is_cuda == self.cpu:
@@ -294,10 +301,15 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             with torch.no_grad():
                 work(group)
             return GroupWork(results, None, group.check)
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream), torch.no_grad():
-            work(group)
-            handle = GroupWork(results, self.stream, group.check, self.settings.blocking)
+        # An event that is recorded anew holds back only those who wait for it from now on.
+        self.begun.record(torch.cuda.current_stream(self.device))
+        self.stream.wait_event(self.begun)
+        if computes or not all(tensor.is_contiguous() for tensor in tensors):
+            with torch.cuda.stream(self.stream), torch.no_grad():
+                work(group)
+        else:
+            work(group)  # launches alone, which know their stream
+        handle = GroupWork(results, self.stream, group.check, self.settings.blocking)
         for tensor in tensors:
             tensor.record_stream(self.stream)
         return handle
@@ -326,7 +338,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         settings, plan = self.settings, self._plan(device)
         backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
         if not self.cpu:
-            self.stream = torch.cuda.Stream(device, priority=-1)
+            self.stream, self.begun = torch.cuda.Stream(device, priority=-1), torch.cuda.Event()
             backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
         timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
         store = Section(self.store, "group")
@@ -355,6 +367,14 @@ def _put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
     """What a call left in a dense copy."""
     if vector is not tensor:
         tensor.copy_(vector)
+
+
+def _cannot_reduce(tensors: Tensors, op: Any, known: tuple[str, bool] | None) -> str:
+    """known: what `reduction` says of the op."""
+    if known is None:
+        return f"no schedule is run with {op}"
+    kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
+    return f"no schedule reduces {kinds[0]}" if kinds else ""
 
 
 def _unequal(wholes: Tensors, parts: Tensors, ranks: int) -> str:

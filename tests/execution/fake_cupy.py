@@ -138,26 +138,16 @@ class Event:
 
 class Function:
     num_regs = 64
+    known: ClassVar[dict[int, Function]] = {}
 
     def __init__(self, code: str, name: str, folder: Path) -> None:
         self.name = name
-        self.kernel = SimpleNamespace(ptr=1)
+        self.kernel = SimpleNamespace(ptr=id(self))
+        Function.known[id(self)] = self
         self.library = build(code, folder) if name.startswith("run_") else None
 
-    def __call__(
-        self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], stream: Stream | None = None
-    ) -> None:
+    def __call__(self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any]) -> None:
         library = self.library
-        if self.name == "run_call":
-            table, queues, stride, *numbers = arguments
-            assert library is not None
-            assert stream is not None
-            assert (queues, stride) == (table[0], table[9])
-            assert grid[0] == max(1, int(table[0]) * int(table[1]))
-            assert all(isinstance(number, (np.int64, np.uint64, np.ndarray)) for number in numbers)
-            places = [ctypes.c_uint64(x.ctypes.data if isinstance(x, np.ndarray) else int(x)) for x in numbers]
-            stream.queue(lambda: library.launch_call(ctypes.c_void_p(table.ctypes.data), *places))
-            return
         if library is None:
             Stream.current[-1].queue(lambda: time.sleep(int(arguments[0]) * 1e-9))
             return
@@ -175,6 +165,20 @@ class Function:
         Stream.current[-1].queue(
             lambda: library.launch(1, tables, ctypes.c_uint64(int(epoch)), ctypes.c_uint64(int(timeout)), errors)
         )
+
+
+def launch_kernel(function: int, grid: int, *rest: Any) -> None:
+    """The driver's call: one dimension of blocks and threads, and the addresses of eleven arguments of 8 bytes."""
+    *shape, shared, stream, places, extra = rest
+    assert (shape, shared, extra) == ([1, 1, gpu_devices.THREADS, 1, 1], 0, 0)
+    library = Function.known[function].library
+    assert library is not None
+    addresses = (ctypes.c_void_p * 11).from_address(places)
+    at, queues, stride, *numbers = (ctypes.c_uint64.from_address(int(address or 0)).value for address in addresses)
+    table = (ctypes.c_int64 * 10).from_address(at)
+    assert (queues, stride) == (table[0], table[9])
+    assert grid == max(1, table[0] * table[1])
+    stream.queue(lambda: library.launch_call(ctypes.c_void_p(at), *map(ctypes.c_uint64, numbers)))
 
 
 @contextmanager
@@ -230,6 +234,7 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         memcpyPeerAsync=copy,
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: gpus,
+        getDevice=lambda: Device.current[-1],
         deviceCanAccessPeer=lambda a, b: int(peers),
         deviceEnablePeerAccess=enable,
         getDeviceProperties=lambda gpu: {"name": b"Fake GPU"},
@@ -237,7 +242,10 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     contents = {
         "cuda": SimpleNamespace(
             runtime=runtime,
-            driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=lambda function, threads, shared: 1),
+            driver=SimpleNamespace(
+                occupancyMaxActiveBlocksPerMultiprocessor=lambda function, threads, shared: 1,
+                launchKernel=launch_kernel,
+            ),
             Device=Device,
             Stream=Stream,
             Event=Event,

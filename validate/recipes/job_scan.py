@@ -1,6 +1,7 @@
 """Times algorithms and both protocols between processes, one for each GPU: the rules of a job are chosen from them.
 
     PYTHONPATH=. python3 validate/recipes/job_scan.py --gpus 4 --out results
+    PYTHONPATH=. python3 validate/recipes/job_scan.py --gpus 4 --out results --blocks 64 96 128 --least 16MiB
 
 Without PyTorch: calls of a group in a captured CUDA graph, the median of three replays on rank 0.
 """
@@ -16,11 +17,12 @@ from statistics import median
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.execution.executors.gpu_devices import require_cupy
 from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.gpu_backend import GpuBackend
+from blinksim.jobs.gpu_backend import BLOCKS, GpuBackend
 from blinksim.jobs.group import Group
 from blinksim.jobs.job_plan import JobPlan, Rule
 from blinksim.jobs.rendezvous import FolderStore
 from blinksim.programs.dtypes import element_type
+from blinksim.units import size_of
 from validate.recipes.arguments import arguments, script
 
 ALGORITHMS = (
@@ -66,13 +68,27 @@ def time_call(group: Group, call: Call, source: int, target: int) -> float:
     return float(median(found))
 
 
-def work(rank: int, ranks: int, folder: str, path: Path) -> None:
+def work(rank: int, ranks: int, folder: str, blocks: list[int], sizes: list[int], path: Path) -> None:
     cupy = require_cupy()
     cupy.cuda.Device(rank).use()
-    plan, kind, rows = JobPlan.for_switch(ranks), element_type("float32"), []
-    group = Group(FolderStore(folder), rank, plan, GpuBackend(rank))
+    rows: list[tuple[object, ...]] = []
+    for number in blocks:
+        group = Group(FolderStore(f"{folder}/{number}"), rank, JobPlan.for_switch(ranks), GpuBackend(rank, 0, number))
+        rows += scan(group, sizes)
+        group.close()
+    if rank == 0:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["collective", "size_bytes", "algorithm", "protocol", "blocks", "time_us"])
+            writer.writerows(rows)
+
+
+def scan(group: Group, sizes: list[int]) -> list[tuple[object, ...]]:
+    """Everything worth a look, by one group."""
+    cupy, kind, rows = require_cupy(), element_type("float32"), list[tuple[object, ...]]()
+    ranks, plan = group.ranks, group.turns.plan
     for collective in CALLED:
-        for size in SIZES:
+        for size in sizes:
             count = size // kind.itemsize
             source = cupy.ones(count, dtype=cupy.float32)
             call = Call(collective, count, kind)
@@ -85,20 +101,21 @@ def work(rank: int, ranks: int, folder: str, path: Path) -> None:
                     group.choose_by(plan.with_rules([Rule(collective, None, algorithm, protocol)], "the scan"))
                     time = time_call(group, call, source.data.ptr, target.data.ptr)
                     rows.append((collective, size, algorithm, protocol, group.backend.blocks, f"{time:.1f}"))
-    group.close()
-    if rank == 0:
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["collective", "size_bytes", "algorithm", "protocol", "blocks", "time_us"])
-            writer.writerows(rows)
+    return rows
 
 
 def main() -> None:
-    given = arguments(__doc__, gpus=4).parse_args()
+    parser = arguments(__doc__, gpus=4)
+    parser.add_argument("--blocks", type=int, nargs="+", default=[BLOCKS], help="most thread blocks of a launch")
+    parser.add_argument("--least", type=size_of, default=SIZES[0], help="the smallest vector")
+    parser.add_argument("--most", type=size_of, default=SIZES[-1], help="the largest vector")
+    given = parser.parse_args()
+    sizes = [size for size in SIZES if given.least <= size <= given.most]
     given.out.mkdir(parents=True, exist_ok=True)
     path, folder = given.out / f"job-scan-{given.gpus}gpu.csv", tempfile.mkdtemp()
     context = multiprocessing.get_context("spawn")
-    ranks = [context.Process(target=work, args=(rank, given.gpus, folder, path)) for rank in range(given.gpus)]
+    job = given.gpus, folder, given.blocks, sizes, path
+    ranks = [context.Process(target=work, args=(rank, *job)) for rank in range(given.gpus)]
     for process in ranks:
         process.start()
     for process in ranks:

@@ -23,7 +23,7 @@ from typing import Any
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 
-PARTS = ("times", "ddp", "pair", "checks", "fsdp", "faults")
+PARTS = ("times", "host", "ddp", "pair", "checks", "fsdp", "faults")
 SIZES = tuple(1 << power for power in range(10, 29, 2))
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 CALLS, LONG_CALLS, LONG = 20, 5, 1 << 26
@@ -144,6 +144,20 @@ def times(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int) -> Rows:
     return rows
 
 
+def host(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int) -> Rows:
+    """Microseconds of the host's time for a call of 1 KiB: so short on the GPU that the GPU waits for the host."""
+    found, values, calls = {}, torch.zeros(256, device="cuda"), 1000
+    for name, group in (("blinksim", None), ("nccl", nccl)) * 2:
+        for count in (100, calls):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(count):
+                dist.all_reduce(values, group=group)
+            found[f"{name}_us"] = (time.perf_counter() - begin) / calls * 1e6
+            torch.cuda.synchronize()
+    return [{"collective": "allreduce", "size_bytes": 1024, **found}]
+
+
 def time_graph(torch: Any, launch: Callable[[], None], size: int) -> float:
     """Microseconds of one call among those of a captured graph."""
     calls = LONG_CALLS if size >= LONG else CALLS
@@ -256,7 +270,7 @@ def job(rank: int, ranks: int, port: int, parts: list[str], path: Path) -> Rows:
         if part in STEPS:
             rows = training(torch, dist, nccl, rank, ranks, part)
         else:
-            rows = (times if part == "times" else checks)(torch, dist, nccl, rank, ranks)
+            rows = {"times": times, "host": host, "checks": checks}[part](torch, dist, nccl, rank, ranks)
         dist.all_reduce(torch.ones(1, device="cuda"), group=nccl)
         torch.cuda.synchronize()
         if notes is not None:
