@@ -229,6 +229,11 @@ class Group:
         self.backend.disconnect()
         if everyone and self._all_have("left"):
             self.backend.free()
+        # The store is mostly rank 0's, and ends with it.
+        with suppress(*_STORE_GONE):
+            self.store.set(f"gone/{self.rank}", "gone")
+        if everyone and self.rank == 0:
+            self._all_have("gone")
 
     def _all_have(self, what: str) -> bool:
         """True when all ranks have come here, False if one does not come in time."""

@@ -59,9 +59,10 @@ class Rule:
             raise InputError("lane_blocks is 1 or more, for a schedule of its own machine by the protocol simple")
 
 
-# What was quickest on four H200, of six algorithms and both protocols.
+# What was quickest on four H200, of eight algorithms and both protocols.
 _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
     ("allreduce", 128 << 10, "two_shot", "ll128"),
+    ("allreduce", 512 << 10, "recursive_doubling", "ll128"),
     ("allreduce", 2 << 20, "double_binary", "ll128"),
     ("allreduce", 8 << 20, "ring", "ll128"),
     ("allreduce", None, "ring", "simple"),
@@ -77,6 +78,12 @@ _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
     ("reduce", 8 << 20, "chain", "ll128"),
     ("reduce", None, "chain", "simple"),
 )
+
+
+def _switch_rules(ranks: int) -> tuple[Rule, ...]:
+    """The rules above, without what needs a power of two ranks where there is none."""
+    power = ranks & (ranks - 1) == 0
+    return tuple(Rule(*row) for row in _SWITCH if power or row[2] != "recursive_doubling")
 
 
 # Of the vectors that `JobPlan.predicted` asks about; a rule ends half way to the next one.
@@ -127,7 +134,7 @@ class JobPlan:
     @classmethod
     def for_switch(cls, ranks: int) -> JobPlan:
         """The rules for GPUs that a switch joins."""
-        return cls(one_switch(ranks).select(), tuple(Rule(*row) for row in _SWITCH))
+        return cls(one_switch(ranks).select(), _switch_rules(ranks))
 
     @classmethod
     def predicted(cls, topology: Topology) -> JobPlan:
@@ -167,7 +174,7 @@ class JobPlan:
             if isinstance(rule.what, Schedule) and rule.what.topology.ranks != topology.ranks:
                 there = rule.what.topology.ranks
                 raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
-        return cls(topology, (*rules, *(Rule(*row) for row in _SWITCH)), f"{place}")
+        return cls(topology, (*rules, *_switch_rules(topology.ranks)), f"{place}")
 
     @classmethod
     def read(cls, topology: Topology, path: str | Path) -> JobPlan:

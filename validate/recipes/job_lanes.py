@@ -22,8 +22,10 @@ from validate.recipes.training_job import Rows, call, run, start, tensors, time_
 
 MACHINE, PARTS, ALGORITHMS = "dgx1-v100", ("0145", "0123"), ("nccl", "packed")
 SIZES = tuple(1 << power for power in range(20, 29, 2))
-# Sequences of a step: of the usual one, and of one whose time goes into gradients.
-BATCHES, STEPS = (32, 4), 100
+# Trees need long vectors to fill: all gradients at once, as well as DDP's default. Sequences of a step, and steps.
+BUCKETS_MB, BATCH, STEPS = (25, 200), 32, 100
+# So that no vector is moved in more than one launch.
+BUFFER = "2GiB"
 
 
 def make(folder: Path) -> None:
@@ -47,6 +49,7 @@ def job(rank: int, ranks: int, port: int, folder: Path, path: Path) -> Rows:
     dist = start(rank, ranks, port)
     nccl = dist.new_group(backend="nccl")
     notes = Notebook(path, provenance(ranks, " ".join(sys.argv)), resume=True) if rank == 0 else None
+    os.environ["BLINKSIM_BUFFER"] = BUFFER
     for part in PARTS:
         groups: dict[str, Any] = {}
         for algorithm in ALGORITHMS:
@@ -56,11 +59,11 @@ def job(rank: int, ranks: int, port: int, folder: Path, path: Path) -> Rows:
             what = {"machine": MACHINE, "members": part, "algorithm": algorithm}
             for row in times(torch, dist, nccl, group, rank, ranks):
                 _note(notes, "times", {**what, **row})
-        for batch in BATCHES:
+        for bucket in BUCKETS_MB:
             for algorithm, group in groups.items():
-                losses, step = train(torch, dist, group, rank, "ddp", STEPS, batch)
+                losses, step = train(torch, dist, group, rank, "ddp", STEPS, BATCH, bucket)
                 what = {"machine": MACHINE, "members": part, "algorithm": algorithm}
-                _note(notes, "ddp", {**what, "batch": batch, "step_ms": step * 1e3, "losses": losses})
+                _note(notes, "ddp", {**what, "bucket_mb": bucket, "step_ms": step * 1e3, "losses": losses})
     dist.destroy_process_group()
     return []
 
