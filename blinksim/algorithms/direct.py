@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import OWN, ROOT, Collective
+from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology
 
 
@@ -46,3 +48,17 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             chunk = src if from_own else dst
     plan.send(src, dst, chunk=chunk, op=REDUCE if collective.reduces else COPY, step=0)
     return plan.finish()
+
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the step of `build` does. Raises `InfeasibleError` for a traffic matrix, whose blocks differ."""
+    n, root = topology.ranks, collective.root
+    if collective.traffic is not None:
+        raise InfeasibleError("direct: blocks of a traffic matrix differ; their sends are written one by one")
+    exchange = Exchange()
+    if ROOT in (collective.starts, collective.ends):
+        others = np.delete(np.arange(n), root)
+        ends = np.full(n - 1, root), others
+        exchange = Exchange(*(ends if collective.starts == ROOT else ends[::-1]))
+    share = Fraction(1, n if OWN in (collective.starts, collective.ends) else 1)
+    return (Round(exchange, share, REDUCE if collective.reduces else COPY),)

@@ -11,9 +11,10 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, log2_ranks
-from blinksim.algorithms.recursive_doubling import gather_step
+from blinksim.algorithms.recursive_doubling import at_distance, gather_step
 from blinksim.collective import Collective
-from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.outlines.outline import Round
 from blinksim.topology.graph import Topology
 
 
@@ -34,3 +35,13 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         for step in range(steps):
             gather_step(plan, distance=1 << step, step=steps + step)
     return plan.finish()
+
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the steps of `build` do; raises `InputError` unless the number of ranks is a power of two."""
+    n = topology.ranks
+    distances = [1 << step for step in range(log2_ranks("halving_doubling", n))]
+    exchanges = [(at_distance(n, distance), distance) for distance in distances]
+    down = [Round(one, Fraction(1, n), REDUCE, chunks=distance) for one, distance in reversed(exchanges)]
+    up = [Round(one, Fraction(1, n), COPY, chunks=distance) for one, distance in exchanges]
+    return (*down, *(up if collective.name == "allreduce" else ()))

@@ -18,6 +18,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
@@ -28,18 +29,8 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards with
     different numbers of ranks.
     """
-    groups = nodes_of(topology, topology.members)
-    cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
-    if cards:
-        groups = _by_card(topology)
-    if len(groups) < 2 or len({len(group) for group in groups}) > 1:
-        sizes = " ".join(str(len(group)) for group in groups)
-        raise InfeasibleError(
-            f"hierarchical needs two or more {'cards' if cards else 'nodes'} with the same number of ranks each; "
-            f"these have {sizes}; take algorithm=ring, or change nodes= and members="
-        )
+    ranks, cards = _table(topology)
     plan = Plan(topology, collective, "hierarchical", "steps")
-    ranks = np.array(groups, dtype=np.int32)
     nodes, local = ranks.shape
     # Chunk (l, k) of local rank l and ring position k has number l * nodes + k.
     for l in range(local):  # noqa: E741 - l for local, as in the formulas
@@ -58,6 +49,42 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         if local > 1:
             _inside(plan, ranks, COPY, step)
     return plan.finish()
+
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the steps of `build` have in common. Raises as it does."""
+    ranks, cards = _table(topology)
+    nodes, local = ranks.shape
+    share = Fraction(1, nodes * local)
+    a, b = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
+    node, a, b = np.arange(nodes)[:, None], a[a != b], b[a != b]
+    inside = Exchange(ranks[node, a].ravel(), ranks[node, b].ravel())
+    if cards:
+        g, k = (grid.ravel() for grid in np.meshgrid(np.arange(nodes), np.arange(nodes), indexing="ij"))
+        between = Exchange(ranks[g[g != k]].ravel(), ranks[k[g != k]].ravel())
+    else:
+        between = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
+    found = []
+    if collective.reduces:
+        found += [Round(inside, share, REDUCE, chunks=nodes), Round(between, share, REDUCE, 1 if cards else nodes - 1)]
+    if collective.ends == EVERY:
+        found += [Round(between, share, COPY, 1 if cards else nodes - 1), Round(inside, share, COPY, chunks=nodes)]
+    return tuple(one for one in found if local > 1 or one.exchange is between)
+
+
+def _table(topology: Topology) -> tuple[npt.NDArray[np.int32], bool]:
+    """The ranks by node or, of a single one, by card; and whether these are cards."""
+    groups = nodes_of(topology, topology.members)
+    cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
+    if cards:
+        groups = _by_card(topology)
+    if len(groups) < 2 or len({len(group) for group in groups}) > 1:
+        sizes = " ".join(str(len(group)) for group in groups)
+        raise InfeasibleError(
+            f"hierarchical needs two or more {'cards' if cards else 'nodes'} with the same number of ranks each; "
+            f"these have {sizes}; take algorithm=ring, or change nodes= and members="
+        )
+    return np.array(groups, dtype=np.int32), cards
 
 
 def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> None:

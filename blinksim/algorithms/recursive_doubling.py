@@ -13,6 +13,7 @@ import numpy as np
 from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology
 
 
@@ -38,3 +39,17 @@ def gather_step(plan: Plan, distance: int, step: int) -> None:
     ranks = np.arange(plan.n)[:, None]
     shards = (ranks & ~(distance - 1)) + np.arange(distance)[None, :]
     plan.send(ranks, ranks ^ distance, chunk=shards, op=COPY, step=step)
+
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the steps of `build` do; raises `InputError` unless the number of ranks is a power of two."""
+    n = topology.ranks
+    distances = [1 << step for step in range(log2_ranks("recursive_doubling", n))]
+    if collective.name == "allreduce":
+        return tuple(Round(at_distance(n, distance), Fraction(1), REDUCE) for distance in distances)
+    return tuple(Round(at_distance(n, distance), Fraction(1, n), COPY, chunks=distance) for distance in distances)
+
+
+def at_distance(n: int, distance: int) -> Exchange:
+    """Every rank with the one whose number differs by that power of two."""
+    return Exchange(np.arange(n), np.arange(n) ^ distance)

@@ -34,6 +34,8 @@ AlgorithmName = Literal[
 
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
+# Sends from which on the time of steps is found without writing them.
+_MANY_SENDS = 250_000
 Fill = TypeVar("Fill", bound=Callable[..., None])
 
 
@@ -45,8 +47,9 @@ class Algorithm:
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
     chooses the route of every send, which then is not divided among equal ways. in_network: it needs switches that
-    multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. fill: what fills
-    the plan of an algorithm from outside the package, and the form of its schedules. home: the file that registered it.
+    multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
+    module tells the `rounds` of a schedule besides, for `blinksim.schedule.outlines`. fill: what fills the plan of an
+    algorithm from outside the package, and the form of its schedules. home: the file that registered it.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Algorithm:
     routes: bool = False
     in_network: bool = False
     traffic: bool = False
+    outlined: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
@@ -109,16 +113,33 @@ class Algorithm:
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
             raise InfeasibleError(f"there is no {self.name} {collective.name}; algorithms that have it: {others}")
-        self.check_size(topology.ranks, collective.name)
         if options:
             return self._parallel(topology, collective, **options)
+        build = self._outlined if self.outlines(topology, collective) else self._parallel
         # Where a topology was loaded from does not make it another one, but is part of the answer.
         key = (self, topology, topology.loaded_from, collective)
-        return kept(key, lambda: self._parallel(topology, collective))
+        return kept(key, lambda: build(topology, collective))
+
+    def outlines(self, topology: Topology, collective: Collective) -> bool:
+        """Whether the schedule has so many sends that its steps are timed without them."""
+        from blinksim.schedule.outlines.link_uses import every_pair_is_quick
+
+        if not self.outlined or collective.traffic is not None:
+            return False
+        many = self.sends_on(topology, collective.name) > _MANY_SENDS
+        return many and not (self.every_pair and not every_pair_is_quick(topology))
+
+    def _outlined(self, topology: Topology, collective: Collective) -> Parallel:
+        from blinksim.schedule.outlines.outline import Outline, Outlined
+
+        rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
+        found = Outline(topology, collective, self.name, rounds)
+        return Outlined(found, lambda: self._parallel(topology, collective))
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Parallel:
         from blinksim.schedule.ways import Parallel
 
+        self.check_size(topology.ranks, collective.name)
         schedule: Schedule
         if self.fill is not None:
             from blinksim.algorithms.building.filling import filled
@@ -143,6 +164,7 @@ REGISTRY = {
             "one or more rings over the fastest links",
             sends=per_pair,
             source="Patarasu and Yuan, JPDC 2009",
+            outlined=True,
         ),
         Algorithm(
             "chain",
@@ -168,6 +190,7 @@ REGISTRY = {
             "exchanges at doubling distances",
             sends=per_pair,
             source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
+            outlined=True,
         ),
         Algorithm(
             "halving_doubling",
@@ -175,6 +198,7 @@ REGISTRY = {
             "exchanges at halving, then doubling distances",
             sends=per_pair,
             source="Rabenseifner, ICCS 2004",
+            outlined=True,
         ),
         Algorithm(
             "direct",
@@ -183,6 +207,7 @@ REGISTRY = {
             sends=straight,
             every_pair=True,
             traffic=True,
+            outlined=True,
         ),
         Algorithm(
             "rail_aligned",
@@ -199,6 +224,7 @@ REGISTRY = {
             "direct reduce-scatter, then direct allgather",
             sends=per_pair,
             every_pair=True,
+            outlined=True,
         ),
         Algorithm(
             "hierarchical",
@@ -206,6 +232,7 @@ REGISTRY = {
             "direct inside nodes (or cards), rings (or direct) between them",
             sends=per_pair,
             source="Jia et al., 2018",
+            outlined=True,
         ),
         Algorithm(
             "chain_tree",

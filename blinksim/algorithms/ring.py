@@ -17,6 +17,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology
 
 
@@ -46,3 +47,12 @@ def build(
             chunk = first + (position + owned - step) % n
             plan.send(src, dst, chunk=chunk, op=COPY, step=after + step, channel=channel)
     return plan.finish()
+
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the steps of `build` have in common: every rank sends one shard to the next, on every ring."""
+    orders = [np.array(ring) for ring in ring_orders(topology)]
+    n = topology.ranks
+    around = Exchange(np.concatenate(orders), np.concatenate([np.roll(ring, -1) for ring in orders]))
+    ops = (*((REDUCE,) if collective.reduces else ()), *((COPY,) if collective.ends == EVERY else ()))
+    return tuple(Round(around, Fraction(1, n * len(orders)), op, n - 1) for op in ops)

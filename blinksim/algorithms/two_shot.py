@@ -9,6 +9,7 @@ import numpy as np
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology
 
 
@@ -23,3 +24,9 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         plan.send(src, dst, chunk=dst, op=REDUCE, step=0)
         plan.send(src, dst, chunk=src, op=COPY, step=1)
     return plan.finish()
+
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What both steps of `build` do: every rank sends a shard to every other."""
+    every, share = Exchange(), Fraction(1, topology.ranks)
+    return Round(every, share, REDUCE), Round(every, share, COPY)

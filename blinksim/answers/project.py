@@ -113,7 +113,7 @@ class Contest(Tabular):
     def rows(self) -> list[dict[str, Any]]:
         """One row per schedule, and one per refused algorithm with the reason."""
         rows: list[dict[str, Any]] = [
-            {"algorithm": name, "sends": entrant.sends, "steps": entrant.compact.steps, "refused": ""}
+            {"algorithm": name, "sends": entrant.sends, "steps": entrant.steps, "refused": ""}
             for name, entrant in self.field.entrants.items()
         ]
         none = {"sends": None, "steps": None}

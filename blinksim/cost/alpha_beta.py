@@ -30,7 +30,7 @@ from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
-_FURTHER = "overhead of further messages"
+FURTHER = "overhead of further messages"
 # Places (a chunk on a device) per send from which on those that are passed are numbered.
 _SPARSE = 16
 
@@ -181,7 +181,7 @@ def _in_steps(
         by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
         further += more
     terms = [Term(f"latency of {counted(schedule.steps, 'step')}", float(alpha.sum()), "alpha")]
-    terms += [Term(_FURTHER, further, "alpha")] if further else []
+    terms += [Term(FURTHER, further, "alpha")] if further else []
     terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
     reduced = np.zeros(len(used))
     key = step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
@@ -303,7 +303,7 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
     more = f" and {counted(count - 1, 'more piece')}" if count > 1 else ""
     terms = [
         Term(f"latency of {counted(schedule.steps, 'hop')}{more}", lag + (count - 1) * alpha, "alpha"),
-        *([Term(_FURTHER, further, "alpha")] if further else []),
+        *([Term(FURTHER, further, "alpha")] if further else []),
         Term("first piece on its way", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
     ]

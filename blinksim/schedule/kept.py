@@ -22,10 +22,10 @@ def kept(key: Hashable, build: Callable[[], Parallel]) -> Parallel:
     before, found = _kept.get(place, (None, None))
     if found is None or before != key:
         found = build()
-        if found.sends > MOST_SENDS:
+        if found.held > MOST_SENDS:
             return found
         _kept[place] = key, found
-        while sum(other.sends for _, other in _kept.values()) > MOST_SENDS:
+        while sum(other.held for _, other in _kept.values()) > MOST_SENDS:
             _kept.popitem(last=False)
     _kept.move_to_end(place)
     return found

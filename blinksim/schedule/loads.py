@@ -43,6 +43,27 @@ class Resources:
         known = {id(rate): float(rate) for rate in {id(rate): rate for rate in self.rate}.values()}
         return np.array([known[id(rate)] for rate in self.rate])
 
+    @cached_property
+    def classes(self) -> tuple[npt.NDArray[np.int64], tuple[Fraction, ...]]:
+        """The number of every resource's rate among the different ones, and these."""
+        objects = {id(rate): rate for rate in self.rate}
+        known = {rate: number for number, rate in enumerate(dict.fromkeys(objects.values()))}
+        number_of = {key: known[rate] for key, rate in objects.items()}
+        return np.array([number_of[id(rate)] for rate in self.rate], dtype=np.int64), tuple(known)
+
+    def longest(self, amounts: npt.NDArray[np.int64]) -> Fraction:
+        """The most seconds that any resource takes for these bytes, one amount for each."""
+        number, rates = self.classes
+        most = np.zeros(len(rates), dtype=np.int64)
+        np.maximum.at(most, number, amounts)
+        return max((amount / rate for amount, rate in zip(most.tolist(), rates, strict=True)), default=Fraction(0))
+
+    def of_links(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What passes every resource, from what passes every link."""
+        found = np.zeros(len(self.names), dtype=np.int64)
+        np.add.at(found, self.members, np.repeat(amounts, np.diff(self.starts)))
+        return found
+
 
 # Those of the last topology: every schedule of a contest has the same.
 _last: list[tuple[ref[Topology], Resources]] = []

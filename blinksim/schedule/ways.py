@@ -17,6 +17,7 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
@@ -72,7 +73,7 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     links = schedule.route_links.astype(np.int64)
     turns = alike_nodes(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
     if turns is None:
-        found = _ways_of(topology, start, links)
+        found = ways_of_routes(topology, start, links)
         return Spread.of(found) if any(len(alternatives) > 1 for alternatives in found) else None
     # One route stands for all that symmetries take it to; those of data between switches stand for themselves.
     tail, head = topology.ends
@@ -80,7 +81,7 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     _, own = turns.route_images(turns.inverse(exponents), start, links, np.arange(len(start) - 1))
     first, which = distinct_routes(start, own)
     lengths = np.diff(start)[first]
-    found = _ways_of(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
+    found = ways_of_routes(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
     if all(len(alternatives) == 1 for alternatives in found):
         return None
     few = Spread.of(found)
@@ -96,7 +97,7 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     )
 
 
-def _ways_of(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
+def ways_of_routes(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
     """The ways of routes, each as the router has them."""
     router, (tail, head) = topology.router, topology.ends
     ends = zip(tail[links[start[:-1]]].tolist(), head[links[start[1:] - 1]].tolist(), strict=True)
@@ -175,6 +176,12 @@ def whole_loads(
     return total.tolist(), schedule.share_den * parts
 
 
+def _busiest(schedule: Schedule, spread: Spread, shared: Resources) -> Fraction:
+    """The most seconds that any resource takes for a byte of the size."""
+    totals, whole = whole_loads(schedule, spread, shared)
+    return shared.longest(np.array(totals, dtype=np.int64)) / whole
+
+
 def divided(schedule: Schedule, spread: Spread) -> Schedule:
     """The same schedule with every chunk cut into as many equal parts as the ways of its sends need.
 
@@ -236,26 +243,30 @@ class Parallel:
         spread = equal_ways(schedule)
         if spread is not None:
             shared = resources(schedule.topology)
-            busiest = [
-                max(
-                    (
-                        load / rate
-                        for load, rate in zip(loads(schedule, ways, shared), shared.rate, strict=True)
-                        if load
-                    ),
-                    default=Fraction(0),
-                )
-                for ways in (spread, one_way(schedule))
-            ]
-            spread = spread if busiest[0] <= busiest[1] else None
+            several, single = (_busiest(schedule, ways, shared) for ways in (spread, one_way(schedule)))
+            spread = spread if several <= single else None
         return cls(schedule, spread)
+
+    @property
+    def collective(self) -> Collective:
+        """What it is a schedule of."""
+        return self.compact.collective
+
+    @property
+    def steps(self) -> int:
+        """Dependent sends on the longest path."""
+        return self.compact.steps
+
+    @property
+    def held(self) -> int:
+        """How many sends it holds in memory."""
+        return self.sends
 
     @property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow; None if nothing is sent."""
-        shared = resources(self.compact.topology)
-        shares = loads(self.compact, self.spread or one_way(self.compact), shared)
-        return min((rate / load for rate, load in zip(shared.rate, shares, strict=True) if load), default=None)
+        busiest = _busiest(self.compact, self.spread or one_way(self.compact), resources(self.compact.topology))
+        return 1 / busiest if busiest else None
 
     @property
     def sends(self) -> int:

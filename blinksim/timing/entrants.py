@@ -248,6 +248,8 @@ class _Choice:
 
 def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
+    if entry.outlines(part, collective):
+        return ""
     pairs = part.ranks * (part.ranks - 1)
     if entry.every_pair and pairs > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"

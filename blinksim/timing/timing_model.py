@@ -30,8 +30,11 @@ LARGE = 2**30
 
 def _granted(entrant: Parallel, part: Topology) -> tuple[str, ...]:
     """What the switches of a machine can do beside forwarding, if the schedule has them do some of it."""
+    from blinksim.schedule.outlines.outline import Outlined
     from blinksim.schedule.switch_work import abilities_used
 
+    if isinstance(entrant, Outlined):
+        return ()
     if not abilities_used(entrant.compact):
         return ()
     able = frozenset[str]().union(*(device.in_network for device in part.devices))
@@ -45,7 +48,7 @@ def _ceiling_for(entrant: Parallel, part: Topology, ceiling: Ceiling) -> Ceiling
     grants = _granted(entrant, part)
     if not grants:
         return ceiling
-    return ceiling_of(part, entrant.compact.collective, (granted_to_switches(grants),), grants)
+    return ceiling_of(part, entrant.collective, (granted_to_switches(grants),), grants)
 
 
 class TimingModel(ABC):
@@ -220,7 +223,7 @@ class ScheduleModel(TimingModel):
             found.append(
                 self.projection(
                     machine=part.name,
-                    collective=entrant.compact.collective,
+                    collective=entrant.collective,
                     members=part.members,
                     relays=part.relays,
                     links=part.link_classes,

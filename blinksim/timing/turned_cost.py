@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, pipelined, route_alphas, slowest
+from blinksim.cost.outlined import outlined_cost
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import REDUCE
+from blinksim.schedule.outlines.outline import Outlined
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way, whole_loads
@@ -23,9 +25,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def cost_of(entrant: Parallel, size: int, gamma: float = 0.0) -> Cost:
-    """As `blinksim.cost.alpha_beta.cost`, of a schedule with its parallel ways, or of one by symmetry."""
+    """As `blinksim.cost.alpha_beta.cost`, of a schedule with its parallel ways, or of one by symmetry or outline."""
     if isinstance(entrant, Turned):
         return symmetric_cost(entrant.whole, size, gamma)
+    if isinstance(entrant, Outlined):
+        return outlined_cost(entrant.outline, size, gamma)
     return cost(entrant.compact, size, gamma, entrant.spread)
 
 

@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice, pairwise, permutations
 
+import numpy as np
+
 from blinksim.packing.search.cycles import disjoint_cycles
 from blinksim.packing.search.hamiltonian import Order, hamiltonian
+from blinksim.schedule.loads import resources
+from blinksim.schedule.outlines.link_uses import uses_of_messages
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
@@ -63,21 +67,15 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal ways."""
-    index = [topology.index[name] for name in topology.members]
-    hops = Counter((index[a], index[b]) for order in rings for a, b in pairwise((*order, order[0])))
-    load: dict[int, int | Fraction] = {}
-    for (src, dst), times in hops.items():
-        ways = topology.router.ways(src, dst)
-        part = times if len(ways) == 1 else Fraction(times, len(ways))
-        for number in (number for way in ways for number in way):
-            load[number] = load.get(number, 0) + part
-    shared: dict[str, int | Fraction] = {}
-    for number, count in load.items():
-        bus = topology.links[number].bus
-        if bus is not None:
-            shared[bus] = shared.get(bus, 0) + count
-    times_of = {(topology.links[i].bandwidth, shared.get(topology.links[i].bus or "", load[i])) for i in load}
-    return min(rate / count for rate, count in times_of) * len(rings)
+    index = np.array([topology.index[name] for name in topology.members])
+    orders = [index[np.array(order)] for order in rings]
+    ends = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
+    use, _ = uses_of_messages(topology, *ends)
+    shared = resources(topology)
+    # The link, or its bus, is the first of the resources that it uses; what devices carry in all does not count here.
+    amounts = np.zeros(len(shared.names), dtype=np.int64)
+    np.add.at(amounts, shared.members[shared.starts[:-1]], use.units)
+    return use.parts * len(rings) / shared.longest(amounts)
 
 
 def _lanes(topology: Topology) -> dict[tuple[int, int], int]:

@@ -13,11 +13,9 @@ from blinksim.errors import InputError
 from blinksim.limits import effort
 from blinksim.schedule.model import COPY, REDUCE, Builder
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.exchangeable import alike_nodes
+from blinksim.topology.symmetries.pairs import Pairs
 
 Devices = npt.NDArray[np.integer[Any]]
-# Pairs of ranks from which on symmetries are worth looking for.
-_MANY_PAIRS = 10_000
 _OPS = {"copy": COPY, "reduce": REDUCE}
 
 
@@ -97,17 +95,13 @@ class Plan(Builder):
 
     def _routes_between(self, src: Devices, dst: Devices) -> list[int]:
         """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
-        turns = alike_nodes(self.topology) if len(src) > _MANY_PAIRS and self.topology.symmetries else None
-        if turns is None:
-            self._check_effort(src, dst)
-            return [self.add_route(self.router.route(a, b)) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
-        a, b, exponents = turns.between(src.astype(np.int64), dst.astype(np.int64))
-        one, where = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
-        self._check_effort(one[:, 0], one[:, 1])
-        routes = [self.router.route(*pair) for pair in one.tolist()]
+        pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
+        self._check_effort(pairs.src, pairs.dst)
+        routes = [self.router.route(a, b) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
+        if pairs.group is None:
+            return self.add_routes(routes)
         start = np.cumsum([0, *map(len, routes)])
-        links = np.array([link for route in routes for link in route], dtype=np.int64)
-        ends, found = turns.route_images(exponents, start, links, where.ravel())
+        ends, found = pairs.images(start, np.array([link for route in routes for link in route], dtype=np.int64))
         listed, cuts = found.tolist(), ends.tolist()
         return self.add_routes(tuple(listed[first:end]) for first, end in pairwise(cuts))
 

@@ -34,6 +34,11 @@ class Turned(Parallel):
         """How many sends `schedule` has."""
         return self.whole.sends
 
+    @property
+    def held(self) -> int:
+        """How many sends `base` has."""
+        return self.whole.base.sends
+
     @cached_property
     def schedule(self) -> Schedule:
         """The schedule with every image written out; raises `InfeasibleError` if that is too much."""

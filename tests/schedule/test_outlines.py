@@ -1,0 +1,108 @@
+"""Outlines of schedules: they take the time, and have the loads and the sends, of the schedules themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from importlib import import_module
+
+import pytest
+
+import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective
+from blinksim.cost.alpha_beta import cost
+from blinksim.cost.outlined import outlined_cost
+from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.schedule.outlines import link_uses
+from blinksim.schedule.outlines.outline import Outline, Outlined
+from blinksim.schedule.ways import Parallel
+from blinksim.timing.turned_cost import cost_of
+from blinksim.topology.symmetries import pairs
+
+OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]
+
+
+def leaves(nodes: int) -> bs.Topology:
+    node = bs.load("dgx-a100")
+    assert node.fabric is not None
+    fabric = replace(node.fabric, shape="tree", planes=1, leaf_nodes=2, oversubscription=Fraction(2))
+    return node.replicate(nodes, fabric).select()
+
+
+PARTS = {
+    "rails": bs.load("hgx-h100", nodes=4).select(),
+    "an odd number of nodes": bs.load("dgx-a100", nodes=3).select(),
+    "leaves": leaves(4),
+    "one slow port": bs.load("hgx-h100", nodes=4, edits=["degrade n2.nic3-fabric3 bandwidth=20GB/s"]).select(),
+    "a torus": bs.load("torus:4x4").select(),
+    "buses": bs.load("l40s-pcie").select(),
+    "cards": bs.load("aurora").select(),
+    "cubes": bs.load("dgx1-v100").select(),
+}
+
+
+@pytest.mark.parametrize("by_symmetry", [False, True])
+@pytest.mark.parametrize("machine", PARTS)
+def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On links that cost their senders time for every message, and ranks that take time to reduce."""
+    part = PARTS[machine]
+    if by_symmetry:
+        monkeypatch.setattr(pairs, "_MANY_PAIRS", 0)
+        monkeypatch.setattr(link_uses, "_MOST_PAIRS", 0)
+    seen = 0
+    for name in OUTLINED:
+        module = import_module(f"blinksim.algorithms.{name}")
+        for collective in map(Collective, REGISTRY[name].collectives):
+            if collective.traffic is not None or (by_symmetry and name in ("direct", "two_shot") and _told_apart(part)):
+                continue
+            try:
+                full = Parallel.of(module.build(part, collective))
+            except BlinksimError as refused:
+                with pytest.raises(type(refused), match=name):
+                    module.rounds(part, collective)
+                continue
+            outline = Outline(part, collective, name, module.rounds(part, collective))
+            assert (outline.steps, outline.sends, outline.rate) == (full.compact.steps, full.compact.sends, full.rate)
+            for size, gamma in ((2**10, 0.0), (2**30, 1e-12)):
+                brief, long = outlined_cost(outline, size, gamma), cost(full.compact, size, gamma, full.spread)
+                assert [term.name for term in brief.terms] == [term.name for term in long.terms]
+                assert [term.time_s for term in brief.terms] == pytest.approx(
+                    [term.time_s for term in long.terms], rel=1e-11, abs=1e-18
+                )
+                assert (brief.bottleneck, brief.steps, brief.pieces) == (long.bottleneck, long.steps, long.pieces)
+                assert brief.busy == pytest.approx(long.busy, rel=1e-12)
+            seen += 1
+    assert seen >= 3
+
+
+def _told_apart(part: bs.Topology) -> bool:
+    """Whether every pair of ranks would have to be looked at."""
+    try:
+        link_uses.uses_of_every_pair(part)
+    except InfeasibleError:
+        return True
+    return False
+
+
+def test_large_schedules_are_timed_by_their_outlines_and_written_when_asked_for() -> None:
+    part, collective = bs.load("hgx-h100", nodes=16).select(), Collective("allgather")
+    found = REGISTRY["direct"].parallel(bs.load("hgx-h100", nodes=2).select(), collective)
+    assert not isinstance(found, Outlined)
+    large = REGISTRY["hierarchical"].parallel(bs.load("hgx-h100", nodes=48).select(), collective)
+    assert isinstance(large, Outlined)
+    assert large.rate is not None
+    ring = REGISTRY["ring"].parallel(part, collective)
+    assert isinstance(ring, Outlined)
+    assert bs.verify(ring.schedule)
+    assert cost_of(ring, 2**20).time_s == pytest.approx(cost_of(Parallel(ring.schedule), 2**20).time_s, rel=1e-9)
+
+
+def test_a_ring_of_hundreds_takes_what_its_formula_says() -> None:
+    """n - 1 steps of one latency and one shard each (Patarasu and Yuan 2009), of 512 ranks on one switch."""
+    part = bs.load("switch:512@25GB/s").select()
+    found = REGISTRY["ring"].parallel(part, Collective("reducescatter"))
+    alpha = sum(link.latency for link in part.links[:1]) * 2
+    overhead = part.links[0].overhead
+    expected = 511 * (alpha + overhead + 2**30 / 512 / 25e9)
+    assert cost_of(found, 2**30).time_s == pytest.approx(expected, rel=1e-9)
