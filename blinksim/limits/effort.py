@@ -7,6 +7,7 @@ constants are CPU seconds on one core of a server of 2023, rounded up; docs/limi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isqrt
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,15 @@ def check(what: str, topology: Topology, seconds: float, instead: str) -> None:
             f"{len(topology.links):,} links); a machine like this works up to about {_rounded(most):,} ranks: take a "
             f"smaller one, or {instead}"
         )
+
+
+def check_routes(what: str, topology: Topology, pairs: Sequence[tuple[int, int]]) -> None:
+    """Raises `InfeasibleError` if the routes between these pairs of devices would take minutes to find."""
+    if of_routes(len(topology.links), min(topology.ranks, len(pairs))) <= MOST_SECONDS:
+        return
+    seconds = of_routes(topology.router.looked_at, topology.router.searches(pairs))
+    instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
+    check(f"finding the routes of {what}", topology, seconds, instead)
 
 
 def words(seconds: float) -> str:

@@ -19,9 +19,11 @@ from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candida
 from blinksim.bounds.assumptions import NOTHING, assumed_by, granted_to_switches, granting
 from blinksim.bounds.quick import quick_bound
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
+from blinksim.limits import effort
 from blinksim.timing.projection_result import Ceiling, left_out_words
 from blinksim.timing.turned_cost import cost_of
 from blinksim.topology.elements import BRANCHING
+from blinksim.topology.symmetries.exchangeable import alike_nodes
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -43,6 +45,8 @@ MOST_PAIRS = 20_000
 _SOLVED = {"packed": 80, "blink_hierarchical": 64}
 # Ranks from which packed trees are tried first.
 _MANY = 32
+# Seconds that the routes of an algorithm may take unasked.
+_QUICK_S = 0.5
 # Within this share of the ceiling, no other algorithm gains anything worth a search.
 _NEARLY = 0.99
 
@@ -248,13 +252,20 @@ class _Choice:
 
 def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
-    if entry.outlines(part, collective):
+    if entry.outlines(part, collective) and _routes_are_quick(part):
         return ""
     pairs = part.ranks * (part.ranks - 1)
     if entry.every_pair and pairs > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
     sends = entry.sends_on(part, collective.name)
     return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
+
+
+def _routes_are_quick(part: Topology) -> bool:
+    """Whether few ranks need a search, as those of alike nodes do."""
+    if part.nodes > 1 and part.symmetries and alike_nodes(part) is not None:
+        return True
+    return effort.of_routes(len(part.links), part.ranks) < _QUICK_S
 
 
 def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:

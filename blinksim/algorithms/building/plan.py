@@ -96,24 +96,15 @@ class Plan(Builder):
     def _routes_between(self, src: Devices, dst: Devices) -> list[int]:
         """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
         pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
-        self._check_effort(pairs.src, pairs.dst)
-        routes = [self.router.route(a, b) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
+        ends_of = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
+        effort.check_routes(self.algorithm, self.topology, ends_of)
+        routes = [self.router.route(a, b) for a, b in ends_of]
         if pairs.group is None:
             return self.add_routes(routes)
         start = np.cumsum([0, *map(len, routes)])
         ends, found = pairs.images(start, np.array([link for route in routes for link in route], dtype=np.int64))
         listed, cuts = found.tolist(), ends.tolist()
         return self.add_routes(tuple(listed[first:end]) for first, end in pairwise(cuts))
-
-    def _check_effort(self, src: Devices, dst: Devices) -> None:
-        """Raises `InfeasibleError` if the routes between these devices would take minutes to find."""
-        topology = self.topology
-        if effort.of_routes(len(topology.links), min(self.n, len(src))) <= effort.MOST_SECONDS:
-            return
-        searches = self.router.searches(zip(src.tolist(), dst.tolist(), strict=True))
-        instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
-        seconds = effort.of_routes(self.router.looked_at, searches)
-        effort.check(f"finding the routes of {self.algorithm}", topology, seconds, instead)
 
 
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:

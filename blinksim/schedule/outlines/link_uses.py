@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
+from blinksim.limits import effort
 from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.exchangeable import Exchangeable, alike_nodes
@@ -137,7 +138,9 @@ def _links_of_nodes(topology: Topology, alike: Exchangeable) -> tuple[Ints, Ints
 
 def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
     """The ways of what stands for the pairs, and its single routes; the same object if there are no further ways."""
-    routes = [topology.router.route(a, b) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
+    ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
+    effort.check_routes("its messages", topology, ends)
+    routes = [topology.router.route(a, b) for a, b in ends]
     single = Spread.of([(route,) for route in routes])
     ways = ways_of_routes(topology, single.start.astype(np.int64), single.links.astype(np.int64))
     return (Spread.of(ways) if any(len(several) > 1 for several in ways) else single), single
