@@ -136,19 +136,16 @@ class Outline:
 class Outlined(Parallel):
     """An outline among the schedules that are timed; what needs the sends has `build` write them."""
 
-    def __init__(self, outline: Outline, build: Callable[[], Parallel]) -> None:
-        self.__dict__.update(outline_=outline, build_=build)
+    outline: Outline
+    _build: Callable[[], Parallel]
 
-    @property
-    def outline(self) -> Outline:
-        """What the steps have in common."""
-        found: Outline = self.__dict__["outline_"]
-        return found
+    def __init__(self, outline: Outline, build: Callable[[], Parallel]) -> None:
+        object.__setattr__(self, "outline", outline)
+        object.__setattr__(self, "_build", build)
 
     @cached_property
     def _built(self) -> Parallel:
-        found: Parallel = self.__dict__["build_"]()
-        return found
+        return self._build()
 
     @property
     def compact(self) -> Schedule:
