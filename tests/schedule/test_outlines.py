@@ -18,7 +18,7 @@ from blinksim.schedule.outlines import link_uses
 from blinksim.schedule.outlines.outline import Outline, Outlined
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.turned_cost import cost_of
-from blinksim.topology.symmetries import pairs
+from blinksim.topology.symmetries import device_pairs
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]
 
@@ -48,7 +48,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
     """On links that cost their senders time for every message, and ranks that take time to reduce."""
     part = PARTS[machine]
     if by_symmetry:
-        monkeypatch.setattr(pairs, "_MANY_PAIRS", 0)
+        monkeypatch.setattr(device_pairs, "_MANY_PAIRS", 0)
         monkeypatch.setattr(link_uses, "_MOST_PAIRS", 0)
     seen = 0
     for name in OUTLINED:

@@ -17,7 +17,7 @@ from blinksim.errors import InputError
 from blinksim.schedule import ways
 from blinksim.schedule.kept import forget
 from blinksim.schedule.loads import resources
-from blinksim.topology.symmetries import pairs
+from blinksim.topology.symmetries import device_pairs
 from blinksim.topology.symmetries.alike_nodes import turns_of_alike_nodes
 from blinksim.topology.symmetries.commuting import Turns, find_turns, order
 from blinksim.topology.symmetry import encoded, is_automorphism, orbit_labels
@@ -105,7 +105,7 @@ def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
         pytest.skip("a power of two ranks only")
     loads: list[list[Fraction]] = []
     for many in (10**9, 0):
-        monkeypatch.setattr(pairs, "_MANY_PAIRS", many)
+        monkeypatch.setattr(device_pairs, "_MANY_PAIRS", many)
         monkeypatch.setattr(ways, "_MANY_ROUTES", many)
         forget()
         found = algorithm(name).parallel(part, Collective("allreduce"))

@@ -13,7 +13,7 @@ from blinksim.errors import InputError
 from blinksim.limits import effort
 from blinksim.schedule.model import COPY, REDUCE, Builder
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.pairs import Pairs
+from blinksim.topology.symmetries.device_pairs import Pairs
 
 Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}

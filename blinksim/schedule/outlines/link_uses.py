@@ -12,8 +12,8 @@ from blinksim.errors import InfeasibleError
 from blinksim.limits import effort
 from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.device_pairs import Pairs
 from blinksim.topology.symmetries.exchangeable import Exchangeable, alike_nodes
-from blinksim.topology.symmetries.pairs import Pairs
 
 Ints = npt.NDArray[np.int64]
 # Pairs of ranks up to which each has its routes looked up.
