@@ -34,8 +34,6 @@ AlgorithmName = Literal[
 
 # A schedule of more sends than this takes seconds to build and gigabytes to hold.
 MOST_SENDS = 4_000_000
-# Sends from which on the time of steps is found without writing them.
-_MANY_SENDS = 250_000
 Fill = TypeVar("Fill", bound=Callable[..., None])
 
 
@@ -122,12 +120,10 @@ class Algorithm:
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""
-        from blinksim.schedule.outlines.link_uses import every_pair_is_quick
+        from blinksim.schedule.outlines.outline import worth_it
 
-        if not self.outlined or collective.traffic is not None:
-            return False
-        many = self.sends_on(topology, collective.name) > _MANY_SENDS
-        return many and not (self.every_pair and not every_pair_is_quick(topology))
+        sends = self.sends_on(topology, collective.name)
+        return self.outlined and worth_it(topology, collective, sends, self.every_pair)
 
     def _outlined(self, topology: Topology, collective: Collective) -> Parallel:
         from blinksim.schedule.outlines.outline import Outline, Outlined
@@ -166,18 +162,8 @@ REGISTRY = {
             source="Patarasu and Yuan, JPDC 2009",
             outlined=True,
         ),
-        Algorithm(
-            "chain",
-            _REDUCE_AND_SPREAD,
-            "a path of ranks, pipelined",
-            source="Chan et al., CCPE 2007",
-        ),
-        Algorithm(
-            "binary",
-            _REDUCE_AND_SPREAD,
-            "a complete binary tree, pipelined",
-            source="Chan et al., CCPE 2007",
-        ),
+        Algorithm("chain", _REDUCE_AND_SPREAD, "a path of ranks, pipelined", source="Chan et al., CCPE 2007"),
+        Algorithm("binary", _REDUCE_AND_SPREAD, "a complete binary tree, pipelined", source="Chan et al., CCPE 2007"),
         Algorithm(
             "double_binary",
             _REDUCE_AND_SPREAD,
@@ -241,12 +227,7 @@ REGISTRY = {
             sends=per_channel,
             source="Blink+ report, section 2",
         ),
-        Algorithm(
-            "parameter_server",
-            ("allreduce",),
-            "all to one rank and back",
-            source="MXNet multi-tree wiki page",
-        ),
+        Algorithm("parameter_server", ("allreduce",), "all to one rank and back", source="MXNet multi-tree wiki page"),
         Algorithm(
             "mxnet",
             _REDUCE_AND_SPREAD,

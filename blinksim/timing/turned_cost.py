@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, pipelined, route_alphas, slowest
-from blinksim.cost.outlined import outlined_cost
+from blinksim.cost.brief.outlined import outlined_cost
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import resources

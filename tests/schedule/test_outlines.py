@@ -12,7 +12,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
-from blinksim.cost.outlined import outlined_cost
+from blinksim.cost.brief.outlined import outlined_cost
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.schedule.outlines import link_uses
 from blinksim.schedule.outlines.outline import Outline, Outlined

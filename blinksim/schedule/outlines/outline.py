@@ -21,12 +21,14 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.outlines.link_uses import LinkUse, uses_of_every_pair, uses_of_messages
+from blinksim.schedule.outlines.link_uses import LinkUse, every_pair_is_quick, uses_of_every_pair, uses_of_messages
 from blinksim.schedule.ways import Parallel, Spread
 from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]
 Whole = npt.NDArray[np.integer[Any]]
+# Sends from which on the time of steps is found without writing them.
+_MANY_SENDS = 250_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,3 +181,10 @@ class Outlined(Parallel):
     @cached_property
     def schedule(self) -> Schedule:
         return self._built.schedule
+
+
+def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
+    """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
+    if collective.traffic is not None or sends <= _MANY_SENDS:
+        return False
+    return not every_pair or every_pair_is_quick(topology)

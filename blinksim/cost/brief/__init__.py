@@ -1,0 +1,1 @@
+"""Times of schedules that are not written out send by send."""
