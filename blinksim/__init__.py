@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from blinksim.answers.advise import advise as advise
     from blinksim.answers.bound import bound as bound
     from blinksim.answers.bound import gains as gains
+    from blinksim.answers.bound import levels as levels
     from blinksim.answers.bound import losses as losses
     from blinksim.answers.bound import time_bound as time_bound
     from blinksim.answers.checks.file_verdict import FileVerdict as FileVerdict
@@ -156,6 +157,7 @@ else:
         "export": "blinksim.exports",
         "from_networkx": "blinksim.topology.exchange.convert",
         "gains": "blinksim.answers.bound",
+        "levels": "blinksim.answers.bound",
         "load": "blinksim.machines",
         "losses": "blinksim.answers.bound",
         "measured": "blinksim.answers.measurements.measured",
@@ -258,6 +260,7 @@ __all__ = [
     "export",
     "from_networkx",
     "gains",
+    "levels",
     "load",
     "losses",
     "measured",

@@ -155,7 +155,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     nodes = whole(nodes, "nodes")
     later = []
     for edit in edits:
-        if nodes > 1 and _names_a_node(edit):
+        if nodes > 1 and _names_a_node(edit) and not _REWIRES.match(edit):
             later.append(edit)
         else:
             node = node.edit(edit)
@@ -261,6 +261,10 @@ def execution_rates(hardware: str) -> ExecutionRates | None:
             if found is not None and found.hardware == hardware and found.measured.band is None:
                 return found
     return None
+
+
+# An edit of how nodes will be joined, before they are.
+_REWIRES = re.compile(r"\s*fabric\s+(?!can=)")
 
 
 def _names_a_node(edit: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from blinksim.bounds import Bound, BoundResult
 from blinksim.bounds import bound as bound_of
@@ -10,8 +11,13 @@ from blinksim.bounds import in_flight as in_flight_of
 from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
 from blinksim.bounds.time.time_bound_result import TimeBound
 from blinksim.collective import Collective, CollectiveName
+from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.units import size_of
+
+if TYPE_CHECKING:
+    from blinksim.bounds.levels import LevelBound
+    from blinksim.schedule.model import Schedule
 
 
 def bound(
@@ -143,6 +149,53 @@ def gains(
     part, wanted = as_topology(machine).selected(), Collective.of(collective, root)
     nic = nic_gain(part, wanted)
     return [*([nic] if nic else []), *lane_gains(part, wanted)]
+
+
+def levels(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str = "allreduce",
+    *,
+    root: int | None = None,
+    schedule: Schedule | None = None,
+) -> list[LevelBound]:
+    """What the GPUs, the nodes and the nodes below each level of switches allow, and which of them limits.
+
+    Parameters
+    ----------
+    machine, collective, root
+        As `bound` takes them.
+    schedule : Schedule, optional
+        One of this collective on this machine; the answer then says what it sends through every level.
+
+    Returns
+    -------
+    list of LevelBound
+        One for every level, the GPUs first, each with a certificate of its own.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `bound` does, and for a schedule of something else.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> [(row.level, row.limits) for row in bs.levels("fattree:16x8@300GB/s,50GB/s,4:1", "alltoall")]
+    [('GPU', False), ('node', False), ('4 nodes', True)]
+    """
+    from blinksim.bounds.levels import level_bounds
+
+    found = bound(as_topology(machine).selected(), collective, root=root)
+    if schedule is None:
+        return level_bounds(found)
+    from blinksim.schedule.loads import link_loads
+
+    if (schedule.topology, schedule.collective) != (found.topology, found.collective):
+        raise InputError(
+            f"the schedule is of {schedule.collective} on {schedule.topology.name}, not of {found.collective} on "
+            f"{found.topology.name} with the same members and links"
+        )
+    return level_bounds(found, link_loads(schedule))
 
 
 def time_bound(

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blinksim.bounds import Bound, BoundResult
+    from blinksim.bounds.levels import LevelBound
     from blinksim.bounds.sensitivity import Change
     from blinksim.bounds.time.time_bound_result import TimeBound
     from blinksim.question import Question
+
+_LOST, _GAINED = "after losing one link", "with one more"
 
 
 class Options(MachineOptions, TableOptions):
@@ -38,6 +41,7 @@ class Options(MachineOptions, TableOptions):
     traffic: str | None
     losses: bool
     gains: bool
+    levels: bool
     before: bool
     size: str | None
 
@@ -49,6 +53,7 @@ Examples:
   blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
   blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
   blinksim bound p3.16xlarge allreduce --losses
+  blinksim bound hgx-h100 alltoall --nodes 16 --edit 'fabric shape=tree leaf_nodes=4 oversubscription=2' --levels
   blinksim bound dgx1-v100 allreduce --size 1MiB
   blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before""",
 )
@@ -59,6 +64,7 @@ Examples:
 @traffic_option
 @click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
 @click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
+@click.option("--levels", is_flag=True, help="Also what GPUs, nodes and each level of switches allow by themselves.")
 @click.option("--size", metavar="SIZE", help="Also the least time for SIZE: latency, overhead and bandwidth together.")
 @before_option
 @output_options(table=True)
@@ -69,6 +75,7 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     sums of what --json prints.
     """
     from blinksim.answers.bound import bound, from_rates, gains, losses
+    from blinksim.bounds.levels import level_bounds
 
     question = question_of(machine, options)
     earlier = unedited(question, options["before"])
@@ -80,10 +87,12 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         was = None if earlier is None else bound(earlier.part(collective=wanted), wanted)
         less = losses(topology, wanted) if options["losses"] else []
         more = gains(topology, wanted) if options["gains"] else []
+        each = level_bounds(found) if options["levels"] else []
         times = None if size is None else from_rates(found, size)
     if options["as_csv"]:
         changes = less or more
         rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes]
+        rows = rows or [_level_cells(level) for level in each]
         rows = rows or (times.rows() if times else [_flat(b) for b in found.bounds])
         click.echo(csv_text([row | {"rates": topology.rates} for row in rows]), nl=False)
     elif options["as_json"]:
@@ -93,13 +102,15 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
             answer["losses"] = [change.to_dict() for change in less]
         if options["gains"]:
             answer["gains"] = [change.to_dict() for change in more]
+        if options["levels"]:
+            answer["levels"] = [level.to_dict(topology) for level in each]
         if times is not None:
             answer |= times.to_dict()
         if was is not None:
             answer["before"] = was.to_dict() | {"ratio": float(found.rate / was.rate)}
         print_json(answer)
     else:
-        _show(found, less, more, question, was, times, options["traffic"])
+        _show(found, {_LOST: less, _GAINED: more}, each, question, was, times, options["traffic"])
 
 
 def in_network_lines(found: BoundResult) -> Iterator[str]:
@@ -136,6 +147,32 @@ def _no_more(found: BoundResult) -> Iterator[str]:
         yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
 
 
+def _level_cells(level: LevelBound) -> dict[str, object]:
+    return {
+        "level": level.level,
+        "parts": level.parts,
+        "capacity_GBps": float(level.capacity) / 1e9,
+        "crosses": float(level.crosses),
+        "rate_exact": exact_GBps(level.bound.rate),
+        "algbw_GBps": level.bound.rate_GBps,
+        "limits": level.limits,
+    }
+
+
+def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
+    """What each level allows; what of a level does not limit has room, as a multiple of the bound."""
+    cells = []
+    for level in levels:
+        row, room = _level_cells(level), float(level.bound.rate / found.rate)
+        numbers = (f"{row[key]:.4g}" for key in ("capacity_GBps", "crosses", "algbw_GBps"))
+        cells.append((f"each {level.level}", str(level.parts), *numbers, "limits" if level.limits else f"{room:.4g} x"))
+    header = ("level", "parts", "out or in, GB/s", "crosses, of the size", "at most, GB/s", "room")
+    lines = table(header, cells, left=(0, 5))
+    if not any(level.limits for level in levels):
+        lines += "\n  no level limits by itself: the bound's certificate counts links of several"
+    return lines
+
+
 def _flat(entry: Bound) -> dict[str, object]:
     return {
         "scope": entry.scope,
@@ -148,8 +185,8 @@ def _flat(entry: Bound) -> dict[str, object]:
 
 def _show(
     found: BoundResult,
-    losses: list[Change],
-    gains: list[Change],
+    changed: dict[str, list[Change]],
+    levels: list[LevelBound],
     question: Question,
     was: BoundResult | None,
     times: TimeBound | None = None,
@@ -182,7 +219,9 @@ def _show(
         for entry in found.bounds
     ]
     click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4)))
-    for title, changes in (("after losing one link", losses), ("with one more", gains)):
+    if levels:
+        click.echo(f"\n{_level_table(levels, found)}")
+    for title, changes in changed.items():
         if changes:
             click.echo(f"\n  {title}, GB/s algbw")
             # A column of nothing but ones says nothing.
@@ -206,4 +245,6 @@ def _show(
     again = command_line(
         question, found.collective.name, found.collective.root if found.collective.rooted else None, file
     )
-    click.echo(f"next: blinksim synth {again} -o schedule.json" if losses else f"next: blinksim bound {again} --losses")
+    click.echo(
+        f"next: blinksim synth {again} -o schedule.json" if changed[_LOST] else f"next: blinksim bound {again} --losses"
+    )

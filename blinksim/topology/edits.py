@@ -130,6 +130,16 @@ def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topolog
     return _noted(topology, changed, target, can=",".join(ability for ability in ABILITIES if ability in can))
 
 
+def rewire(topology: Topology, **changes: str) -> Topology:
+    """One node whose copies will be joined by another fabric of the same ports; see `fabrics.what_if.rewired`."""
+    from blinksim.topology.fabrics.what_if import rewired
+
+    if topology.fabric is None:
+        what = "already is a cluster" if topology.nodes > 1 else "describes no fabric"
+        raise InputError(f"{topology.name} {what}; edit the fabric of a machine file, before its nodes are joined")
+    return _noted(topology, replace(topology, fabric=rewired(topology.fabric, changes)), FABRIC, **changes)
+
+
 def _noted(before: Topology, after: Topology, *words: str, **changes: Any) -> Topology:
     """`after`, which remembers the edit that made it of `before`."""
     text = " ".join((*words, *(f"{name}={value}" for name, value in changes.items())))
@@ -283,10 +293,12 @@ def apply(topology: Topology, text: str) -> Topology:
     verb, *words = text.split() or [""]
     if verb not in VERBS and len(words) == 1 and words[0].startswith("can="):
         return enable(topology, verb, words[0].removeprefix("can=").split(","))
-    if verb not in VERBS:
-        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {ABILITY_EDIT})")
     given = [word.split("=", 1) for word in words if "=" in word]
     changes = dict(given)
+    if verb == FABRIC and words and len(changes) == len(words):
+        return rewire(topology, **changes)
+    if verb not in VERBS:
+        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {ABILITY_EDIT})")
     for key in changes:
         if key not in LINK_PROPERTIES:
             raise unknown("property of a link", key, LINK_PROPERTIES)
