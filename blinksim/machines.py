@@ -155,7 +155,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     nodes = whole(nodes, "nodes")
     later = []
     for edit in edits:
-        if nodes > 1 and _names_a_node(edit) and not _REWIRES.match(edit):
+        if nodes > 1 and _names_a_node(edit):
             later.append(edit)
         else:
             node = node.edit(edit)
@@ -263,12 +263,9 @@ def execution_rates(hardware: str) -> ExecutionRates | None:
     return None
 
 
-# An edit of how nodes will be joined, before they are.
-_REWIRES = re.compile(r"\s*fabric\s+(?!can=)")
-
-
 def _names_a_node(edit: str) -> bool:
-    return re.search(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric)", edit) is not None
+    # How nodes will be joined is changed before they are, and what joins them can afterwards.
+    return re.search(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric(?!\s+(?!can=)\w+=))", edit) is not None
 
 
 def _node(name: str, rates: str) -> Topology:
