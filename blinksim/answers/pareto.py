@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.building.tradeoffs import tradeoffs
@@ -11,15 +12,16 @@ from blinksim.answers.compare import Comparison, compared
 from blinksim.answers.project import Contest
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
+from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.schedule.ways import Parallel
 from blinksim.textio.text_table import count, names, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.entrants import Entrant, Field, named
-from blinksim.timing.projection_result import Ceiling, left_out_words
+from blinksim.timing.projection_result import Ceiling, left_out_words, refused_words
 from blinksim.timing.turned_cost import cost_of
-from blinksim.units import SIZES, Sizes, format_rate, format_size_about, format_time, size_of, sizes_of
+from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -29,6 +31,8 @@ SECONDS = 20.0
 """How long to search for schedules of few steps, about."""
 # Bytes for which time is nothing but latency, and nothing but bandwidth.
 _SMALL, _LARGE = 1, 2**40
+# Bytes for which the table has a time.
+_SHOWN = (2**16, 2**20, 2**24)
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +113,8 @@ class Pareto(Result):
         The candidates that some point betters, or equals, at every size.
     left_out : dict
         The reason, by algorithm, for those that were not tried or cannot run.
+    interrupted : bool
+        Ctrl-C ended the search early.
 
     Examples
     --------
@@ -126,6 +132,7 @@ class Pareto(Result):
     comparison: Comparison
     dominated: tuple[str, ...]
     left_out: dict[str, str]
+    interrupted: bool = False
 
     @property
     def bound(self) -> Ceiling:
@@ -156,28 +163,33 @@ class Pareto(Result):
         )
 
     def text(self) -> str:
-        """The sentence, and the points as a table."""
+        """The sentence, and the points as a table with their times for some sizes, the least ones marked."""
+        times = [[point.time_s(size) for size in _SHOWN] for point in self.points]
+        least = [min(column) for column in zip(*times, strict=True)]
         cells = [
             [
                 str(number),
                 point.name,
                 format_time(point.latency_s),
                 f"{point.bandwidth / 1e9:.4g}",
-                f"{1e12 / point.bandwidth:.4g}",
-                str(point.entrant.compact.steps),
+                *(f"{'*' if time == best else ''}{format_time(time)}" for time, best in zip(row, least, strict=True)),
                 _span(point),
             ]
-            for number, point in enumerate(self.points, start=1)
+            for number, (point, row) in enumerate(zip(self.points, times, strict=True), start=1)
         ]
-        header = ("", "schedule", "latency", "GB/s", "us/MB", "steps", "the quickest")
-        lines = [self.sentence(), "", table(header, cells, left=(1, 6)), ""]
+        header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
+        lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
         if any(point.entrant.compact.form == "forest" for point in self.points):
-            lines.append("  packed trees and chains pass data on in pieces, and pay for latency again with every piece")
+            lines.append(
+                "  packed trees and chains pass data on in pieces, and pay for latency again with every piece;"
+            )
+            lines.append("  so no size has both of their figures: the latency of one piece and the rate of many")
         lines.append(f"  at most     {format_rate(self.bound.rate)} algbw: {self.bound.words}")
         lines.append(f"  ranks       {self.topology.ranks}: {names(self.topology.members)}")
         lines.append(f"  links       {', '.join(self.topology.link_classes)} at {self.topology.rates} rates")
         lines += [f"  bettered    {names(self.dominated, '; ')}"] if self.dominated else []
         lines += [f"  left out    {words}" for words in left_out_words(self.left_out)]
+        lines += ["  stopped     before the search was done; these are the best so far"] if self.interrupted else []
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -225,7 +237,8 @@ def pareto(
     more : sequence of str, path or Schedule
         Further candidates: names, schedules and files of schedules.
     report : callable, optional
-        Called with a progress message.
+        Called with a progress message: what is built, and what the best so far reach. Ctrl-C then ends the search with
+        these.
 
     Returns
     -------
@@ -253,7 +266,13 @@ def pareto(
     model, say = AlphaBeta(), report or _silent
     field = model.field(part, wanted, None, say, ordered)
     candidates = dict(field.entrants)
-    candidates |= {name: Parallel(found) for name, found in tradeoffs(part, wanted, seconds, seed, say)}
+    with stoppable():
+        so_far = _SoFar(candidates, field.ceiling, say)
+        for name, found in tradeoffs(part, wanted, seconds, seed, so_far.say):
+            candidates[name] = Parallel(found)
+            if asked_to_stop():
+                break
+        interrupted = asked_to_stop()
     for entrant in more:
         name, build = named(entrant, part, wanted)
         candidates[name] = build()
@@ -266,8 +285,26 @@ def pareto(
     points = [Tradeoff(name, entrants[name], *_terms(entrants[name]), *spans.get(name, (None, None))) for name in kept]
     points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
     built = {entrant.compact.algorithm for entrant in candidates.values()}
-    missing = {name: why for name, why in {**field.refused, **field.left_out}.items() if name not in built}
-    return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing)
+    refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in field.refused.items()}
+    missing = {name: why for name, why in {**refused, **field.left_out}.items() if name not in built}
+    return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing, interrupted)
+
+
+@dataclass
+class _SoFar:
+    """Tells with what is done which latency and which bandwidth the candidates reach, and what is the bound."""
+
+    candidates: dict[str, Parallel]
+    ceiling: Ceiling
+    report: Callable[[str], None]
+    known: dict[str, tuple[float, float]] = attribute(default_factory=dict)
+
+    def say(self, message: str) -> None:
+        self.known |= {name: _terms(one) for name, one in self.candidates.items() if name not in self.known}
+        latency = min(latency for latency, _ in self.known.values())
+        bandwidth = max(bandwidth for _, bandwidth in self.known.values())
+        reached = f"{format_time(latency)} and {format_rate(bandwidth)} of at most {format_rate(self.ceiling.rate)}"
+        self.report(f"{message}; {count(len(self.known), 'schedule')} so far, {reached}")
 
 
 def _terms(entrant: Parallel) -> tuple[float, float]:

@@ -62,6 +62,7 @@ class Options(MachineOptions, TextOptions):
     rounds: int | None
     pareto: bool
     point: str | None
+    front: str | None
     seed: int | None
     output: str | None
     plot: str | None
@@ -77,7 +78,7 @@ Examples:
   blinksim synth hgx-h200 allreduce --size 1MiB --rates measured -o quickest.json
   blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
   blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
-  blinksim synth dgx1-v100 allgather --pareto --point ring -o ring.json""",
+  blinksim synth dgx1-v100 allgather --pareto --front front --point ring -o ring.json""",
 )
 @click.argument("machine", required=False)
 @click.argument("collective", required=False)
@@ -126,6 +127,11 @@ Examples:
     metavar="N|NAME",
     help="With --pareto: write this one of them to the file that -o names, by its number or name in the table.",
 )
+@click.option(
+    "--front",
+    metavar="FOLDER",
+    help="With --point: take it from this folder, which --pareto -o wrote, in place of a search.",
+)
 @click.option("--alike", is_flag=True, default=None, help="ring: pass every node the same way, as NCCL's files need.")
 @click.option("--list", "listed", is_flag=True, help="List the algorithms instead.")
 @click.option("--seed", type=Integer(), help="Seed of a solver, for repeatable answers.")
@@ -155,8 +161,6 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
         front.answer(question, wanted, options)
         return
-    if options["point"] is not None:
-        raise InputError("--point chooses one of the schedules that --pareto finds; add --pareto, or leave it out")
     algorithm, size = _asked_for(options)
     _check_files(options)
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
@@ -195,7 +199,10 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
 
 def _asked_for(options: Options) -> tuple[str | None, int | None]:
-    """The algorithm, None for the quickest at a size, and the size."""
+    """The algorithm, None for the quickest at a size, and the size; refuses what is for several schedules."""
+    for key in ("point", "front"):
+        if options[key] is not None:
+            raise InputError(f"--{key} is for the schedules that --pareto finds; add --pareto, or leave it out")
     if options["size"] is None:
         return options["algorithm"] or "packed", None
     return options["algorithm"], parse_size(options["size"])

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 from blinksim.plots.style import COLOURS, drawn_machine, figure, plain, wrapped
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.answers.pareto import Pareto
 
 _WIDTH = 8.5
+
+
+# Latencies that differ by more than this factor stand on a logarithmic axis.
+_WIDE = 10.0
+# Above and below the points, of their height.
+_MARGIN = 0.12
+# Where a number may stand beside its point, in points of the page, and how far it must be from others, across and up.
+_BESIDE = ((6, 4), (6, -11), (-12, 4), (-12, -11), (-3, 9), (-3, -16), (14, 4), (14, -11))
+_APART = (11.0, 10.0)
 
 
 def pareto(front: Pareto) -> Figure:
@@ -43,14 +53,22 @@ def pareto(front: Pareto) -> Figure:
     for number, (point, x, y) in enumerate(zip(points, latencies, rates, strict=True), start=1):
         colour = COLOURS[(number - 1) % len(COLOURS)]
         face = colour if point.quickest_from is not None else "none"
-        label = plain(f"{number}  {point.name.replace('few_steps', 'few steps').replace('_', ' ')}")
+        label = plain(f"{number}  {point.name}")
         axes.scatter([x], [y], s=36, facecolors=face, edgecolors=colour, label=label, zorder=2)
-        axes.annotate(str(number), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
     axes.axhline(front.bound.rate_GBps, color="#000000", linestyle="--", linewidth=1.0, label="best that is possible")
     axes.set_xlabel("latency (us)")
     axes.set_ylabel("algbw for large sizes (GB/s)")
-    axes.set_xlim(0, 1.08 * max(latencies))
-    axes.set_ylim(0, 1.08 * max(*rates, front.bound.rate_GBps))
+    # Where latencies are far apart, those of small sizes would lie on top of each other.
+    if max(latencies) > _WIDE * min(latencies):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlim(min(latencies) / 1.15, 1.15 * max(latencies))
+    else:
+        margin = 0.08 * max(latencies)
+        axes.set_xlim(min(latencies) - margin, max(latencies) + margin)
+    margin = _MARGIN * (max(*rates, front.bound.rate_GBps) - min(rates)) or front.bound.rate_GBps
+    axes.set_ylim(max(0.0, min(rates) - margin), max(*rates, front.bound.rate_GBps) + margin)
+    _numbers(axes, latencies, rates)
     topology = front.topology
     title = (
         f"{front.collective} on {drawn_machine(topology)}: {topology.ranks} ranks, {', '.join(topology.link_classes)}, "
@@ -59,3 +77,21 @@ def pareto(front: Pareto) -> Figure:
     axes.set_title(wrapped(title, _WIDTH), fontsize=10, loc="left")
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return drawn
+
+
+def _numbers(axes: Axes, x: list[float], y: list[float]) -> None:
+    """The number of every point beside it, where it covers neither another number nor another point."""
+    scale = axes.figure.dpi / 72
+    moved = [axes.transData.transform(place) for place in zip(x, y, strict=True)]
+    places = [(float(across) / scale, float(up) / scale) for across, up in moved]
+    taken = list(places)
+    for number, place in enumerate(places, start=1):
+
+        def room(offset: tuple[int, int], place: tuple[float, float] = place) -> float:
+            """How far the nearest other thing is, in widths of a number; 1 or more is enough."""
+            middle = (place[0] + offset[0] + 3, place[1] + offset[1] + 3)
+            return min(max(abs(middle[axis] - other[axis]) / _APART[axis] for axis in (0, 1)) for other in taken)
+
+        best = next((offset for offset in _BESIDE if room(offset) >= 1), max(_BESIDE, key=room))
+        taken.append((place[0] + best[0] + 3, place[1] + best[1] + 3))
+        axes.annotate(str(number), (x[number - 1], y[number - 1]), xytext=best, textcoords="offset points", fontsize=8)

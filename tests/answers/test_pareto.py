@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +104,64 @@ def test_a_given_schedule_may_join(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_every_point_is_written_verified_simulated_run_and_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "front"
+    assert run(["synth", "dgx1-v100", "allgather", "--members", "0-3", "--pareto", "--time-limit", "2", "--json",
+                "-o", str(folder)]) == 0  # fmt: skip
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) > 1
+    for row in rows:
+        file = row["file"]
+        assert run(["verify", file]) == 0
+        assert run(["simulate", file, "1MiB"]) == 0
+        assert run(["run", file, "4096", "--check"]) == 0
+        assert run(["export", file, "--format", "msccl-xml", "-o", file.replace(".json", ".xml")]) == 0
+
+
+def test_a_point_is_taken_from_a_front_that_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, file = tmp_path / "front", tmp_path / "point.json"
+    words = ["synth", "switch:3", "broadcast", "--pareto"]
+    assert run([*words, "--time-limit", "0.5", "--json", "-o", str(folder)]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for point in (str(len(rows)), rows[-1]["name"]):
+        assert run([*words, "--front", str(folder), "--point", point, "-o", str(file), "--force"]) == 0
+        assert f"{rows[-1]['name']}, verified" in capsys.readouterr().out
+        assert file.read_text() == Path(rows[-1]["file"]).read_text()
+    again = [*words, "--front", str(folder), "-o", str(tmp_path / "other.json")]
+    for wrong, told in (
+        ([*again, "--point", "99"], "the schedules have the numbers 1 to"),
+        ([*again, "--point", "chian"], "unknown point 'chian'"),
+        (again, "give all three"),
+        (["synth", "switch:4", *again[2:], "--point", "1"], "ask for the same, or search anew"),
+        (["synth", "switch:3", "allgather", *again[3:], "--point", "1"], "ask for the same, or search anew"),
+        ([*words, "--front", str(tmp_path), "--point", "1", "-o", str(tmp_path / "other.json")], "front.json"),
+        ([*words[:3], "--front", str(folder)], "--front is for the schedules"),
+    ):
+        assert run(wrong) == 2
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "other.json").exists()
+
+
+@pytest.mark.slow
+def test_a_front_that_is_stopped_is_written_as_far_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "front"
+    command = [sys.executable, "-m", "blinksim", "synth", "dgx1-v100", "allgather", "--pareto", "--time-limit", "300"]
+    with subprocess.Popen([*command, "-o", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        line = running.stderr.readline().decode()
+        assert re.search(r"schedules so far, .* us and .* GB/s of at most 171.4 GB/s", line)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert b"before the search was done; these are the best so far" in out
+    files = sorted(folder.glob("[0-9]*.json"))
+    assert len(files) > 1
+    assert all(bs.verify(bs.read_schedule(file)).ok for file in files)
+
+
+@pytest.mark.slow
 def test_the_command_prints_draws_and_writes_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, picture = tmp_path / "front", tmp_path / "front.svg"
     words = ["synth", "dgx1-v100", "broadcast", "--pareto", "--time-limit", "1", "-o", str(folder)]
@@ -141,8 +203,6 @@ def test_one_point_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--pareto", "--chunks-per-rank", "2"], "--chunks-per-rank is for one schedule"),
         (["--pareto", "--point", "1"], "name it with -o"),
         (["--pareto", "--point", "1", "-o", "folder"], "ends in .json"),
-        (["--pareto", "--point", "99", "-o", "a.json", "--time-limit", "1"], "the numbers 1 to "),
-        (["--pareto", "--point", "chian", "-o", "a.json", "--time-limit", "1"], "unknown point 'chian'"),
         (["--point", "1"], "add --pareto"),
     ],
 )

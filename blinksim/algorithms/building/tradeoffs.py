@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from blinksim.errors import BlinksimError
+from blinksim.limits.stopping import asked_to_stop
 from blinksim.textio.text_table import count
 from blinksim.units import format_size
 
@@ -67,6 +68,8 @@ def _few_rounds(topology: Topology, collective: Collective, seconds: float, say:
     from blinksim.algorithms.few_rounds import build
 
     for size in _SIZES:
+        if asked_to_stop():
+            return
         say(f"few rounds for {format_size(size)}")
         try:
             yield f"few_rounds for {format_size(size)}", build(topology, collective, size=size, time_limit=seconds)
@@ -83,7 +86,7 @@ def _few_steps(topology: Topology, collective: Collective, end: float, seed: int
         steps: int | None = None
         for _ in range(_MORE_STEPS + 1):
             left = end - monotonic()
-            if left <= 0:
+            if left <= 0 or asked_to_stop():
                 return
             say(f"few steps with {count(chunks, 'chunk')}")
             try:
