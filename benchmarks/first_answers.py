@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "first-answers.md"
 SIZE = "1GiB"
 # The default may take this share more time than the best of all.
-MOST_APART = 0.05
+MOST_APART = 0.03
 # Ranks up to which a search is made: on more, few_steps takes minutes, and routes for every pair of ranks do too.
 MOST_RANKS = {"few_steps": 32, "direct": 256, "two_shot": 256}
 HEAD = ("machine", "what it is", "default", "best of all", "more", "NCCL", "at least")

@@ -24,7 +24,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
 from blinksim.limits.watch import Progress, Watch
-from blinksim.packing.exact.forest import Forest, pack_forest, pack_shares, turned_forest
+from blinksim.packing.exact.forest import Forest, low_forest, pack_forest, pack_shares, turned_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
@@ -212,7 +212,9 @@ class _Builder:
 
     def _packed(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
-        return pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
+        if self.seed:
+            return pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
+        return low_forest(arcs, rates, progress=self.progress)
 
     def _turned(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
         """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""

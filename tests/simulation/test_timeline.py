@@ -158,8 +158,9 @@ def test_sharing_by_weight_reaches_the_rate_and_a_burst_or_equal_shares_do_not()
     assert over(reduce, service="weighted") < 0.06
     assert over(reduce, service="equal") > 0.12
     for schedule in (gather, reduce):
-        assert over(schedule, 300, offer="burst") > 0.05
         assert over(schedule, 300) < 0.01
+    # The trees of an allgather are too low to lose much by it.
+    assert over(reduce, 300, offer="burst") > 0.05
     # Deep chains, which lose a third where only the sources take turns.
     chains = algorithm("chains").build(gather.topology, Collective("allreduce"))
     assert over(chains, 300, offer="burst") > 0.3
