@@ -181,8 +181,9 @@ class Comparison(Result):
         lines += [f"  slower: {', '.join(slower)} (as CSV: all{by})"] if slower else []
         lines += self._made_lines()
         lines += part_lines(self.topology, f"; model {', '.join(models)}", edits, self.rates)
-        conditions = dict.fromkeys(pair for found in self.projections for one in found for pair in one.conditions)
-        lines += [f"  {label} {words}" for label, words in conditions]
+        # The quickest was simulated, and so states errors, where slower ones are by the closed form.
+        conditions = dict(pair for found in self.projections for one in reversed(found) for pair in one.conditions)
+        lines += [f"  {label} {words}" for label, words in conditions.items()]
         if self._measured:
             origins = dict.fromkeys(
                 p.details["measured_on"] for found in self.projections for p in found if p.measured_s

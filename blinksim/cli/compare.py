@@ -81,9 +81,8 @@ Examples:
     "--model",
     default="auto",
     show_default=True,
-    help="auto (execution where it was measured, else alpha-beta), alpha-beta, execution or simulate; "
-    "nccl-tuner for NCCL's own ring and tree; several stand side by side for the same "
-    "algorithms.",
+    help="auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution or "
+    "simulate; nccl-tuner for NCCL's own ring and tree; several stand side by side for the same algorithms.",
 )
 @click.option(
     "--search",

@@ -74,9 +74,9 @@ Examples:
     "--model",
     default="auto",
     show_default=True,
-    help="auto (execution where it was measured, else alpha-beta), alpha-beta, execution, simulate, "
-    "nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, "
-    "which pins its rates, or a file of your own.",
+    help="auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution, "
+    "simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, which pins its "
+    "rates, or a file of your own.",
 )
 @click.option(
     "--reduction-rate",
