@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
-from blinksim.answers.project import contest, with_least_time
+from blinksim.answers.project import ON_LINKS, contest, with_least_time
+from blinksim.answers.quickest import best_made
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
+from blinksim.schedule.verify import verify
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
 from blinksim.timing.projection_result import OF_RUNS
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 SIZE = 256 * 2**20
 # NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth it.
 WORTH = 1.1
+# Seconds of search for a schedule that is made for the size, which is of use up to this many bytes and ranks.
+_SEARCH_S, _MOST_BYTES, _MOST_RANKS = 2.0, 2**26, 16
 # Rates that go with constants that were measured.
 _MEASURED = "measured"
 
@@ -54,7 +58,7 @@ class Advice(Result):
     bound : Bound
         It holds for what NCCL does and for the schedules.
     best : Option
-        The quickest schedule found.
+        The quickest schedule found, also among those that are made for the size.
     loadable : Option, optional
         The quickest that NCCL reads from a graph file.
     other : Option, optional
@@ -98,6 +102,12 @@ class Advice(Result):
         least = with_least_time(self.part, self.best.projection).least
         return None if least is None else least.time_s
 
+    def share(self, time_s: float) -> float:
+        """Which part of a time any schedule takes at this size, by the bound on rates and that on times."""
+        # Where the bound is about switches that add, the one on times, for switches that only forward, says nothing.
+        least = 0.0 if self.bound.grants else self.least_s or 0.0
+        return max(least, self.size / float(self.bound.rate)) / time_s
+
     @property
     def large(self) -> bool:
         """True if bandwidth decides at this size; where latency does, the times of two models do not compare."""
@@ -137,7 +147,7 @@ class Advice(Result):
             )
         if not self.large:
             return f"{what}: nothing worth loading{self._latency_decides()}"
-        reached, possible = (100 * self.algbw(time_s) / float(self.bound.rate) for time_s in (own, self.best.time_s))
+        reached, possible = (100 * self.share(time_s) for time_s in (own, self.best.time_s))
         words = f"{what}: nothing worth loading: NCCL's own choice reaches {reached:.0f} % of the bound"
         if self.best.time_s * WORTH > own:
             return words
@@ -145,7 +155,8 @@ class Advice(Result):
 
     def _latency_decides(self) -> str:
         if not self.real:
-            return ": latency decides at this size"
+            reached = f"{format_time(self.best.time_s)}, {100 * self.share(self.best.time_s):.0f} % of the bound"
+            return f": latency decides at this size; on links alone {self.best.algorithm} takes {reached}"
         own, mine = format_time(self.expected.time_s), format_time(self.best.time_s)
         return f", latency decides: NCCL's own choice takes {own}, a program of {self.best.algorithm} {mine}"
 
@@ -195,7 +206,8 @@ class Advice(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row each for NCCL's own choice, the best schedule, and what is worth loading.
 
-        use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound.
+        use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound. of_least_time:
+        the least time of any schedule at this size as a share of the time.
         """
         options = {"best": self.best, "load": self.load, "alternative": self.alternative}
         timed = [("nccl", self.expected.choice, "", self.expected.time_s)]
@@ -208,6 +220,7 @@ class Advice(Result):
                 "time_s": time_s,
                 "algbw_GBps": in_GBps(self.algbw(time_s)),
                 "of_bound": self.algbw(time_s) / float(self.bound.rate),
+                "of_least_time": self.share(time_s),
             }
             for use, name, format_, time_s in timed
         ]
@@ -274,6 +287,9 @@ def advise(
     real = expectation.measured(size) if rivals.model.name == "execution" else None
     expected = real or expectation.at(size)
     options = options_of(rivals, expectation, size)
+    if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.model.name in ON_LINKS:
+        made = best_made(chosen, wanted, size, _SEARCH_S)
+        options += [Option(made[1], made[0].time_s, made[0])] if made and verify(made[1]).ok else []
     best = min(options, key=lambda option: option.time_s)
     loadable = [found for option in options if (found := for_nccl(option, expectation, size, measured=bool(real)))]
     return Advice(

@@ -13,10 +13,10 @@ from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.machines import MachineLike
 from blinksim.results import Result
-from blinksim.textio.text_table import count, names, table
+from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.entrants import Entrant
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, left_out_words, rates_words, refused_words
+from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_size, format_size_about, format_time, sizes_of

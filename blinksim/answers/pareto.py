@@ -16,10 +16,10 @@ from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.schedule.ways import Parallel
-from blinksim.textio.text_table import count, names, table
+from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.entrants import Entrant, Field, named
-from blinksim.timing.projection_result import Ceiling, left_out_words, refused_words
+from blinksim.timing.projection_result import Ceiling, left_out_words
 from blinksim.timing.turned_cost import cost_of
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 

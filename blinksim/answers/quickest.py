@@ -270,23 +270,32 @@ def made_for(
     Message by message on the links; nothing where another model than that of links is in force. report: called with a
     progress message. Ctrl-C ends the searches with those that are found.
     """
-    model = schedule_model(DEFAULT).on(part)
-    if model.name not in ON_LINKS:
-        return {}
-    found, ceiling = dict[int, Projection](), ceiling_of(part, collective)
+    found = dict[int, Projection]()
     with stoppable():
         for size in sizes:
             if report is not None:
                 report(f"a schedule for {format_size(size)}")
-            entrants = dict(_searched(part, collective, size, {"time_limit": seconds}))
-            answers = with_least_times(part, model.rank(part, entrants, size, ceiling))
-            field = Field(entrants, ceiling)
-            made = _by_simulation(Contest(part, collective, model, field), answers, _MOST_SIMULATED)
-            if made:
+            made = best_made(part, collective, size, seconds)
+            if made is not None:
                 found[size] = made[0]
             if asked_to_stop():
                 break
     return found
+
+
+def best_made(part: Topology, collective: Collective, size: int, seconds: float) -> tuple[Projection, Schedule] | None:
+    """The best of the schedules that a search of so many seconds makes for a size, and its simulated projection.
+
+    None where there is none, or where another model than that of links is in force.
+    """
+    model = schedule_model(DEFAULT).on(part)
+    if model.name not in ON_LINKS:
+        return None
+    ceiling = ceiling_of(part, collective)
+    entrants = dict(_searched(part, collective, size, {"time_limit": seconds}))
+    answers = with_least_times(part, model.rank(part, entrants, size, ceiling))
+    made = _by_simulation(Contest(part, collective, model, Field(entrants, ceiling)), answers, _MOST_SIMULATED)
+    return (made[0], entrants[made[0].algorithm].schedule) if made else None
 
 
 def some_sizes(part: Topology, sizes: Sequence[int]) -> list[int]:

@@ -14,11 +14,11 @@ from blinksim.formats.shipped.machine_names import MEASURED, measured_rates
 from blinksim.machines import MachineLike
 from blinksim.question import Question
 from blinksim.results import Result
-from blinksim.textio.text_table import table
+from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.measured.interval import Interval, catalogued, over_links
 from blinksim.timing.model_registry import DEFAULT, ModelName
-from blinksim.timing.projection_result import Projection, labelled, left_out_words, refused_words
+from blinksim.timing.projection_result import Projection, labelled, left_out_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, size_of

@@ -25,7 +25,7 @@ from blinksim.cli.options import (
 from blinksim.cli.output import attempt, names, print_json
 from blinksim.errors import InputError
 from blinksim.textio.text_table import count
-from blinksim.units import exact_GBps, format_rate, format_time, parse_size
+from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.answers.advise import Advice
@@ -137,10 +137,13 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
     part, best = found.part, found.bound
 
     def reached(time_s: float) -> str:
-        algbw = found.algbw(time_s)
-        return f"{format_time(time_s)}, {format_rate(algbw)} algbw, {100 * algbw / float(best.rate):.0f} % of the bound"
+        share = f"{100 * found.share(time_s):.0f} % of the bound"
+        return f"{format_time(time_s)}, {format_rate(found.algbw(time_s))} algbw, {share}"
 
     own, timed = found.expectation, found.best.projection
+    least = found.least_s or 0.0
+    notable = not best.grants and least > _NOTABLY * found.size / float(best.rate)
+    at_least = [("", f"at least {format_time(least)} for this size, latency and bandwidth together")] if notable else []
     channels = f", {count(own.prediction.nchannels, 'channel')}" if own.prediction else ""
     said = own.name
     if found.expected.origin:
@@ -148,17 +151,13 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
     facts = [
         ("bound", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}, {best.kind})"),
         ("", best.certificate.words(part)),
+        *at_least,
         *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
         ("NCCL" if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
         ("", said),
         *([("NVLS", found.nvls.sentence())] if found.nvls else []),
         ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
     ]
-    least = found.least_s or 0.0
-    if least > _NOTABLY * found.size / float(best.rate):
-        facts.append(
-            ("at least", f"{format_time(least)} for this size, {100 * least / found.best.time_s:.0f} % of that")
-        )
     loadable = found.loadable
     if loadable is not None and loadable.exported is not None and loadable.time_s <= found.expected.time_s:
         facts.append(("for NCCL", f"{reached(loadable.time_s)}: {loadable.exported.summary}"))
@@ -202,7 +201,9 @@ def _how(
     if option is None or option.exported is None:
         if output:
             click.echo(f"  not written: {output}, since nothing is worth loading")
-        click.echo(f"next: {save}blinksim compare {line} {collective}")
+        of_size = f"synth {line} {collective} --size {format_size(found.size).replace(' ', '')} -o schedule.json"
+        made = found.best.projection.model == "simulate"
+        click.echo(f"next: {save}blinksim {of_size if made else f'compare {line} {collective}'}")
         return
     name = option.algorithm
     end = ".xml" if output is None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def table(
@@ -28,3 +28,12 @@ def names(values: Sequence[str], between: str = " ", most: int = 8) -> str:
     if len(values) <= most:
         return between.join(values)
     return f"{between.join(values[: most // 2])}{between.rstrip()} … {values[-1]}"
+
+
+def refused_words(refused: Mapping[str, str] | None) -> list[str]:
+    """Who cannot run and why, without the advice to take another one: others stand beside it."""
+    found = []
+    for name, reason in (refused or {}).items():
+        why = reason.partition("; take ")[0]
+        found.append(why if why.startswith(name) else f"{name}: {why}")
+    return found

@@ -41,6 +41,13 @@ OF_RUNS = ("calls", "constants")
 """What a projection says of timed programs that holds for all sizes."""
 
 
+# What models of links alone count, as `Projection.basis` says it.
+_COUNTED = {
+    "alpha-beta": ": links and latencies, no launch",
+    "simulate": ": message by message on the links, no launch",
+}
+
+
 @dataclass(frozen=True)
 class LeastTime:
     """Seconds that any schedule takes at least on the links alone (`blinksim.bounds.time`): why, and what it assumes.
@@ -187,7 +194,7 @@ class Projection(Rates, Result):
     @property
     def basis(self) -> list[tuple[str, str]]:
         """What the model counts and what it rests on, as labels and texts."""
-        return [("model", f"{self.model}{': links and latencies, no launch' if self.model == 'alpha-beta' else ''}")]
+        return [("model", self.model + _COUNTED.get(self.model, ""))]
 
     @property
     def conditions(self) -> list[tuple[str, str]]:
@@ -368,15 +375,6 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
     for name, reason in (left_out or {}).items():
         by_reason.setdefault(reason, []).append(name)
     return [f"{_some(names)} ({reason})" for reason, names in by_reason.items()]
-
-
-def refused_words(refused: Mapping[str, str] | None) -> list[str]:
-    """Who cannot run and why, without the advice to take another one: others stand beside it."""
-    found = []
-    for name, reason in (refused or {}).items():
-        why = reason.partition("; take ")[0]
-        found.append(why if why.startswith(name) else f"{name}: {why}")
-    return found
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:

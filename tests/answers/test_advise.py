@@ -8,6 +8,7 @@ import pytest
 from validated_nccl import points
 
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
+from blinksim.answers.bound import time_bound
 from blinksim.answers.project import contest, project
 from blinksim.bounds import bound
 from blinksim.collective import Collective
@@ -17,6 +18,8 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.question import Question
 from blinksim.schedule.verify import verify
+from blinksim.simulation.simulation_options import ServiceName
+from blinksim.simulation.simulator import simulate
 from blinksim.topology.graph import Topology
 
 SIX = [f"gpu{number}" for number in (0, 1, 2, 3, 4, 7)]
@@ -121,6 +124,23 @@ def test_small_sizes_are_left_alone() -> None:
     assert found.least_s is not None
     assert 8192 / float(found.bound.rate) < found.least_s <= found.best.time_s
     assert found.to_dict()["least_time_s"] == found.least_s
+    assert f"{100 * found.share(found.best.time_s):.0f} % of the bound" in found.sentence()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("collective", "size"), [("allreduce", 2**20), ("allgather", 2**16)])
+def test_the_best_is_that_of_all_algorithms_at_the_size(collective: str, size: int) -> None:
+    """Also of those that search for it, whose time is the simulated one; nothing is below the bound for the size."""
+    found = advised(*dgx1(), collective=collective, size=size)
+    check(found)
+    assert found.best.algorithm == "few_rounds"
+    assert found.best.time_s < 0.8 * contest(found.part, collective, sizes=[size]).projections(size)[0].time_s
+    services: tuple[ServiceName, ...] = ("fifo", "ordered")
+    runs = [simulate(found.best.schedule, size, service=service).time_s for service in services]
+    assert found.best.time_s == pytest.approx(min(runs), rel=0.02)
+    assert found.best.time_s >= time_bound(found.part, collective, size).time_s
+    row = next(row for row in found.rows() if row["use"] == "best")
+    assert row["of_least_time"] == pytest.approx(found.least_s / found.best.time_s if found.least_s else 0)
 
 
 def test_gpus_that_are_not_connected() -> None:
