@@ -131,7 +131,7 @@ def named(
     if schedule_files.names_a_file(name):
         return name, partial(schedule_files.entrant, name, part, collective)
     entry = algorithm(name)
-    if entry.name == "packed" and part.nodes > 1:
+    if entry.name == "packed":
         return entry.name, partial(_packed, entry, part, collective)
     if "size" in entry.options() and sizes:
         return entry.name, partial(_of_one_size, entry, part, collective, sizes)
@@ -148,13 +148,13 @@ def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None =
 
     ceiling: the latter, if it is known.
     """
-    from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
     from blinksim.schedule.turned.entrant import Turned
 
     if not many_sends(part, collective):
         return None
     aim = (ceiling or quick_bound(part, collective)).rate
-    found = symmetric_host_trees(part, collective, aim)
+    found = symmetric_trees(part, collective, aim)
     return Turned.of_images(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
 
 
@@ -222,9 +222,9 @@ class _Choice:
             self.enter(entry, partial(entry.parallel, self.part, self.collective))
 
     def enter_trees_of_hosts(self) -> None:
-        """Packed trees first where those of one host serve all: they then cost less than anything else."""
+        """Packed trees first where those of one host or device serve all: they then cost less than anything else."""
         packed = REGISTRY["packed"]
-        if self.part.ranks > _MANY and self.part.nodes > 1 and packed.supports(self.collective.name):
+        if self.part.ranks > _MANY and packed.supports(self.collective.name):
             build = _from_hosts(self.part, self.collective, self.field.ceiling)
             if build is not None:
                 self.enter(packed, build)
@@ -269,7 +269,7 @@ def _routes_are_quick(part: Topology) -> bool:
 
 
 def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:
-    """How to build packed trees from those of a single host, None if the machine is no cluster of alike hosts."""
+    """How to build packed trees from those of a single host or device; None where these are not alike."""
     from blinksim.algorithms.packed import from_hosts
     from blinksim.schedule.kept import kept
     from blinksim.schedule.ways import Parallel

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees, symmetric_turned_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.columns import symmetric_json
-from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.turned import symmetric
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
@@ -247,3 +247,26 @@ def test_a_thousand_gpus_are_what_they_are_written_out(part: bs.Topology) -> Non
     assert full.ok
     assert full.facts.rate == whole.rate
     assert resource_loads(whole.schedule, resources(part)) == resource_loads(old, resources(part))
+
+
+@pytest.mark.parametrize("name", ["allgather", "reducescatter", "allreduce"])
+@pytest.mark.parametrize("machine", ["ring:9", "torus:4x3", "torus:3x4x5", "full:6"])
+def test_trees_of_one_device_serve_all(machine: str, name: str) -> None:
+    """On machines of direct links in which all devices are alike, at the rate that the exact bound proves."""
+    part, collective = bs.load(machine).select(), Collective(name)
+    best = bs.bound(part, collective).rate
+    whole = symmetric_turned_trees(part, collective, best)
+    assert whole is not None
+    full, proof = whole.schedule, verify_symmetric(whole)
+    old = verify(full)
+    assert proof.ok, proof.reasons
+    assert old.ok, old.reasons
+    assert whole.rate == rate(full) == best
+    assert _but_for_names(proof.facts) == _but_for_names(old.facts)
+    assert whole.base.chunks * part.ranks == full.chunks
+
+
+@pytest.mark.parametrize("machine", ["mesh:3x3", "line:5", "dgx1-v100", "switch:8"])
+def test_devices_that_are_not_alike_have_no_trees_of_one(machine: str) -> None:
+    part, collective = bs.load(machine).select(), Collective("allgather")
+    assert symmetric_turned_trees(part, collective, bs.bound(part, collective).rate) is None

@@ -18,13 +18,15 @@ from blinksim.algorithms.building.centred import pairs_of_links
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import Stands, add_host_trees
 from blinksim.bounds.bound_result import BoundResult
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
+from blinksim.packing.exact.turned_trees import trees_of_first
 from blinksim.packing.hosts.alike_hosts import Hosts, read_hosts
 from blinksim.packing.hosts.host_turns import host_turns
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
+from blinksim.schedule.tree import Tree
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import Turns, find_turns
+from blinksim.topology.symmetries.commuting import Turns, find_turns, turns_of
 
 # Sends of the trees from which on one of each sort is said once.
 FEW_SENDS = 250_000
@@ -41,8 +43,13 @@ def symmetric_packed(topology: Topology, collective: Collective, bound: BoundRes
     """The packed trees of a large symmetric machine, if they attain the bound; else None, and they must be searched."""
     if not many_sends(topology, collective):
         return None
-    found = symmetric_host_trees(topology, collective, bound.rate)
+    found = symmetric_trees(topology, collective, bound.rate)
     return found if found is not None and found.rate == bound.rate else None
+
+
+def symmetric_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
+    """Those of alike hosts, or of alike devices; None if the machine is neither. aim: algbw, bytes/s."""
+    return symmetric_host_trees(topology, collective, aim) or symmetric_turned_trees(topology, collective, aim)
 
 
 def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
@@ -81,6 +88,39 @@ def _turned(
     if not add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
         return None
     return weighed(plan.finish(), turns, stands.counts)
+
+
+def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
+    """The trees of a machine of direct links in which symmetries take any member to any other by one element each.
+
+    None if it is none, or such trees do not hold the aim (algbw, bytes/s).
+    """
+    tail, head = topology.ends
+    count = len(topology.devices)
+    key = tail * count + head
+    plain = all(device.capacity is None for device in topology.devices) and len(set(key.tolist())) == len(key)
+    if collective.name not in COLLECTIVES or count != topology.ranks or not plain:
+        return None
+    pairs, turns = pairs_of_links(topology), turns_of(topology)
+    if pairs is None or turns is None or turns.size != count:
+        return None
+    ways = 2 if collective.name == "allreduce" else 1
+    exponents, own = turns.place - turns.place[0], np.flatnonzero(tail == 0)
+    heads = np.stack([turns.along(exponents, np.full(count, end)) for end in head[own].tolist()], axis=1)
+    capacity = [topology.links[link].bandwidth for link in own.tolist()]
+    found = trees_of_first(heads, capacity, aim / count * ways)
+    if found is None:
+        return None
+    trees, units = found
+    order = np.argsort(key)
+    plan = ForestPlan(topology, collective, "packed")
+    for parents, children, amount in trees:
+        links = order[np.searchsorted(key[order], parents * count + children)].tolist()
+        edges = list(zip(parents.tolist(), children.tolist(), links, strict=True))
+        down = tuple((a, b, (link,)) for a, b, link in edges) if collective.ends == EVERY else ()
+        up = tuple((a, b, (pairs[link],)) for a, b, link in edges) if collective.reduces else ()
+        plan.add_trees([Tree(0, Fraction(amount, units * count), down, up)])
+    return weighed(plan.finish(), turns, [count] * len(trees))
 
 
 def weighed(parts: Schedule, turns: Turns, counts: Sequence[int]) -> SymmetricSchedule | None:

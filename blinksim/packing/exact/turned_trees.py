@@ -48,7 +48,7 @@ def pack_turned(
     steps = _classes(group, total)
     if steps is None:
         return None
-    found = _trees(group, steps, rate)
+    found = trees_of_first(group[:, list(steps)], list(steps.values()), rate)
     if found is None:
         return None
     trees, units = found
@@ -120,12 +120,18 @@ def _classes(group: Array, total: dict[tuple[int, int], Fraction]) -> dict[int, 
     return steps
 
 
-def _trees(
-    group: Array, steps: dict[int, Fraction], rate: Fraction
-) -> tuple[list[tuple[Array, Array, int]], int] | None:
-    """Trees of vertex 0 as (parents, children, amount), parents first, and their number; None if they do not fit."""
-    entries = _Entries(group, list(steps))
-    wanted = [value / rate for value in steps.values()]
+Part = tuple[Array, Array, int]
+"""A tree of vertex 0: parents, children, amount; parents come first."""
+
+
+def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:
+    """Trees of vertex 0 that, turned to all others, carry `rate` from each; and their number. None if they do not fit.
+
+    heads (vertex, class): where the arc of each class ends that leaves a vertex, row 0 that of vertex 0. capacity: of
+    an arc of every class.
+    """
+    entries = _Entries(heads)
+    wanted = [value / rate for value in capacity]
     most = lcm(*(value.denominator for value in wanted))
     for units in sorted({*range(1, min(most, _TRIES) + 1), most}):
         parts = entries.parts(units, [int(value * units) for value in wanted])
@@ -140,15 +146,15 @@ class _Entries:
     tails: for every vertex and class the vertex from which that arc comes. order: the vertices, nearer ones first.
     """
 
-    def __init__(self, group: Array, steps: Sequence[int]) -> None:
-        self.count, self.classes = len(group), len(steps)
+    def __init__(self, heads: Array) -> None:
+        self.count, self.classes = heads.shape
         self.tails = np.empty((self.count, self.classes), dtype=np.int64)
-        for number, end in enumerate(steps):
-            self.tails[group[:, end], number] = np.arange(self.count)
+        for number, ends in enumerate(heads.T):
+            self.tails[ends, number] = np.arange(self.count)
         level, near, distance = np.full(self.count, -1), np.array([0]), 0
         while len(near):
             level[near] = distance
-            ends = np.unique(group[near][:, steps])
+            ends = np.unique(heads[near])
             near, distance = ends[level[ends] < 0], distance + 1
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
