@@ -33,7 +33,7 @@ from blinksim.topology.graph import Topology
 _NAME = "few_rounds"
 Timed = tuple[float, Schedule]
 # Rounds that are tried at the most: on links, and in turns, where each rank sends one message a round.
-_MOST_ROUNDS, _MOST_TURNS = 9, 16
+_MOST_ROUNDS, _MOST_TURNS = 14, 16
 # What takes turns behind switches; others have nothing to pass on there.
 _TO_ALL = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 # Numbers of rounds in a row after which no more are tried, if none brings a time that is better by this part: some

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.linear import Program
+from blinksim.graphs.linear import Growing
 from blinksim.packing.rounds.columns import Column, Pricing
 from blinksim.packing.rounds.wires import FAR, Floats, Ints, Use, Wires
 
@@ -88,6 +88,7 @@ class Rounds:
         self.used = allowed.copy()
         self.seen = np.arange(1, self.rounds + 1)[:, None].repeat(len(wires.src), axis=1) if seen is None else seen
         self.columns: list[Column] = []
+        self._program: _Master | None = None
 
     def solve(self, known: Sequence[Column] = ()) -> Solved | None:
         """The best that is found until it is over; None if there is nothing in so few rounds.
@@ -127,47 +128,11 @@ class Rounds:
 
     def _master(self) -> tuple[Solved, Floats, Floats, Floats]:
         """Time and shares; loads (K, E); prices (K, E) of a share of the size; what a share of each item is worth."""
-        program = Program()
-        places = [(now, wire) for now, wire in np.argwhere(self.used).tolist()]
-        (end,) = program.variables(1)
-        starts = dict(zip(places, program.variables(len(places)), strict=True))
-        loads = dict(zip(places, program.variables(len(places)), strict=True))
-        shares = program.variables(len(self.columns))
-        carried: dict[tuple[int, int], list[tuple[int, float]]] = {place: [] for place in starts}
-        for share, column in zip(shares, self.columns, strict=True):
-            for now, wire, part in column.loads:
-                carried[now, wire].append((share, -part))
-        for place, terms in carried.items():
-            program.row([(loads[place], 1.0), *terms], at_least=0.0, at_most=0.0)
-        items = []
-        for item, due in enumerate(self.pricing.shares.tolist()):
-            terms = [(share, 1.0) for share, one in zip(shares, self.columns, strict=True) if one.item == item]
-            items.append(program.row(terms, at_least=due, at_most=np.inf))
-        waits: list[tuple[Message, Message | None, int, float, float]] = []
-        for wait in self._waits():
-            then = end if wait.then is None else starts[wait.then]
-            terms = [(then, 1.0), (starts[wait.message], -1.0), (loads[wait.message], -wait.whole / self.unit)]
-            if wait.then is not None and wait.lag:
-                terms.append((loads[wait.then], wait.lag / self.unit))
-            row = program.row(terms, at_least=wait.fixed / self.unit, at_most=np.inf)
-            waits.append((wait.message, wait.then, row, wait.whole, wait.lag))
-        program.solve([(end, -1.0)])
-        # What more load on a message costs: all that waits for it starts later.
-        prices, sent = np.zeros(self.used.shape), np.zeros(self.used.shape)
-        for before, after, row, whole, lag in waits:
-            dual = max(0.0, -program.duals[row]) / self.unit
-            prices[before] += dual * whole
-            if after is not None and lag:
-                prices[after] -= dual * lag
-        prices = np.maximum(prices, 0.0)
-        for message, load in loads.items():
-            sent[message] = program.values[load]
-        chosen = [(one, float(program.values[share])) for one, share in zip(self.columns, shares, strict=True)]
-        worth = np.array([max(0.0, -program.duals[row]) for row in items])
-        time = float(program.values[end]) * self.unit
-        return Solved(time, tuple(entry for entry in chosen if entry[1] > _NOTHING)), sent, prices, worth
+        if self._program is None or not self._program.serves(self.used, self.columns):
+            self._program = _Master(self)
+        return self._program.solved(self.columns)
 
-    def _waits(self) -> Iterator[Wait]:
+    def waits(self) -> Iterator[Wait]:
         """What each message waits for: those before it on its links, and those that bring what it passes on."""
         wires = self.wires
         into = [np.flatnonzero(wires.dst == rank).tolist() for rank in range(wires.ranks)]
@@ -193,3 +158,57 @@ class Rounds:
     def _arrival(self, now: int, wire: int, then: Message | None) -> Wait:
         fixed = float(self.wires.overhead[wire] + self.wires.latency[wire])
         return Wait((now, wire), then, fixed, float(self.wires.whole[wire]), 0.0)
+
+
+class _Master:
+    """The linear program over messages that are used, which further ways may join."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.used, self.unit = rounds.used.copy(), rounds.unit
+        self.columns: list[Column] = []
+        program = self.program = Growing()
+        places = [(now, wire) for now, wire in np.argwhere(self.used).tolist()]
+        starts = {place: program.variable() for place in places}
+        self.loads = {place: program.variable() for place in places}
+        # A way adds what it carries to the rows of its messages, and its share to that of its item.
+        self.carried = {
+            place: program.row([(load, 1.0)], at_least=0.0, at_most=0.0) for place, load in self.loads.items()
+        }
+        self.items = [program.row([], at_least=due) for due in rounds.pricing.shares.tolist()]
+        self.shares: list[int] = []
+        self.rows: list[tuple[int, Wait]] = []
+        for wait in rounds.waits():
+            terms = [(0 if wait.then is None else starts[wait.then], 1.0), (starts[wait.message], -1.0)]
+            terms.append((self.loads[wait.message], -wait.whole / self.unit))
+            if wait.then is not None and wait.lag:
+                terms.append((self.loads[wait.then], wait.lag / self.unit))
+            self.rows.append((program.row(terms, at_least=wait.fixed / self.unit), wait))
+
+    def serves(self, used: Bools, columns: Sequence[Column]) -> bool:
+        """Whether it is for these messages, and some of these ways."""
+        known = len(self.columns)
+        return bool((self.used == used).all()) and self.columns == list(columns[:known])
+
+    def solved(self, columns: Sequence[Column]) -> tuple[Solved, Floats, Floats, Floats]:
+        """As `Rounds` wants it."""
+        for column in columns[len(self.columns) :]:
+            carried: dict[int, float] = {}
+            for now, wire, part in column.loads:
+                row = self.carried[now, wire]
+                carried[row] = carried.get(row, 0.0) - part
+            self.shares.append(self.program.variable([(self.items[column.item], 1.0), *carried.items()]))
+            self.columns.append(column)
+        values, duals = self.program.solve()
+        # What more load on a message costs: all that waits for it starts later.
+        prices, sent = np.zeros(self.used.shape), np.zeros(self.used.shape)
+        for row, wait in self.rows:
+            dual = max(0.0, float(duals[row])) / self.unit
+            prices[wait.message] += dual * wait.whole
+            if wait.then is not None and wait.lag:
+                prices[wait.then] -= dual * wait.lag
+        for message, load in self.loads.items():
+            sent[message] = values[load]
+        chosen = [(one, float(values[share])) for one, share in zip(self.columns, self.shares, strict=True)]
+        worth = np.maximum(duals[self.items], 0.0)
+        found = Solved(float(values[0]) * self.unit, tuple(entry for entry in chosen if entry[1] > _NOTHING))
+        return found, sent, np.maximum(prices, 0.0), worth
