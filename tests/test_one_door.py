@@ -20,6 +20,7 @@ PARSERS = {
     "tomllib": set[str](),
     "gzip": set[str](),
     "zlib": set[str](),
+    "lzma": set[str](),
 }
 READS = {"open", "read_text", "read_bytes", "fdopen", "load_txt", "genfromtxt", "read_csv", "literal_eval"}
 BARE = {"open", "eval", "exec"}

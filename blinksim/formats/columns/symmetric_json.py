@@ -1,7 +1,7 @@
 """Schedule files of schedules by symmetry, version 2: one chunk of each sort, the generators, and a machine in columns.
 
 docs/schedule-file.md describes every key. Columns are packed: the differences of neighbours, as little-endian 64-bit
-numbers, deflated, in base64; what repeats from node to node takes next to nothing.
+numbers, compressed (xz), in base64; what repeats from node to node takes next to nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blinksim.errors import InputError
 from blinksim.formats.machine_json import device_to_json, link_to_json, read_device, read_link
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.textio.deflated import deflated, inflated
+from blinksim.textio.compressed import compressed, decompressed
 from blinksim.textio.strict_json import Entry, parse
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns
@@ -53,7 +53,7 @@ def to_text(whole: SymmetricSchedule, name: str) -> str:
         bound = {key: value for key, value in base.bound.items() if key != _CERTIFICATE}
         document["bound"] = bound
         if _CERTIFICATE in base.bound:
-            document[_CERTIFICATE] = _deflated(json.dumps(base.bound[_CERTIFICATE], allow_nan=False))
+            document[_CERTIFICATE] = _packed_text(json.dumps(base.bound[_CERTIFICATE], allow_nan=False))
         lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items()]
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{base.algorithm}: this schedule cannot be written as JSON: {error}") from None
@@ -73,7 +73,7 @@ def from_document(whole: Entry, collective: Collective) -> SymmetricSchedule:
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = dict(fields["bound"].a(dict, "an object {…}"))
     if fields[_CERTIFICATE].value is not None:
-        bound[_CERTIFICATE] = parse(whole.path, _inflated(fields[_CERTIFICATE]), "certificate")
+        bound[_CERTIFICATE] = parse(whole.path, _unpacked_text(fields[_CERTIFICATE]), "certificate")
     generators = [unpacked(item, "int64") for item in fields["generators"].items()]
     try:
         turns = Turns.of(topology, generators)
@@ -88,16 +88,16 @@ def from_document(whole: Entry, collective: Collective) -> SymmetricSchedule:
 
 
 def packed(array: npt.NDArray[Any]) -> dict[str, Any]:
-    """An array of whole numbers as its length and its deflated differences."""
+    """An array of whole numbers as its length and its compressed differences."""
     steps = np.diff(array.astype("<i8"), prepend=0)
-    return {"length": len(array), "differences": deflated(steps.tobytes())}
+    return {"length": len(array), "differences": compressed(steps.tobytes())}
 
 
 def unpacked(entry: Entry, dtype: str) -> npt.NDArray[Any]:
     """The array of such an entry; raises `FileError` for what is none, or does not fit the type."""
     fields = entry.fields(("length", "differences"))
     length = fields["length"].whole(0, _MOST_LENGTH)
-    data = inflated(fields["differences"], 8 * length)
+    data = decompressed(fields["differences"], 8 * length)
     if len(data) != 8 * length:
         raise entry.wrong(f"has {len(data)} bytes, but {length} numbers need {8 * length}")
     values = np.cumsum(np.frombuffer(data, dtype="<i8").astype(np.int64))
@@ -134,7 +134,7 @@ def _machine(topology: Topology) -> dict[str, Any]:
     return {
         **{key: getattr(topology, key) for key in _NAMES[:4]},
         **{key: list(getattr(topology, key)) for key in _NAMES[4:]},
-        "device_names": _deflated(names),
+        "device_names": _packed_text(names),
         "device_sorts": devices,
         "device_sort": packed(np.array(device_sort, dtype=np.int64)),
         "device_node": packed(np.array([device.node for device in topology.devices], dtype=np.int64)),
@@ -149,22 +149,22 @@ def _machine(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _deflated(text: str) -> dict[str, Any]:
+def _packed_text(text: str) -> dict[str, Any]:
     data = text.encode("ascii")
-    return {"length": len(data), "text": deflated(data)}
+    return {"length": len(data), "text": compressed(data)}
 
 
-def _inflated(entry: Entry) -> bytes:
+def _unpacked_text(entry: Entry) -> bytes:
     """The text of such an entry; raises `FileError`."""
     fields = entry.fields(("length", "text"))
-    return inflated(fields["text"], fields["length"].whole(1, _MOST_TEXT))
+    return decompressed(fields["text"], fields["length"].whole(1, _MOST_TEXT))
 
 
 def _read_machine(entry: Entry) -> Topology:
     columns = ("device_sort", "device_node", "link_sort", "link_src", "link_dst", "link_bus", "members", "relays")
     fields = entry.fields((*_NAMES, *columns, "device_names", "device_sorts", "link_sorts", "bus_names"))
     of = {key: unpacked(fields[key], "int64").tolist() for key in columns}
-    names = _inflated(fields["device_names"]).decode("ascii", errors="replace").split("\n")
+    names = _unpacked_text(fields["device_names"]).decode("ascii", errors="replace").split("\n")
     for one in names:
         if not _DEVICE_NAME.fullmatch(one):
             raise fields["device_names"].wrong(f"has {one[:80]!r}, which cannot name a device")
