@@ -21,7 +21,7 @@ def test_no_sequence_of_messages_earns_more(
     def over(moment: float) -> float:
         return min(1.0, max(0.0, (moment - start) / (end - start)))
 
-    root, other = _best_sequences(time, n, overhead, latency, np.array([[start, end]]), 23)
+    root, other = _best_sequences(np.array([time]), n, overhead, latency, np.array([[start, end]]), 23)
     now, mine, theirs = 0.0, 0.0, 0.0
     for part, through in zip(parts, passing, strict=False):
         length = part / sum(parts) * (time - latency)

@@ -30,13 +30,13 @@ NAMED = [
     ("dgx1-v100", 1, "", "allreduce", "1MiB", "windows", 14.133),
     ("dgx1-v100", 1, "0,1,2,3", "allreduce", "64MiB", "straddling", 897.987),
     ("dgx1-v100", 1, "", "broadcast", "1MiB", "clock", 9.991),
-    ("dgx1-v100", 1, "", "broadcast", "1MiB", "random-clock", 14.070),
+    ("dgx1-v100", 1, "", "broadcast", "1MiB", "random-clock", 14.076),
     ("hgx-h200", 1, "", "broadcast", "16MiB", "random-clock", 48.208),
     ("hgx-h200", 1, "", "allgather", "1MiB", "clock", 3.939),
     ("hgx-h200", 1, "", "allgather", "1MiB", "informed", 5.7),
     ("hgx-h200", 1, "0,1,2,3", "alltoall", "4MiB", "served-twice", 11.491),
-    ("hgx-h200", 1, "", "allgather", "1MiB", "tree-cost", 6.754),
-    ("hgx-h200", 1, "", "allreduce", "4MiB", "tree-cost", 19.44),
+    ("hgx-h200", 1, "", "allgather", "1MiB", "tree-cost", 6.842),
+    ("hgx-h200", 1, "", "allreduce", "4MiB", "tree-cost", 20.616),
     ("ring:8@50GB/s", 1, "", "allgather", "1MiB", "clock", 10.175),
     ("ring:8@50GB/s", 1, "", "allreduce", "1MiB", "clock", 14.486),
     ("ring:8@50GB/s", 1, "", "allreduce", "1MiB", "windows", 19.350),
@@ -45,6 +45,7 @@ NAMED = [
     ("hgx-h200", 2, "", "allgather", "4MiB", "clock", 11.368),
     ("hgx-h200", 2, "", "allgather", "4MiB", "coverage", 14.505),
     ("hgx-h200", 2, "", "allreduce", "64MiB", "windows", 253.928),
+    ("hgx-h200", 2, "", "allreduce", "4MiB", "crossing-pairs", 21.411),
 ]
 
 
@@ -90,6 +91,17 @@ TINY = [
     ("reducescatter", 1, LINE),
     ("allgather", 2, LINE),
 ]
+
+
+def test_pairs_across_the_halves_of_a_dgx1() -> None:
+    """By hand: 150 GB/s between the halves, o 1.3 us, L 0.6 us; in a half every GPU has a link to every other one.
+
+    A message that starts before 1.9 us has one contribution of four; one that ends within the last 1.9 us reaches one
+    rank of four. So of the window from 1.3 us to T - 0.6 us, T - 5.7 us serve all pairs, and 2 x 1.9 us a quarter each.
+    """
+    found = bs.time_bound("dgx1-v100", "allreduce", "1MiB")
+    time = {entry.kind: entry.time for entry in found.certificates}["crossing-pairs"] / SECOND * 1e6
+    assert time == pytest.approx(5.7 - 2 * 1.9 / 4 + 2**20 / 150e3, abs=1e-3)
 
 
 def tiny(wires: list[Wire]) -> Topology:

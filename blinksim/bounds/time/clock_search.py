@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from math import ceil
 
 from blinksim.bounds.time.clock import Clock, window
-from blinksim.bounds.time.delays import SECOND, Delays, delays
+from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.bounds.time.time_certificate import latest
 from blinksim.collective import EVERY, OWN, Collective
 from blinksim.topology.graph import Topology
@@ -28,8 +28,6 @@ _REFINED, _RAISED = 6, 2
 # Rounds of telling which ranks are reached before data of others can pass them.
 _ROUNDS = 3
 _KEPT = 64
-# Beyond every time.
-_FAR = 10**30
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 """Ranks that data comes from, and that it must get to."""
@@ -60,7 +58,7 @@ class _Search:
         topology, collective = self.facts.topology, self.facts.collective
         if len(topology.devices) > _MOST_DEVICES:
             return []
-        apart = _distances(self.facts)
+        apart = self.facts.apart
         return [
             _Flow(self.facts, given, taken, min(apart[a][self.facts.ranks[b]] for a in given for b in taken))
             for given, taken in dict.fromkeys(_pairs(self.facts, apart))
@@ -98,26 +96,6 @@ def _pairs(facts: Delays, apart: list[list[int]]) -> Iterator[Pair]:
             outside = tuple(rank for rank in range(n) if hosts[rank] != host)
             yield inside, outside
             yield outside, inside
-
-
-def _distances(facts: Delays) -> list[list[int]]:
-    """The least delay from every rank to every device; far beyond everything where there is no way."""
-    out: list[list[int]] = [[] for _ in facts.topology.devices]
-    for link, start in enumerate(facts.src):
-        out[start].append(link)
-    found = []
-    for device in facts.ranks:
-        reached = [_FAR] * len(out)
-        queue = sorted((facts.overhead[link] + facts.latency[link], facts.dst[link]) for link in out[device])
-        while queue:
-            time, here = heappop(queue)
-            if reached[here] <= time or here == device:
-                continue
-            reached[here] = time
-            for link in out[here]:
-                heappush(queue, (time + facts.latency[link], facts.dst[link]))
-        found.append(reached)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +247,7 @@ class _Paths:
             reached, came = network.distances(network.origin)
             ahead.append(tuple(reached[:devices]))
             behind.append(tuple(network.distances(network.sink)[0][:devices]))
-            if reached[network.sink] >= _FAR:
+            if reached[network.sink] >= FAR:
                 return cls(tuple(lengths), tuple(rates), tuple(ahead), tuple(behind))
             lengths.append(reached[network.sink])
             rates.append(network.fill(came))
@@ -315,7 +293,7 @@ class _Network:
 
     def distances(self, start: int) -> tuple[list[int], list[int]]:
         """The distance of every vertex from `start` in what is left, and the arc that each is reached by."""
-        distance, came = [_FAR] * len(self.out), [-1] * len(self.out)
+        distance, came = [FAR] * len(self.out), [-1] * len(self.out)
         distance[start] = 0
         queue = [(0, start)]
         potential, head, room, cost = self.potential, self.head, self.room, self.cost
@@ -333,14 +311,14 @@ class _Network:
                         came[there] = arc
                         heappush(queue, (length, there))
         own = potential[start]
-        real = [_FAR if far >= _FAR else far + potential[v] - own for v, far in enumerate(distance)]
+        real = [FAR if far >= FAR else far + potential[v] - own for v, far in enumerate(distance)]
         return real, came
 
     def settle(self, reached: list[int]) -> None:
         """Takes distances from the origin as potentials, so that no arc that is left has a negative length."""
         # What is not reached any more keeps its place behind all that is.
-        most = max(far - old for far, old in zip(reached, self.potential, strict=True) if far < _FAR)
-        self.potential = [old + most if far >= _FAR else far for far, old in zip(reached, self.potential, strict=True)]
+        most = max(far - old for far, old in zip(reached, self.potential, strict=True) if far < FAR)
+        self.potential = [old + most if far >= FAR else far for far, old in zip(reached, self.potential, strict=True)]
 
     def fill(self, came: list[int]) -> int:
         """Fills the path to the sink; returns its rate."""

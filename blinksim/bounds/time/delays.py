@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from math import lcm
 
@@ -20,6 +20,8 @@ from blinksim.topology.graph import Topology
 
 SECOND = 10**15
 """Femtoseconds in a second."""
+FAR = 10**30
+"""Femtoseconds beyond every time."""
 # Questions whose delays are kept in the process.
 _KEPT = 64
 
@@ -76,6 +78,41 @@ class Delays:
     def ranks(self) -> list[int]:
         """The device of every rank."""
         return [self.topology.index[name] for name in self.topology.members]
+
+    @cached_property
+    def apart(self) -> list[list[int]]:
+        """The least time from every rank to every device, the first overhead with it.
+
+        `FAR` where there is no way, and from a rank to itself.
+        """
+        firsts = (
+            [(self.overhead[link] + self.latency[link], self.dst[link]) for link in self._out[device]]
+            for device in self.ranks
+        )
+        return [self._reached(first, device) for first, device in zip(firsts, self.ranks, strict=True)]
+
+    def onward(self, device: int) -> list[int]:
+        """The least latency from a device to every one; `FAR` where there is no way."""
+        return self._reached([(0, device)])
+
+    @cached_property
+    def _out(self) -> list[list[int]]:
+        out: list[list[int]] = [[] for _ in self.topology.devices]
+        for link, start in enumerate(self.src):
+            out[start].append(link)
+        return out
+
+    def _reached(self, first: list[tuple[int, int]], but: int | None = None) -> list[int]:
+        """When every device is reached by latencies from what is reached first; not through one of them."""
+        reached, queue = [FAR] * len(self._out), sorted(first)
+        while queue:
+            time, here = heappop(queue)
+            if reached[here] <= time or here == but:
+                continue
+            reached[here] = time
+            for link in self._out[here]:
+                heappush(queue, (time + self.latency[link], self.dst[link]))
+        return reached
 
     def opens(self, link: int) -> int | None:
         """The earliest that a byte can be on the link; None if none ever is."""

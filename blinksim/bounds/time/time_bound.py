@@ -13,6 +13,7 @@ from blinksim.bounds.assumptions import NOTHING
 from blinksim.bounds.certificates.certificate import Certificate, Phases
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.clock_search import best_clock
+from blinksim.bounds.time.theorems.crossing_pairs import CrossingPairs
 from blinksim.bounds.time.theorems.message_counts import SecondMessage, ServedTwice
 from blinksim.bounds.time.theorems.nodes_informed import NodesInformed
 from blinksim.bounds.time.theorems.random_clock import RandomClock
@@ -30,6 +31,7 @@ THEOREMS: tuple[type[Theorem], ...] = (
     Informed,
     NodesInformed,
     Coverage,
+    CrossingPairs,
     SecondMessage,
     ServedTwice,
     Straddling,

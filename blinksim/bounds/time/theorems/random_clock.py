@@ -9,7 +9,8 @@ earns more than the best sequence of messages on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -25,6 +26,7 @@ from blinksim.topology.graph import Topology
 
 Place = Iterable[Iterable[str]]
 Floats = npt.NDArray[np.float64]
+Clocks = tuple[tuple[float, float], ...]
 # Between which parts of the time the clock may be: what was best on machines of 3 to 16 ranks.
 _CLOCKS = (
     (0.0, 0.85),
@@ -43,6 +45,8 @@ _CLOCKS = (
 _COARSE, _FINE = 40, 160
 # Sums of floats are off by far less than this part, and the search for a time stops at the other one.
 _SAFE, _CLOSE = 2.0**-30, 10
+# Times that are tried together.
+_AT_ONCE = 12
 
 
 class RandomClock(Theorem):
@@ -78,50 +82,53 @@ class RandomClock(Theorem):
         return [()] if paid and only_ranks_hold(facts) else []
 
     def there(self, time: int) -> int:
-        return min(self._earned(time, _CLOCKS, _FINE))
+        return min(self._earned([time], _CLOCKS, _FINE)[0])
 
     def needed(self, time: int) -> int:
         return (self.n - 1) * self.all
 
-    def _earned(self, time: int, clocks: Iterable[tuple[float, float]], steps: int) -> list[int]:
-        """What all links earn by `time` at the most, for each clock."""
-        root, others = _best_sequences(
-            float(time), self.n, float(self.overhead), float(self.latency), np.array([*clocks]) * float(time), steps
+    def _earned(self, times: Sequence[int], clocks: Clocks, steps: int) -> list[list[int]]:
+        """What all links earn by each time at the most, for each clock."""
+        root, others = _best_of(
+            tuple(map(float, times)), self.n, float(self.overhead), float(self.latency), clocks, steps
         )
-        return [
+        earned = [
             ceil((self.from_root * mine + self.from_others * theirs) * (1 + _SAFE))
             for mine, theirs in zip(root.tolist(), others.tolist(), strict=True)
         ]
+        return [earned[place : place + len(clocks)] for place in range(0, len(earned), len(clocks))]
 
     def latest(self, low: int = 0) -> int:
         """The latest time before which nothing ends, but for a part in a thousand; 0 if none is after `low`."""
-        if not self.short(low + 1):
+        if min(self._earned([low + 1], _CLOCKS, _COARSE)[0]) >= self.needed(0):
             return 0
-        needed = self.needed(0)
-        good = low + 1
-        good = self._last(good, lambda time: min(self._earned(time, _CLOCKS, _COARSE)) < needed)
-        earned = self._earned(good, _CLOCKS, _COARSE)
-        best = _CLOCKS[earned.index(min(earned))]
-        good = self._last(good, lambda time: min(self._earned(time, [best], _FINE)) < needed)
+        good = self._last(low + 1, _CLOCKS, _COARSE)
+        (earned,) = self._earned([good], _CLOCKS, _COARSE)
+        good = self._last(good, (_CLOCKS[earned.index(min(earned))],), _FINE)
         rounded = good - good % 10**6
         return next((time for time in (rounded, good) if time > low and self.proves(time)), 0)
 
-    @staticmethod
-    def _last(good: int, short: Any) -> int:
-        """The last time that is `short`, about; `good` if that is none."""
-        bad, step = good, max(good >> 4, 10**6)
-        while short(bad):
-            good, bad, step = bad, bad + step, 2 * step
-        while bad - good > good >> _CLOSE:
-            middle = (good + bad) // 2
-            good, bad = (middle, bad) if short(middle) else (good, middle)
-        return good
+    def _last(self, good: int, clocks: Clocks, steps: int) -> int:
+        """The last time by which too little is earned, about; `good` if that is none."""
+        needed = self.needed(0)
+        tried = [good + (max(good >> 4, 10**6) << power) for power in range(_AT_ONCE)]
+        while True:
+            short = [min(earned) < needed for earned in self._earned(tried, clocks, steps)]
+            passed = short.index(False) if False in short else len(short)
+            good = tried[passed - 1] if passed else good
+            if passed == len(tried):
+                tried = [good + (max(good >> 4, 10**6) << power) for power in range(_AT_ONCE)]
+                continue
+            bad = tried[passed]
+            if bad - good <= good >> _CLOSE:
+                return good
+            tried = [good + (bad - good) * place // (_AT_ONCE + 1) for place in range(1, _AT_ONCE + 1)] + [bad]
 
     def unit(self) -> int:
         return units(self.facts)
 
     def table(self, time: int) -> dict[str, Any]:
-        earned = self._earned(time, _CLOCKS, _FINE)
+        (earned,) = self._earned([time], _CLOCKS, _FINE)
         clock = _CLOCKS[earned.index(min(earned))]
         return {"clock_us": [microseconds(int(part * time)) for part in clock], "steps": _FINE}
 
@@ -132,30 +139,42 @@ class RandomClock(Theorem):
         )
 
 
+@lru_cache(maxsize=16)
+def _best_of(
+    times: tuple[float, ...], n: int, overhead: float, latency: float, clocks: Clocks, steps: int
+) -> tuple[Floats, Floats]:
+    """`_best_sequences` for every time and, of each, every clock."""
+    rows = np.repeat(np.array(times), len(clocks))
+    return _best_sequences(
+        rows, n, overhead, latency, np.tile(np.array(clocks), (len(times), 1)) * rows[:, None], steps
+    )
+
+
 def _best_sequences(
-    time: float, n: int, overhead: float, latency: float, clocks: Floats, steps: int
+    time: Floats, n: int, overhead: float, latency: float, clocks: Floats, steps: int
 ) -> tuple[Floats, Floats]:
     """What a link of the root and another link earn at the most with each clock, in times of a byte; rounded up.
 
-    clocks: (C, 2), from when to when. The worth of a message is taken at the better end of the step in which it ends
-    (root) or starts (others). With that fixed, earnings are linear in the times between messages: the root's are best
-    at the end of their step, as an earlier message is worth more, and the others' at its beginning.
+    time: (C,), the end. clocks: (C, 2), from when to when. The worth of a message is taken at the better end of the
+    step in which it ends (root) or starts (others). With that fixed, earnings are linear in the times between messages:
+    the root's are best at the end of their step, as an earlier one is worth more, and the others' at its beginning.
     """
-    step, last = time / steps, time - latency
+    step, last = time[:, None] / steps, time[:, None] - latency
     grid = np.arange(steps + 1) * step
     # passed (C, steps + 1): how likely the clock is over by then.
     passed = np.clip((grid - clocks[:, :1]) / (clocks[:, 1:] - clocks[:, :1]), 0.0, 1.0)
     arrives = np.minimum((grid + latency) // step, steps).astype(np.int64)
-    early = 1.0 + (n - 2) * (1.0 - passed[:, arrives])
+    early = 1.0 + (n - 2) * (1.0 - np.take_along_axis(passed, arrives, axis=1))
+    ends = np.minimum(grid, last) - overhead
     root, other = np.zeros((2, len(clocks), steps + 1))
     for begin in range(steps - 1, -1, -1):
         # Nothing is sent, but what comes from others may pass through the root.
         other[:, begin] = other[:, begin + 1]
-        root[:, begin] = root[:, begin + 1] + step * passed[:, begin + 1]
-        data = np.minimum(grid[begin + 1 :], last) - grid[begin] - overhead
-        if data[-1] > 0:
-            mine = data * early[:, begin:-1] + root[:, begin + 1 :]
-            theirs = data * passed[:, [begin + 1]] + other[:, begin + 1 :]
-            root[:, begin] = np.maximum(root[:, begin], mine.max(axis=1))
-            other[:, begin] = np.maximum(other[:, begin], theirs.max(axis=1))
+        root[:, begin] = root[:, begin + 1] + step[:, 0] * passed[:, begin + 1]
+        data = np.maximum(ends[:, begin + 1 :] - grid[:, [begin]], 0.0)
+        # A message of no bytes is as good as none.
+        mine = data * early[:, begin:-1] + root[:, begin + 1 :]
+        theirs = data * passed[:, [begin + 1]] + other[:, begin + 1 :]
+        root[:, begin] = np.maximum(root[:, begin], mine.max(axis=1))
+        other[:, begin] = np.maximum(other[:, begin], theirs.max(axis=1))
     return root[:, 0], other[:, 0]

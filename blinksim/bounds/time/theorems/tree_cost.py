@@ -22,7 +22,7 @@ from blinksim.topology.graph import Topology
 
 Place = Iterable[Iterable[str]]
 # Ranks up to which the recursion is done, and the steps that a time is cut into.
-_MOST_RANKS, _STEPS = 16, 96
+_MOST_RANKS, _STEPS = 16, 192
 # What the messages of others than the root count, beside the root's.
 _PRICES = (0.2, 0.45, 1.0)
 # Sums of floats are off by far less than this part, and the search for a time stops at the other one.
@@ -36,6 +36,8 @@ class TreeCost(Theorem):
     Broadcast: the root's port counts in full, that of another rank in part, and only from when the rank can have
     heard. Allreduce: what one rank contributes must reach all, and the other messages, of 2(n - 1) or more (Harary and
     Schwenk 1974), cost something too; a byte has one message on each port at a time, so not all of them can be long.
+    And take the rank that is last to have a message with what it contributes out: all n first such messages are short
+    where this one is out early, and all else that tells others of that rank starts later.
     """
 
     kind = "tree-cost"
@@ -80,8 +82,20 @@ class TreeCost(Theorem):
             return self._from_root(time, trees)
         cost = float(trees[self.n, -1])
         if self.name == "allreduce":
-            cost = self._twice(time, cost)
+            cost = max(self._twice(time, cost), self._in_turn(time, step, trees))
         return _down(cost)
+
+    def _in_turn(self, time: int, step: int, trees: Any) -> float:
+        """The least cost of n first messages and of what tells of the last one's rank, whenever that one arrives."""
+        import numpy as np
+
+        n, late = self.n, min(-(-self.latency // step), _STEPS)
+        # Within i steps after that message arrives: of its receiver, and of the rank itself, which is free earlier.
+        own = np.concatenate((trees[:, late:], np.repeat(trees[:, -1:], late, axis=1)), axis=1)
+        rest = (trees[1:n] + own[n - 1 : 0 : -1]).min(axis=0)
+        # It arrives after more than a - 1 steps and within a, so that at most steps - a + 1 are left.
+        first = np.array([_stretch(a * step - self.latency, self.overhead) for a in range(1, _STEPS + 1)])
+        return float((n * first + rest[_STEPS:0:-1]).min())
 
     def _twice(self, time: int, cost: float) -> float:
         left = time - self.latency
@@ -146,43 +160,32 @@ def _stretch(busy: float, overhead: int) -> float:
 @lru_cache(maxsize=8)
 def _trees(n: int, time: int, step: int, overhead: int, latency: int) -> Any:
     """C (n + 1, steps + 1): the least cost from one rank to k within i steps of time, rounded down."""
-    import numpy as np
-
-    cost = np.full((n + 1, _STEPS + 1), np.inf)
-    cost[1] = 0.0
-    for k in range(2, n + 1):
-        cost[k] = _grown(cost, cost, k, step, overhead, latency, 1.0)
-    return cost
+    return _grown(n, step, overhead, latency)
 
 
+@lru_cache(maxsize=8)
 def _rooted(n: int, time: int, step: int, overhead: int, latency: int, price: float) -> float:
-    """As `_trees`, where messages of all but the first rank cost a part of theirs."""
-    import numpy as np
-
-    trees = _trees(n, time, step, overhead, latency)
-    cost = np.full((n + 1, _STEPS + 1), np.inf)
-    cost[1] = 0.0
-    for k in range(2, n + 1):
-        cost[k] = _grown(cost, trees, k, step, overhead, latency, price)
-    return float(cost[n, -1])
+    """As the last of `_trees`, where messages of all but the first rank cost a part of theirs."""
+    return float(_grown(n, step, overhead, latency, price * _trees(n, time, step, overhead, latency))[n, -1])
 
 
-def _grown(own: Any, others: Any, k: int, step: int, overhead: int, latency: int, price: float) -> Any:
+def _grown(n: int, step: int, overhead: int, latency: int, others: Any = None) -> Any:
     """C_k for every number of steps: the first message keeps the port busy for more than a - 1 steps and up to a.
 
-    own: of the rank itself. others: of the rank that gets the message, which cost `price` each.
+    others: what it costs the ranks that get messages to go on, if not as much as the first rank.
     """
     import numpy as np
 
     late = min(latency // step, _STEPS + 1)
-    # What both cost with m steps left for the sender, and as many less the latency for the other one.
-    both = np.full(_STEPS + 1, np.inf)
-    for j in range(1, k):
-        theirs = np.full(_STEPS + 1, np.inf)
-        theirs[late:] = price * others[j][: _STEPS + 1 - late]
-        both = np.minimum(both, own[k - j] + theirs)
     stretch = np.array([_stretch(a * step, overhead) for a in range(1, _STEPS + 1)])
+    cost, theirs = np.full((2, n + 1, _STEPS + 1), np.inf)
+    padded = np.full(2 * _STEPS + 1, np.inf)
     # With i steps and a message of a steps, i - a + 1 are left.
-    padded = np.concatenate((np.full(_STEPS, np.inf), both))
     left = np.lib.stride_tricks.sliding_window_view(padded, _STEPS)[1:, ::-1]
-    return (left + stretch).min(axis=1)
+    cost[1] = 0.0
+    for k in range(2, n + 1):
+        theirs[k - 1, late:] = (cost if others is None else others)[k - 1, : _STEPS + 1 - late]
+        # What both cost with m steps left for the sender, and as many less the latency for the other one.
+        padded[_STEPS:] = (cost[k - 1 : 0 : -1] + theirs[1:k]).min(axis=0)
+        cost[k] = (left + stretch).min(axis=1)
+    return cost
