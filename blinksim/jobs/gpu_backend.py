@@ -45,6 +45,7 @@ class GpuBackend(Backend):
             streams = self.cupy.cuda
             self.stream = streams.ExternalStream(stream) if stream else streams.Stream(non_blocking=True)
             self.watch = streams.Stream(non_blocking=True)
+            self.before = streams.Event(block=False, disable_timing=True)
         self.opened: list[int] = []
         self.segments: list[int] = []
         self.lent = 0
@@ -99,6 +100,27 @@ class GpuBackend(Backend):
                 self.launch(turn, op, source, target, timeout_s)
         else:
             self.prepared(turn, op).launch(source + turn.input_at, target + turn.output_at, int(timeout_s * 1e9))
+
+    def follow(self, stream: int) -> None:
+        """Lets what is launched from now on wait for what another stream, given by its address, has queued by now."""
+        runtime = self.cupy.cuda.runtime
+        # An event that is recorded anew holds back only those who wait for it from now on.
+        runtime.eventRecord(self.before.ptr, stream)
+        runtime.streamWaitEvent(self.stream.ptr, self.before.ptr)
+
+    def mark(self) -> Any:
+        """An event that stands for the end of everything launched so far."""
+        cuda = self.cupy.cuda
+        if cuda.runtime.getDevice() != self.gpu:
+            with self.device():
+                return self.mark()
+        event = cuda.Event(block=False, disable_timing=True)
+        cuda.runtime.eventRecord(event.ptr, self.stream.ptr)
+        return event
+
+    def precede(self, event: Any, stream: int) -> None:
+        """Lets another stream, given by its address, wait for an event of `mark`."""
+        self.cupy.cuda.runtime.streamWaitEvent(stream, event.ptr)
 
     def prepared(self, turn: Turn, op: str) -> _Prepared:
         """A turn's table on the GPU, and the kernel that runs it; both are made once.

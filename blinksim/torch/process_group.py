@@ -26,7 +26,7 @@ from blinksim.topology.shapes import one_switch
 from blinksim.torch.fallback import Fallback
 from blinksim.torch.settings import PREDICT, Settings
 from blinksim.torch.vectors import as_bytes, dense, divide, kind_to_move, kind_to_reduce, reduction, stacked
-from blinksim.torch.works import GroupWork
+from blinksim.torch.works import GroupWork, QueuedOn, current_stream
 
 Tensors = Sequence[torch.Tensor]
 
@@ -56,7 +56,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.group: Group | None = None
         self.device = torch.device("cpu")
         self.stream: Any = None
-        self.begun: Any = None
+        self.backend: SharedMemoryBackend | GpuBackend | None = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "blinksim"
@@ -301,15 +301,14 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             with torch.no_grad():
                 work(group)
             return GroupWork(results, None, group.check)
-        # An event that is recorded anew holds back only those who wait for it from now on.
-        self.begun.record(torch.cuda.current_stream(self.device))
-        self.stream.wait_event(self.begun)
+        assert isinstance(self.backend, GpuBackend)
+        self.backend.follow(current_stream(first.device.index))
         if computes or not all(tensor.is_contiguous() for tensor in tensors):
             with torch.cuda.stream(self.stream), torch.no_grad():
                 work(group)
         else:
             work(group)  # launches alone, which know their stream
-        handle = GroupWork(results, self.stream, group.check, self.settings.blocking)
+        handle = GroupWork(results, QueuedOn(self.backend, self.stream), group.check, self.settings.blocking)
         for tensor in tensors:
             tensor.record_stream(self.stream)
         return handle
@@ -338,13 +337,13 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         settings, plan = self.settings, self._plan(device)
         backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
         if not self.cpu:
-            self.stream, self.begun = torch.cuda.Stream(device, priority=-1), torch.cuda.Event()
+            self.stream = torch.cuda.Stream(device, priority=-1)
             backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
         timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
         store = Section(self.store, "group")
         report = _log if settings.log and self.place == 0 else None
         self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
-        self.device = device
+        self.device, self.backend = device, backend
         return self.group
 
     def _plan(self, device: torch.device) -> JobPlan:

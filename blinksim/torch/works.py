@@ -9,7 +9,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from blinksim.jobs.gpu_backend import GpuBackend
+
+# As PyTorch's own generated code asks for it; not part of its documented interface.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _NO_TIMEOUT = timedelta(milliseconds=-1)
+
+
+def current_stream(gpu: int) -> int:
+    """The address of the current stream; the objects of `torch.cuda.current_stream` would cost microseconds."""
+    return int(_raw_stream(gpu)) if _raw_stream else int(torch.cuda.current_stream(gpu).cuda_stream)
+
+
+class QueuedOn:
+    """What a call waits for: all that has been queued on a stream of a backend so far."""
+
+    def __init__(self, backend: GpuBackend, stream: Any) -> None:
+        self.backend, self.stream, self.event = backend, stream, backend.mark()
 
 
 class GroupWork(dist.Work):
@@ -17,24 +33,27 @@ class GroupWork(dist.Work):
 
     Waiting makes the current stream wait for it, and not the host, unless `blocking` is set.
 
-    results: what the call gives. stream: on which it is queued; None if it is done. check: raises if the group has
-    failed.
+    results: what the call gives. queued: where it is queued; None if it is done. check: raises if the group has failed.
     """
 
     def __init__(
-        self, results: Sequence[torch.Tensor], stream: Any, check: Callable[[], None], blocking: bool = False
+        self,
+        results: Sequence[torch.Tensor],
+        queued: QueuedOn | None,
+        check: Callable[[], None],
+        blocking: bool = False,
     ) -> None:
         super().__init__()
-        self.results, self.stream, self.check, self.blocking = list(results), stream, check, blocking
-        self.event: Any = None if stream is None else stream.record_event()
+        self.results, self.queued, self.check, self.blocking = list(results), queued, check, blocking
         self.future: Any = None
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         self.check()
-        if self.stream is not None:
-            torch.cuda.current_stream(self.stream.device).wait_event(self.event)
+        queued = self.queued
+        if queued is not None:
+            queued.backend.precede(queued.event, current_stream(queued.backend.gpu))
             if self.blocking:
-                self.event.synchronize()
+                queued.event.synchronize()
                 self.check()
         return True
 
@@ -42,7 +61,7 @@ class GroupWork(dist.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        return self.event is None or bool(self.event.query())
+        return self.queued is None or bool(self.queued.event.done)
 
     def is_success(self) -> bool:
         return self.exception() is None
@@ -57,12 +76,12 @@ class GroupWork(dist.Work):
     def get_future(self) -> Any:
         """A future of CUDA tensors has those who wait for it wait for the stream on which it was set."""
         if self.future is None:
-            if self.stream is None:
+            if self.queued is None:
                 self.future = torch.futures.Future()
                 self.future.set_result(self.results)
             else:
-                self.future = torch.futures.Future(devices=[self.stream.device])
-                with torch.cuda.stream(self.stream):
+                self.future = torch.futures.Future(devices=[self.queued.stream.device])
+                with torch.cuda.stream(self.queued.stream):
                     self.future.set_result(self.results)
         return self.future
 

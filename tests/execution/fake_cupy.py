@@ -124,16 +124,23 @@ class Stream:
 
 
 class Event:
-    def __init__(self) -> None:
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self.at = 0.0
         self.recorded = threading.Event()
 
-    def record(self, stream: Stream) -> None:
-        stream.queue(self._mark)
+    @property
+    def ptr(self) -> Event:
+        return self
 
-    def _mark(self) -> None:
-        self.at = time.perf_counter()
-        self.recorded.set()
+    def record(self, stream: Stream) -> None:
+        """Anew: those who wait already, wait for what was recorded before."""
+        recorded = self.recorded = threading.Event()
+
+        def mark() -> None:
+            self.at = time.perf_counter()
+            recorded.set()
+
+        stream.queue(mark)
 
 
 class Function:
@@ -235,6 +242,8 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: gpus,
         getDevice=lambda: Device.current[-1],
+        eventRecord=lambda event, stream: event.record(stream),
+        streamWaitEvent=lambda stream, event: stream.wait_event(event),
         deviceCanAccessPeer=lambda a, b: int(peers),
         deviceEnablePeerAccess=enable,
         getDeviceProperties=lambda gpu: {"name": b"Fake GPU"},

@@ -7,7 +7,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +250,28 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         assert np.array_equal(broadcast, np.arange(part * RANKS))
         assert rank or np.array_equal(reduce, sums)
         assert "must call the same" in message or "has failed" in message
+
+
+def test_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a caller has queued runs before the calls behind it, and those before what waits for their mark."""
+    with fake_cupy.installed(monkeypatch, tmp_path, 2) as cupy:
+        monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+        backend, caller, later = GpuBackend(1), cupy.cuda.Stream(), cupy.cuda.Stream()
+        order: list[str] = []
+
+        def note(what: str) -> None:
+            time.sleep(0.02)
+            order.append(what)
+
+        for turn in "12":
+            caller.queue(partial(note, f"before {turn}"))
+            backend.follow(caller)
+            backend.stream.queue(partial(note, f"call {turn}"))
+            backend.precede(backend.mark(), later)
+            later.queue(partial(note, f"after {turn}"))
+        later.synchronize()
+    for turn in "12":
+        assert [entry for entry in order if turn in entry] == [f"{what} {turn}" for what in ("before", "call", "after")]
 
 
 @pytest.mark.slow
