@@ -23,7 +23,7 @@ from validate.recipes.training_job import Rows, call, run, start, tensors, time_
 MACHINE, PARTS, ALGORITHMS = "dgx1-v100", ("0145", "0123"), ("nccl", "packed")
 SIZES = tuple(1 << power for power in range(20, 29, 2))
 # Trees need long vectors to fill: all gradients at once, as well as DDP's default. Sequences of a step, and steps.
-BUCKETS_MB, BATCH, STEPS = (25, 200), 32, 100
+BUCKETS_MB, BATCH, STEPS = (25, 200), 32, 250
 # So that no vector is moved in more than one launch.
 BUFFER = "2GiB"
 
