@@ -65,12 +65,14 @@ FORMATS = {
 }
 
 
+TUNER = "nccl-tuner"
+"""The format of rules for NCCL's tuner, which are made of measured times."""
 # What the formats are for, where users name that.
 _RUNTIMES = {
     "nccl": "stock NCCL reads nccl-graph (chains or rings of one communicator) and nccl-graph-set (one for each chain)",
     **dict.fromkeys(("rccl", "msccl"), "RCCL and MSCCL read msccl-xml"),
     **dict.fromkeys(("mscclpp", "msccl++"), "MSCCL++ reads mscclpp-json"),
-    "nccl-tuner": "rules for NCCL's tuner come from measured times, not from a schedule; blinksim tune writes them",
+    TUNER: "rules for NCCL's tuner come from measured times, not from a schedule: bs.tune(machine, times).export()",
 }
 
 

@@ -76,9 +76,9 @@ def rates(context: click.Context, parameter: click.Parameter) -> list[str]:
 
 def formats(context: click.Context, parameter: click.Parameter) -> list[str]:
     """The formats of an export: of schedules, or of machines."""
-    from blinksim.exports import FORMATS
+    from blinksim.exports import FORMATS, TUNER
 
-    return ["nccl-topo"] if context.parent is not None and context.parent.info_name == "topo" else list(FORMATS)
+    return ["nccl-topo"] if context.parent is not None and context.parent.info_name == "topo" else [*FORMATS, TUNER]
 
 
 def schedules(context: click.Context, parameter: click.Parameter) -> list[str]:

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
 
 import click
+from click.core import ParameterSource
 
 from blinksim.cli.numbers import Integer
 from blinksim.cli.output import note, print_json, typed
+from blinksim.cli.tuned_job import JobOptions, job_options, tuned
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
-    from blinksim.exports import Format
     from blinksim.textio.exported import Exported
+
+
+# The options of the tuner's rules, with the names of their values.
+_TUNER_OPTIONS = {
+    "--machine": "machine",
+    "--least-channels": "least_channels",
+    "--members": "members",
+    "--nodes": "nodes",
+    "--no-nvls": "no_nvls",
+    "--nccl": "version",
+    "--dialect": "dialect",
+}
+
+
+class Options(JobOptions):
+    """The options of the command."""
+
+    name: str
+    output: str | None
+    channels: int | None
+    machine: str | None
+    force: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command(
@@ -21,48 +47,50 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   blinksim synth dgx1-v100 allreduce --members 0,1,2,3 --algorithm chains -o chains.json
-  blinksim export chains.json --format nccl-graph -o graph.xml""",
+  blinksim export chains.json --format nccl-graph -o graph.xml
+  blinksim export times.csv --format nccl-tuner --machine hgx-h200 --dialect ncclx -o tuner.csv""",
 )
 @click.argument("schedule")
 @click.option("--format", "name", required=True, metavar="NAME", help="nccl-graph, nccl-graph-set, msccl-xml, "
-              "mscclpp-json.")  # fmt: skip
+              "mscclpp-json, nccl-tuner.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Where to write it; a folder for nccl-graph-set.  [default: "
               "standard output]")  # fmt: skip
 @click.option("--channels", type=Integer(), metavar="N", help="The most channels.  [default: what every release loads]")
+@click.option("--machine", metavar="MACHINE", help="nccl-tuner: the machine that the times are of.")
+@job_options
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
-def command(
-    schedule: str, name: str, output: str | None, channels: int | None, force: bool, as_json: bool, quiet: bool
-) -> None:
+def command(schedule: str, **options: Unpack[Options]) -> None:
     """Write SCHEDULE so that a communication library runs it: NCCL, RCCL, MSCCL or MSCCL++.
 
     The schedule is verified first. Exit status 3 says that the format cannot hold it, and what to do instead.
+
+    nccl-tuner makes rules for the tuners of NCCL, RCCL and NCCLX. In place of a schedule it takes TIMES, a file of
+    measured times as blinksim tune --times-to writes it; the options from --machine to --dialect are for it alone.
     """
     from blinksim import exports
-    from blinksim.formats.schedule_json import read_schedule
-    from blinksim.schedule.verify import verify
     from blinksim.textio.whole_files import check_folder, check_target
 
-    form = exports.find(name)
-    if form.folder and output is None:
-        raise InputError(f"{form.name} writes several files; name a folder for them with -o")
+    output = options["output"]
+    tuner = options["name"].lower().replace("_", "-") == exports.TUNER
+    given = {name for name in _TUNER_OPTIONS if _is_given(name)}
+    if given and not tuner:
+        raise InputError(f"{', '.join(sorted(given))}: for --format {exports.TUNER} only")
+    folder = not tuner and exports.find(options["name"]).folder
+    if folder and output is None:
+        raise InputError(f"{exports.find(options['name']).name} writes several files; name a folder for them with -o")
     if output is not None:
-        check = check_folder if form.folder else check_target
-        check(output, force)
-    plan = read_schedule(schedule)
-    verdict = verify(plan)
-    if not verdict.ok:
-        raise InputError(f"{schedule} is wrong and is not exported: {verdict.reasons[0]}")
-    found = form.export(plan, channels)
+        (check_folder if folder else check_target)(output, options["force"])
+    found = _rules(schedule, options) if tuner else _schedule(schedule, options)
     if output is not None:
-        exports.write(found, output, force)
-    if as_json:
-        print_json(_as_json(found, form, schedule, output))
+        exports.write(found, output, options["force"])
+    if options["as_json"]:
+        print_json(_as_json(found, exports.TUNER if tuner else exports.find(options["name"]).name, schedule, output))
     elif output is None:
         click.echo(found.files[""], nl=False)
         for line in _advice(found, "FILE"):
-            note(line, quiet=quiet)
+            note(line, quiet=options["quiet"])
     else:
         click.echo(f"{output}: {found.summary}")
         for fact in found.facts:
@@ -70,6 +98,40 @@ def command(
         click.echo("")
         for line in _advice(found, output):
             click.echo(line)
+
+
+def _is_given(option: str) -> bool:
+    name = _TUNER_OPTIONS[option]
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _schedule(path: str, options: Options) -> Exported:
+    from blinksim import exports
+    from blinksim.formats.schedule_json import read_schedule
+    from blinksim.schedule.verify import verify
+
+    plan = read_schedule(path)
+    verdict = verify(plan)
+    if not verdict.ok:
+        raise InputError(f"{path} is wrong and is not exported: {verdict.reasons[0]}")
+    return exports.find(options["name"]).export(plan, options["channels"])
+
+
+def _rules(times: str, options: Options) -> Exported:
+    """What blinksim tune makes of a file of times."""
+    if options["machine"] is None:
+        raise InputError("rules for a tuner are for one machine: name it with --machine")
+    if options["channels"] is not None:
+        raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
+    found = tuned(options["machine"], times, options).export(options["dialect"])  # type: ignore[arg-type]
+    plugin = found.environment.get("NCCL_TUNER_PLUGIN")
+    if plugin is None:
+        return found
+    hints = (
+        f"build the plugin: blinksim tune --plugin {typed(plugin)}",
+        "every rank needs the variables; the log has the line with NCCL_DEBUG_SUBSYS=TUNING",
+    )
+    return replace(found, notes=(*hints, *found.notes))
 
 
 def _advice(found: Exported, output: str) -> list[str]:
@@ -97,11 +159,11 @@ def _named(line: str, output: str) -> str:
     return line.replace("{python}", repr(output)).replace("{file}", typed(output))
 
 
-def _as_json(found: Exported, form: Format, schedule: str, output: str | None) -> dict[str, object]:
+def _as_json(found: Exported, form: str, schedule: str, output: str | None) -> dict[str, object]:
     return {
         "command": "export",
         "schedule": schedule,
-        "format": form.name,
+        "format": form,
         "output": output,
         "summary": found.summary,
         "facts": list(found.facts),

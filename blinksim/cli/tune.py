@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -13,6 +13,7 @@ from blinksim.cli.numbers import Whole
 from blinksim.cli.options import MACHINE_HELP
 from blinksim.cli.output import print_json, table, typed
 from blinksim.cli.progress import Working
+from blinksim.cli.tuned_job import JobOptions, job_options, release, tuned
 from blinksim.errors import InputError
 from blinksim.units import format_size, format_time
 
@@ -23,17 +24,11 @@ if TYPE_CHECKING:
 _ALL = 64
 
 
-class Options(TypedDict):
+class Options(JobOptions):
     """The options of the command."""
 
     gpus: int | None
     measurements: int
-    least_channels: int | None
-    members: str | None
-    nodes: int
-    no_nvls: bool
-    version: str | None
-    dialect: str
     output: str | None
     times_to: str | None
     plugin: str | None
@@ -63,19 +58,7 @@ Examples:
     help="Time NCCL's choices on the first N GPUs of this machine (default: all) instead of reading TIMES.",
 )
 @click.option("--measurements", type=Whole(5, 4000), default=40, show_default=True, help="The most times to take.")
-@click.option(
-    "--least-channels",
-    type=Whole(1, 64),
-    metavar="N",
-    help="NCCL_MIN_NCHANNELS while it is timed, and with the file: GPUs that a switch joins often need more channels "
-    "than NCCL takes.",
-)
-@click.option("--members", metavar="LIST", help="The GPUs that TIMES are of.  [default: all]")
-@click.option("--nodes", type=Whole(1), default=1, show_default=True, help="Nodes that TIMES are of.")
-@click.option("--no-nvls", is_flag=True, help="NCCL runs with NCCL_NVLS_ENABLE=0.")
-@click.option("--nccl", "version", metavar="VERSION", help="The release of NCCL whose choices are known.")
-@click.option("--dialect", type=click.Choice(("nccl", "rccl", "ncclx")), default="nccl", show_default=True,
-              help="Who reads the file.")  # fmt: skip
+@job_options
 @click.option("-o", "--output", metavar="FILE", help="Where to write the rules.")
 @click.option("--times-to", metavar="FILE", help="Where to write the measured times.")
 @click.option("--plugin", metavar="FILE", help="Build the plugin that reads the rules, with the system's C compiler.")
@@ -97,7 +80,7 @@ def command(machine: str | None, times: str | None, **options: Unpack[Options]) 
         target = options[name]
         if target is not None:
             check_target(target, options["force"])
-    found = _from_file(machine, str(times), options) if times is not None else _on_gpus(machine, options)
+    found = tuned(machine, str(times), options) if times is not None else _on_gpus(machine, options)
     exported = found.export(options["dialect"])  # type: ignore[arg-type]
     _write(found, exported.files[""], options)
     if options["as_json"]:
@@ -135,24 +118,6 @@ def _build(options: Options) -> None:
         click.echo(f"    export NCCL_TUNER_PLUGIN={shlex.quote(str(place.resolve()))}")
 
 
-def _version(options: Options) -> dict[str, str]:
-    return {} if options["version"] is None else {"version": options["version"]}
-
-
-def _from_file(machine: str, times: str, options: Options) -> Tuning:
-    from blinksim.answers.tuning.tune import tune
-
-    return tune(
-        machine,
-        times,
-        members=options["members"],
-        nodes=options["nodes"],
-        nvls=not options["no_nvls"],
-        least_channels=options["least_channels"],
-        **_version(options),
-    )
-
-
 def _on_gpus(machine: str, options: Options) -> Tuning:
     from blinksim.answers.tuning.tune import tune_here
     from blinksim.execution.executors.choice_clock import ChoiceClock
@@ -176,7 +141,7 @@ def _on_gpus(machine: str, options: Options) -> Tuning:
             nvls=nvls,
             least_channels=options["least_channels"],
             most=options["measurements"],
-            **_version(options),
+            **release(options),
         )
     found = replace(found, version=clock.version)
     clock.close()

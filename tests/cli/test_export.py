@@ -11,6 +11,7 @@ from blinksim.cli.main import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 GRAPHS = DATA / "nccl_graph"
+TIMES = str(DATA.parents[1] / "validate" / "results" / "nccl-tuning-4gpu.csv")
 DGX1 = str(DATA / "nccl_topo" / "dgx1v-4ib.xml")
 
 
@@ -211,3 +212,32 @@ def test_machines_are_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_what_nvidia_smi_prints_is_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     out = answer(capsys, "project", str(DATA / "captures" / "h200x8" / "smi_topo.txt"), "allreduce", "1GiB")
     assert "8: gpu0" in out
+
+
+@pytest.mark.parametrize("dialect", ["nccl", "rccl", "ncclx"])
+def test_rules_for_a_tuner_are_those_of_tune(dialect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--members", "0-3", "--no-nvls", "--dialect", dialect, "-o"]
+    exported, tuned = tmp_path / "exported.csv", tmp_path / "tuned.csv"
+    out = answer(capsys, "export", TIMES, "--format", "nccl_tuner", "--machine", "hgx-h200", *job, str(exported))
+    answer(capsys, "tune", "hgx-h200", TIMES, *job, str(tuned))
+    assert exported.read_text() == tuned.read_text()
+    # What changes and why, what loads it, and what shows that it is in force.
+    assert "allgather 2.96582 MB to 94.9063 MB: instead of ring simple, 5 to 25 % less time" in out
+    assert f"{'NCCLX_TUNER' if dialect == 'ncclx' else 'NCCL_TUNER'}_CONFIG_FILE={exported}" in out
+    assert ("blinksim tune --plugin ./libnccl-tuner-blinksim.so" in out) == (dialect != "ncclx")
+    assert "in force if" in out
+
+
+def test_rules_for_a_tuner_need_times_and_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["export", TIMES, "--format", "nccl-tuner"]
+    assert "name it with --machine" in refusal(capsys, *base, status=2)
+    channels = [*base, "--machine", "hgx-h200", "--channels", "2"]
+    assert "--least-channels is NCCL_MIN_NCHANNELS" in refusal(capsys, *channels, status=2)
+    chains = ["export", "dgx1-v100-8-allreduce", "--format", "nccl-graph", "--nodes", "1", "--machine", "x"]
+    assert "--machine, --nodes: for --format nccl-tuner only" in refusal(capsys, *chains, status=2)
+    schedule = ["export", str(GRAPHS), "--format", "nccl-tuner", "--machine", "hgx-h200"]
+    assert "file of measured times" in refusal(capsys, *schedule, status=2)
+    found = json.loads(answer(capsys, *base, "--machine", "hgx-h200", "--members", "0-3", "--no-nvls", "--json"))
+    assert found["format"] == "nccl-tuner"
+    assert found["environment"]["NCCL_TUNER_CONFIG_FILE"] == "FILE"
+    assert "allgather,2965821,94906265,ring,ll128,-1,1,4,-1,-1" in found["files"][""]

@@ -17,6 +17,7 @@ from blinksim.units import parse_size
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "validate" / "results"
+PAGE = ROOT / "docs" / "training-job.md"
 
 
 def content(name: str) -> dict[str, Any]:
@@ -25,8 +26,8 @@ def content(name: str) -> dict[str, Any]:
 
 
 def test_data_were_right() -> None:
-    rows = content("training-job-4gpu")["checks"] + content("training-job-faults-4gpu")["checks"]
-    assert len(rows) > 100
+    rows = content("training-job-4gpu")["checks"]
+    assert len(rows) > 45
     assert {row["collective"] for row in rows if "collective" in row} == set(CALLED)
     assert {row["wrong"] for row in rows} == {0}
 
@@ -43,7 +44,7 @@ def test_losses_are_those_of_nccl() -> None:
 
 
 def test_a_killed_rank_was_an_error_for_the_others() -> None:
-    survivors = content("training-job-faults-4gpu")["faults"]
+    survivors = content("training-job-4gpu")["faults"]
     assert [row["rank"] for row in survivors] == [0, 1, 2]
     for row in survivors:
         assert "rank 3 had not begun it: dead, or late" in row["message"]
@@ -53,15 +54,51 @@ def test_a_killed_rank_was_an_error_for_the_others() -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    times = {(row["collective"], row["size_bytes"]): row for row in content("training-job-4gpu")["times"]}
-    page = (ROOT / "docs" / "training-job.md").read_text()
+    results = content("training-job-4gpu"), content("training-job-large-4gpu")
+    page = PAGE.read_text()
     rows = re.findall(r"^\| (\d+ [KM]iB) \| (.*) \|$", page, re.MULTILINE)
-    assert len(rows) == 8
-    for size, cells in rows:
-        for collective, cell in zip(CALLED, cells.split(" | "), strict=True):
-            row = times[collective, parse_size(size)]
-            for shown, key in zip(cell.split(" / "), ("blinksim_us", "nccl_us"), strict=True):
-                assert float(shown) == pytest.approx(row[key], abs=0.06 if row[key] < 100 else 0.6)
+    # Two tables, one below the other.
+    for result, shown in zip(results, (rows[:8], rows[8:]), strict=True):
+        times = {(row["collective"], row["size_bytes"]): row for row in result["times"]}
+        assert len(shown) in (3, 8)
+        for size, cells in shown:
+            for collective, cell in zip(CALLED, cells.split(" | "), strict=True):
+                row = times[collective, parse_size(size)]
+                for text, key in zip(cell.split(" / "), ("blinksim_us", "nccl_us"), strict=True):
+                    assert float(text) == pytest.approx(row[key], abs=0.06 if row[key] < 100 else 0.6)
+    for part in ("ddp", "fsdp"):
+        nccl, ours = (f"{row['step_ms']:.1f} ms" for row in results[0][part])
+        assert f"{ours} a step, with NCCL {nccl}" in page
+    host = results[0]["host"][0]
+    assert f"takes {host['blinksim_us']:.0f} us of the host's time, and {host['nccl_us']:.0f} us with NCCL" in page
+
+
+def test_calls_are_as_quick_as_those_of_nccl() -> None:
+    """Level, which is 1 % here, with the settings that the page names for large vectors."""
+    for name, least, most in (("training-job-4gpu", 0, 1 << 24), ("training-job-large-4gpu", 1 << 24, 1 << 28)):
+        for row in content(name)["times"]:
+            if least <= row["size_bytes"] <= most:
+                assert row["blinksim_us"] <= 1.01 * row["nccl_us"]
+
+
+def test_trees_beat_rings_in_a_job_on_the_lanes_of_a_dgx1() -> None:
+    result, page = content("job-lanes-4gpu"), PAGE.read_text()
+    assert {row["wrong"] for row in result["times"]} == {0}
+    for part in ("0145", "0123"):
+        times = {
+            row["algorithm"]: row["time_us"] / 1e3
+            for row in result["times"]
+            if (row["members"], row["size_bytes"]) == (part, 1 << 28)
+        }
+        steps = {(row["algorithm"], row["bucket_mb"]): row for row in result["ddp"] if row["members"] == part}
+        cells = [f"{times[name]:.2f} ms" for name in ("nccl", "packed")]
+        for bucket in (25, 200):
+            rings, trees = steps["nccl", bucket], steps["packed", bucket]
+            assert trees["step_ms"] < rings["step_ms"]
+            assert max(abs(a - b) / a for a, b in zip(rings["losses"], trees["losses"], strict=True)) < 2e-5
+            cells += [f"{row['step_ms']:.1f} ms" for row in (rings, trees)]
+        assert times["packed"] < times["nccl"]
+        assert f"| {' | '.join(cells)} |" in page
 
 
 def test_the_rules_take_what_was_quickest() -> None:
@@ -76,5 +113,5 @@ def test_the_rules_take_what_was_quickest() -> None:
                 if (row["collective"], int(row["size_bytes"])) == (collective, size)
             }
             choice = plan.choose(Call(collective, size // 4, element_type("float32")))
-            # One rule for a range of sizes: a few are up to 7 % slower than the quickest.
-            assert times[choice.schedule.algorithm, choice.protocol] <= 1.07 * min(times.values())
+            # One rule for a range of sizes: a few are up to 1.5 % slower than the quickest.
+            assert times[choice.schedule.algorithm, choice.protocol] <= 1.02 * min(times.values())

@@ -106,7 +106,7 @@ class Tuning(Result):
             ]
             gains = [100 * cell.gain for cell in cells]
             before = " or ".join(dict.fromkeys(_words(cell.before) for cell in cells))
-            gain = f"{min(gains):.0f} to {max(gains):.0f} %" if len(gains) > 1 else f"{gains[0]:.0f} %"
+            gain = " to ".join(dict.fromkeys(f"{gain:.0f}" for gain in (min(gains), max(gains)))) + " %"
             found.append((rule, f"instead of {before}, {gain} less time"))
         return found
 

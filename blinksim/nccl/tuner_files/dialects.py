@@ -93,6 +93,7 @@ def export(
     return Exported(
         {"": "\n".join([*comments, *rows]) + "\n"},
         summary=f"{count(len(rows), 'rule')} for {dialect}",
+        facts=tuple(head),
         environment=environment,
         proof=(form.proof,),
         notes=(form.note,),
