@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 import click
 
@@ -11,6 +11,9 @@ from blinksim.cli.numbers import Whole
 
 if TYPE_CHECKING:
     from blinksim.answers.tuning.tune import Tuning
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class JobOptions(TypedDict):
@@ -46,7 +49,7 @@ _OPTIONS = (
 )
 
 
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(command: Callable[P, R]) -> Callable[P, R]:
     """Adds the options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)

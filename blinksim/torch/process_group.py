@@ -308,10 +308,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 work(group)
         else:
             work(group)  # launches alone, which know their stream
-        handle = GroupWork(results, QueuedOn(self.backend, self.stream), group.check, self.settings.blocking)
-        for tensor in tensors:
-            tensor.record_stream(self.stream)
-        return handle
+        queued = QueuedOn(self.backend, self.stream, tensors)
+        return GroupWork(results, queued, group.check, self.settings.blocking)
 
     def _trivial(self, tensors: Tensors, elsewhere: Callable[[Any], Any], results: Tensors) -> Any:
         """A call without data, or in a group of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -22,10 +23,24 @@ def current_stream(gpu: int) -> int:
 
 
 class QueuedOn:
-    """What a call waits for: all that has been queued on a stream of a backend so far."""
+    """What a call waits for: all that has been queued on a stream of a backend so far.
 
-    def __init__(self, backend: GpuBackend, stream: Any) -> None:
+    tensors: those that the call uses. Their memory must not be used for others before the call is done. So they are
+    kept until a stream waits for the call, behind which others come; if none ever does, the allocator is told.
+    """
+
+    def __init__(self, backend: GpuBackend, stream: Any, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors: Sequence[torch.Tensor] = tensors
         self.backend, self.stream, self.event = backend, stream, backend.mark()
+
+    def hold_back_current_stream(self) -> None:
+        """Has the current stream wait for the call."""
+        self.backend.precede(self.event, current_stream(self.backend.gpu))
+        self.tensors = ()
+
+    def __del__(self) -> None:
+        for tensor in () if sys.is_finalizing() else self.tensors:
+            tensor.record_stream(self.stream)
 
 
 class GroupWork(dist.Work):
@@ -51,7 +66,7 @@ class GroupWork(dist.Work):
         self.check()
         queued = self.queued
         if queued is not None:
-            queued.backend.precede(queued.event, current_stream(queued.backend.gpu))
+            queued.hold_back_current_stream()
             if self.blocking:
                 queued.event.synchronize()
                 self.check()

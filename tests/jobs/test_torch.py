@@ -112,3 +112,42 @@ def test_settings_come_from_the_environment() -> None:
     assert (settings.timeout_s, settings.blocking, settings.plan) == (2.5, True, "")
     with pytest.raises(InputError, match="BLINKSIM_TIMEOUT=soon: give a number above 0"):
         Settings.read({"BLINKSIM_TIMEOUT": "soon"})
+
+
+@needs_torch
+def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
+    import torch
+
+    from blinksim.torch import works
+
+    told: list[str] = []
+
+    class Tensor:
+        def record_stream(self, stream: object) -> None:
+            told.append(f"allocator: {stream}")
+
+    class Backend:
+        gpu = 0
+
+        def mark(self) -> str:
+            return "event"
+
+        def precede(self, event: str, stream: int) -> None:
+            told.append(f"{stream} waits for {event}")
+
+    def queued() -> Any:
+        return works.QueuedOn(Backend(), "ours", [Tensor()])  # type: ignore[arg-type, list-item, unused-ignore]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(works, "current_stream", lambda gpu: 7)
+        handle = works.GroupWork([torch.ones(1)], queued(), lambda: None)
+        assert handle.queued is not None
+        assert len(handle.queued.tensors) == 1
+        handle.wait()
+        assert len(handle.queued.tensors) == 0
+        del handle
+        assert told == ["7 waits for event"]
+        # A call that nobody waits for.
+        dropped = queued()
+        del dropped
+        assert told[1:] == ["allocator: ours"]
