@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -45,6 +46,8 @@ MOST_PAIRS = 20_000
 _SOLVED = {"packed": 80, "blink_hierarchical": 64}
 # Ranks from which packed trees are tried first.
 _MANY = 32
+# Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
+_FEW_TREES, _LESS = 3, Fraction(1, 100)
 # Seconds that the routes of an algorithm may take unasked.
 _QUICK_S = 0.5
 # Within this share of the ceiling, no other algorithm gains anything worth a search.
@@ -132,15 +135,32 @@ def named(
         return name, partial(schedule_files.entrant, name, part, collective)
     entry = algorithm(name)
     if entry.name == "packed":
-        return entry.name, partial(_packed, entry, part, collective)
+        return entry.name, partial(_packed, entry, part, collective, sizes)
     if "size" in entry.options() and sizes:
         return entry.name, partial(_of_one_size, entry, part, collective, sizes)
     return entry.name, partial(entry.parallel, part, collective)
 
 
-def _packed(entry: Algorithm, part: Topology, collective: Collective) -> Parallel:
+def _packed(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int] = ()) -> Parallel:
     """The packed trees; where they have very many sends, one of each sort, if such trees attain the bound."""
-    return _symmetric(part, collective) or entry.parallel(part, collective)
+    return _symmetric(part, collective) or _packed_for(entry, part, collective, sizes)
+
+
+def _packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
+    """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
+
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
+    """
+    from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.ways import Parallel
+
+    best = entry.parallel(part, collective)
+    if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
+        return best
+    ready = from_hosts(part, collective, best.rate * (1 - _LESS))
+    if ready is None:
+        return best
+    return min(best, Parallel(ready), key=lambda entrant: cost_of(entrant, max(sizes)).time_s)
 
 
 def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None = None) -> Turned | None:
@@ -218,6 +238,8 @@ class _Choice:
     def enter_or_leave_out(self, entry: Algorithm, why: str) -> None:
         if why:
             self.field.left_out[entry.name] = why
+        elif entry.name == "packed":
+            self.enter(entry, partial(_packed_for, entry, self.part, self.collective, self.sizes))
         else:
             self.enter(entry, partial(entry.parallel, self.part, self.collective))
 
