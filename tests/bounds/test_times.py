@@ -32,6 +32,8 @@ NAMED = [
     ("dgx1-v100", 1, "", "broadcast", "1MiB", "clock", 9.991),
     ("dgx1-v100", 1, "", "broadcast", "1MiB", "random-clock", 14.076),
     ("hgx-h200", 1, "", "broadcast", "16MiB", "random-clock", 48.208),
+    ("hgx-h200", 1, "", "broadcast", "4MiB", "timed-prices", 19.297),
+    ("dgx1-v100", 1, "", "broadcast", "256KiB", "timed-prices", 6.975),
     ("hgx-h200", 1, "", "allgather", "1MiB", "clock", 3.939),
     ("hgx-h200", 1, "", "allgather", "1MiB", "informed", 5.7),
     ("hgx-h200", 1, "0,1,2,3", "alltoall", "4MiB", "served-twice", 11.491),

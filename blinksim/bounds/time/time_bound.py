@@ -20,6 +20,7 @@ from blinksim.bounds.time.theorems.random_clock import RandomClock
 from blinksim.bounds.time.theorems.small_sizes import Coverage, Informed, OneStep
 from blinksim.bounds.time.theorems.straddling import Straddling
 from blinksim.bounds.time.theorems.theorem import Stated, Theorem
+from blinksim.bounds.time.theorems.timed_prices import TimedPrices
 from blinksim.bounds.time.theorems.tree_cost import TreeCost
 from blinksim.bounds.time.time_certificate import TimeCertificate
 from blinksim.bounds.time.windows import Windows
@@ -36,6 +37,7 @@ THEOREMS: tuple[type[Theorem], ...] = (
     ServedTwice,
     Straddling,
     TreeCost,
+    TimedPrices,
     RandomClock,
 )
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.

@@ -23,18 +23,15 @@ from blinksim.topology.graph import Topology
 Place = Iterable[Iterable[str]]
 # Ranks up to which the recursion is done, and the steps that a time is cut into.
 _MOST_RANKS, _STEPS = 16, 192
-# What the messages of others than the root count, beside the root's.
-_PRICES = (0.2, 0.45, 1.0)
 # Sums of floats are off by far less than this part, and the search for a time stops at the other one.
 _SAFE, _CLOSE = 2.0**-30, 11
-_KINDS = ("allgather", "allreduce", "broadcast")
+_KINDS = ("allgather", "allreduce")
 
 
 class TreeCost(Theorem):
     """All ports together have no more time than what the messages of all bytes cost.
 
-    Broadcast: the root's port counts in full, that of another rank in part, and only from when the rank can have
-    heard. Allreduce: what one rank contributes must reach all, and the other messages, of 2(n - 1) or more (Harary and
+    Allreduce: what one rank contributes must reach all, and the other messages, of 2(n - 1) or more (Harary and
     Schwenk 1974), cost something too; a byte has one message on each port at a time, so not all of them can be long.
     And take the rank that is last to have a message with what it contributes out: all n first such messages are short
     where this one is out early, and all else that tells others of that rank starts later.
@@ -49,7 +46,6 @@ class TreeCost(Theorem):
         assert spreading is not None
         self.overhead, self.latency = spreading.spacing, spreading.message - spreading.spacing
         self.rates = {rank: sum(facts.rate[e] for e in facts.first_hops(rank)) for rank in facts.ranks}
-        self.jumps = spreading.jumps(self.n)
         self.all = block(facts, size) * self.n
 
     @classmethod
@@ -78,8 +74,6 @@ class TreeCost(Theorem):
         """Byte times of ports that a byte of the size needs, as if all of `there` were as good; rounded down."""
         step = max(1, -(-time // _STEPS))
         trees = _trees(self.n, time, step, self.overhead, self.latency)
-        if self.name == "broadcast":
-            return self._from_root(time, trees)
         cost = float(trees[self.n, -1])
         if self.name == "allreduce":
             cost = max(self._twice(time, cost), self._in_turn(time, step, trees))
@@ -103,22 +97,6 @@ class TreeCost(Theorem):
         for messages in range(2 * n - 2, n * n):
             short = _stretch(n * left / messages, self.overhead)
             best = min(best, max(messages * short, cost + (messages - n + 1) * _stretch(left, self.overhead)))
-        return best
-
-    def _from_root(self, time: int, trees: Any) -> Fraction:
-        root = self.facts.ranks[self.facts.collective.root]
-        others = max(rate for rank, rate in self.rates.items() if rank != root)
-        left = max(0, time - self.latency)
-        late = sum(max(0, left - jump) for jump in self.jumps[1:])
-        step = max(1, -(-time // _STEPS))
-        best = Fraction(0)
-        for price in _PRICES:
-            cost = _rooted(self.n, time, step, self.overhead, self.latency, price)
-            exact = Fraction(price)
-            worth = self.rates[root] * left + exact * others * late
-            if not worth:
-                return Fraction(1)
-            best = max(best, _down(cost) * sum(self.rates.values()) * left / worth)
         return best
 
     def latest(self, low: int = 0) -> int:
@@ -159,20 +137,9 @@ def _stretch(busy: float, overhead: int) -> float:
 
 @lru_cache(maxsize=8)
 def _trees(n: int, time: int, step: int, overhead: int, latency: int) -> Any:
-    """C (n + 1, steps + 1): the least cost from one rank to k within i steps of time, rounded down."""
-    return _grown(n, step, overhead, latency)
+    """C (n + 1, steps + 1): the least cost from one rank to k within i steps of time, rounded down.
 
-
-@lru_cache(maxsize=8)
-def _rooted(n: int, time: int, step: int, overhead: int, latency: int, price: float) -> float:
-    """As the last of `_trees`, where messages of all but the first rank cost a part of theirs."""
-    return float(_grown(n, step, overhead, latency, price * _trees(n, time, step, overhead, latency))[n, -1])
-
-
-def _grown(n: int, step: int, overhead: int, latency: int, others: Any = None) -> Any:
-    """C_k for every number of steps: the first message keeps the port busy for more than a - 1 steps and up to a.
-
-    others: what it costs the ranks that get messages to go on, if not as much as the first rank.
+    The first message keeps the port busy for more than a - 1 steps and up to a.
     """
     import numpy as np
 
@@ -184,7 +151,7 @@ def _grown(n: int, step: int, overhead: int, latency: int, others: Any = None) -
     left = np.lib.stride_tricks.sliding_window_view(padded, _STEPS)[1:, ::-1]
     cost[1] = 0.0
     for k in range(2, n + 1):
-        theirs[k - 1, late:] = (cost if others is None else others)[k - 1, : _STEPS + 1 - late]
+        theirs[k - 1, late:] = cost[k - 1, : _STEPS + 1 - late]
         # What both cost with m steps left for the sender, and as many less the latency for the other one.
         padded[_STEPS:] = (cost[k - 1 : 0 : -1] + theirs[1:k]).min(axis=0)
         cost[k] = (left + stretch).min(axis=1)
