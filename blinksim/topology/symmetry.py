@@ -70,19 +70,22 @@ class _Encoded:
         perm = np.asarray(permutation)
         if perm.shape != (count,) or (count and not np.issubdtype(perm.dtype, np.integer)):
             return None
-        if not np.array_equal(np.sort(perm), np.arange(count)):
-            return None
         perm = perm.astype(np.int64)
-        if not np.array_equal(self.device[perm], self.device):
+        if not _is_permutation(perm) or not np.array_equal(self.device[perm], self.device):
             return None
-        if not len(self.src):
-            return self.src
-        wanted = self.key(perm[self.src], perm[self.dst])
+        # What a symmetry of a single node leaves in place need not be looked up.
+        moved = perm != np.arange(count)
+        touched = np.flatnonzero(moved[self.src] | moved[self.dst])
+        image = np.arange(len(self.src))
+        if not len(touched):
+            return image
+        src, dst = perm[self.src[touched]], perm[self.dst[touched]]
+        wanted = (src * count + dst) * (int(self.kind.max(initial=0)) + 1) + self.kind[touched]
         place = np.searchsorted(self.keys, wanted)
         place[place == len(self.keys)] = 0
         if not np.array_equal(self.keys[place], wanted):
             return None
-        image = self.order[place]
+        image[touched] = self.order[place]
         if not np.array_equal(self.colour[image], self.colour):
             return None
         # The links of one bus must go to the links of one bus; as links go one to one, so do buses then.
@@ -90,6 +93,15 @@ class _Encoded:
         goes = np.zeros(int(self.bus.max()) + 1, dtype=np.int64)
         goes[self.bus[shared]] = self.bus[image][shared]
         return image if np.array_equal(goes[self.bus[shared]], self.bus[image][shared]) else None
+
+
+def _is_permutation(perm: NDArray[np.int64]) -> bool:
+    """Whether it lists each of its indices once."""
+    reached = np.zeros(len(perm), dtype=np.bool_)
+    if len(perm) and (perm.min() < 0 or perm.max() >= len(perm)):
+        return False
+    reached[perm] = True
+    return bool(reached.all())
 
 
 # That of the last topology: bounds, packings and proofs ask for it one after another.
@@ -176,15 +188,21 @@ def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
     return tuple(perm for perm in topology.symmetries if known.image(perm) is not None)
 
 
+# Those of the last topology: whether a bound is feasible, and the bound itself, take them.
+_last_orbits: list[tuple[ref[Topology], Orbits]] = []
+
+
 def orbits(topology: Topology) -> Orbits:
     """The devices grouped by what the topology's symmetries map onto each other.
 
     Generators that are no automorphism are ignored; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
-    known = encoded(topology)
-    good = [np.asarray(perm) for perm in _candidates(topology) if known.image(perm) is not None]
-    return _orbits(len(topology.devices), good)
+    if not _last_orbits or _last_orbits[0][0]() is not topology:
+        known = encoded(topology)
+        good = [np.asarray(perm) for perm in _candidates(topology) if known.image(perm) is not None]
+        _last_orbits[:] = [(ref(topology), _orbits(len(topology.devices), good))]
+    return _last_orbits[0][1]
 
 
 def link_orbits(topology: Topology) -> Orbits:
@@ -214,8 +232,9 @@ def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
 
 def orbit_labels(count: int, permutations: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """The number of the orbit of each of 0 … count-1, ordered by their first members."""
-    comes = np.tile(np.arange(count), len(permutations))
-    label = joined_labels(count, comes, np.concatenate([np.arange(0), *permutations]))
+    moved = [np.flatnonzero(one != np.arange(count)) for one in permutations]
+    goes = [one[places] for one, places in zip(permutations, moved, strict=True)]
+    label = joined_labels(count, np.concatenate([np.arange(0), *moved]), np.concatenate([np.arange(0), *goes]))
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
