@@ -113,11 +113,10 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     if topology.ranks <= _GUESS:
         chosen.append([link for link in topology.links if link.src in members or link.dst in members])
     best: Lengths | None = None
+    one = Fraction(1)
     for links in chosen:
         try:
-            found = Lengths.of(
-                topology, collective, {link.name: Fraction(1) for link in links}, (), grants, _GUESS_WORK
-            )
+            found = Lengths.of(topology, collective, {link.name: one for link in links}, (), grants, _GUESS_WORK)
         except InputError:
             continue
         if best is None or found.rate < best.rate:

@@ -64,7 +64,7 @@ def least_length(
 
 def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
     """The length of every link as a whole number, and how many of these are 1."""
-    common = lcm(*{length.denominator for length in lengths.values()}) if lengths else 1
+    common = lcm(*{length.denominator for length in {id(length): length for length in lengths.values()}.values()})
     found = effective(topology, lengths)
     # Thousands of links have the very same length: scale it once.
     scaled = {id(length): int(length * common) for length in {id(length): length for length in found}.values()}
@@ -108,12 +108,14 @@ class Metric:
         self.place = _joined(topology, whole, apart)
         self.direct: dict[tuple[int, int], int] = {}
         self._ahead: list[dict[int, int]] = [{} for _ in topology.devices]
+        place, direct, ahead = self.place, self.direct, self._ahead
         for link, length in zip(topology.links, whole, strict=True):
             ends = index[link.src], index[link.dst]
-            a, b = (self.place[end] for end in ends)
-            self.direct[ends] = min(length, self.direct.get(ends, length))
-            if a != b:
-                self._ahead[a][b] = min(length, self._ahead[a].get(b, length))
+            a, b = place[ends[0]], place[ends[1]]
+            if length < direct.get(ends, length + 1):
+                direct[ends] = length
+            if a != b and length < ahead[a].get(b, length + 1):
+                ahead[a][b] = length
         self.ends = list(dict.fromkeys(self.place[index[name]] for name in topology.members))
 
     def rows(self, points: Sequence[int]) -> list[list[int | None]]:

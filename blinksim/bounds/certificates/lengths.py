@@ -8,6 +8,7 @@ paths and spanning trees in whole numbers; any lengths give a valid bound.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Any
 
 from blinksim.bounds.certificates.branching import MOST_WORK, SUMS, least_branching
 from blinksim.bounds.certificates.certificate import Certificate
-from blinksim.bounds.certificates.crossing_sums import check_shares
+from blinksim.bounds.certificates.crossing_sums import capacity, check_shares
 from blinksim.bounds.certificates.least_length import least_length
 from blinksim.collective import Collective
 from blinksim.errors import InputError
@@ -29,16 +30,20 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     """Capacity times length, summed over links, buses (their most expensive link), device capacities and adders."""
     total, buses = Fraction(0), dict[str, Fraction]()
     # Thousands of links have the very same length and bandwidth: multiply these once.
-    alike: dict[tuple[int, int], list[Fraction]] = {}
+    alike = Counter[tuple[int, int]]()
+    product: dict[tuple[int, int], Fraction] = {}
     for link, rate in zip(topology.links, bandwidths(topology), strict=True):
         length = lengths.get(link.name)
         if not length:
             continue
         if link.bus is None:
-            alike.setdefault((id(length), id(rate)), [length * rate, Fraction(0)])[1] += 1
+            key = id(length), id(rate)
+            if key not in product:
+                product[key] = length * rate
+            alike[key] += 1
         else:
             buses[link.bus] = max(buses.get(link.bus, Fraction(0)), length * link.bandwidth)
-    total += sum(value * times for value, times in alike.values())
+    total += sum(product[key] * times for key, times in alike.items())
     for device in topology.devices:
         for way in ("in", "out"):
             length = lengths.get(f"{device.name} {way}")
@@ -97,12 +102,16 @@ class Lengths(Certificate):
             raise InputError(f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards")
         known = {link.name for link in topology.links}
         ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
+        # Thousands of links have the very same length, and fractions are slow: look at each once.
+        objects = {id(length): length for length in lengths.values()}
+        exact = {key: Fraction(length) for key, length in objects.items()}
+        negative = {key for key, length in exact.items() if length < 0}
         for name, length in lengths.items():
             if name not in known and name not in ways:
                 raise InputError(f"{name!r} is no link of {topology.name}")
-            if length < 0:
+            if id(length) in negative:
                 raise InputError(f"the length of {name} is negative")
-        kept = {name: Fraction(length) for name, length in lengths.items() if length}
+        kept = {name: exact[id(length)] for name, length in lengths.items() if exact[id(length)]}
         if granted:
             distance = least_branching(topology, collective, kept, weights, granted, most_work)
         else:
@@ -170,10 +179,11 @@ class EvenUse:
 def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Fraction) -> EvenUse | None:
     """What lengths say where all links that have one have the same; None where they differ, or where buses share."""
     counted = [link for link in topology.links if link.name in lengths]
-    if len(counted) < len(lengths) or len(set(lengths.values())) > 1 or any(link.bus for link in counted):
+    different = set({id(length): length for length in lengths.values()}.values())
+    if len(counted) < len(lengths) or len(different) > 1 or any(link.bus for link in counted):
         return None
     times = distance / next(iter(lengths.values()))
-    total = sum((link.bandwidth for link in counted), Fraction(0))
+    total = capacity(topology, counted)
     members = set(topology.members)
     touching = [link for link in topology.links if link.src in members or link.dst in members]
     if len(touching) != len(counted) or not all(link.src in members or link.dst in members for link in counted):
