@@ -12,6 +12,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.limits import effort
 from blinksim.schedule.model import COPY, REDUCE, Builder
+from blinksim.structures.arrays import among
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.device_pairs import Pairs
 
@@ -46,6 +47,8 @@ class Plan(Builder):
         collective.check_ranks(topology.ranks)
         self.n = topology.ranks
         self.router = topology.router
+        # Pairs of ranks that have sent, sorted, and their routes.
+        self._known = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         self._devices = np.array([topology.index[name] for name in topology.members], dtype=np.int32)
 
     def send(
@@ -82,16 +85,28 @@ class Plan(Builder):
             raise InputError(f"rank {a[itself[0]]} sends to itself")
         keys = a.astype(np.int64) * self.n + b
         pairs, where = _distinct(keys, self.n * self.n)
-        routes = self._routes_between(self._devices[pairs // self.n], self._devices[pairs % self.n])
+        routes = self._routes_of(pairs)
         self.add_sends(
             chunk=chunks,
             src=self._devices[a],
             dst=self._devices[b],
             op=op,
             step=steps,
-            route=np.array(routes, dtype=np.int32)[where],
+            route=routes[where],
             channel=channels,
         )
+
+    def _routes_of(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The routes of pairs of ranks a * n + b, sorted and distinct; those of former sends are known."""
+        known, routes = self._known
+        new = pairs[~among(pairs, known)]
+        if len(new):
+            found = self._routes_between(self._devices[new // self.n], self._devices[new % self.n])
+            known, routes = np.concatenate([known, new]), np.concatenate([routes, np.array(found, dtype=np.int64)])
+            order = np.argsort(known, kind="stable")
+            known, routes = known[order], routes[order]
+            self._known = known, routes
+        return np.asarray(routes[np.searchsorted(known, pairs)])
 
     def _routes_between(self, src: Devices, dst: Devices) -> list[int]:
         """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
