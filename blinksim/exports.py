@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
@@ -74,6 +74,30 @@ _RUNTIMES = {
     **dict.fromkeys(("mscclpp", "msccl++"), "MSCCL++ reads mscclpp-json"),
     TUNER: "rules for NCCL's tuner come from measured times, not from a schedule: bs.tune(machine, times).export()",
 }
+
+
+def elsewhere(schedule: Schedule, refused: Format, why: InfeasibleError) -> InfeasibleError:
+    """The refusal of one format with what the others say of the schedule: which take it, and why the rest do not."""
+    take, reasons = list[str](), dict[str, str]()
+    for form in FORMATS.values():
+        if form.name == refused.name:
+            continue
+        try:
+            form.export(schedule)
+        except InfeasibleError as error:
+            # What to do instead of another format is about that format.
+            reason = str(error).partition(". ")[0].replace(form.name, refused.name)
+            if not str(why).startswith(reason) and reason not in reasons.values():
+                reasons[form.name] = reason
+        else:
+            take.append(form.name)
+    if take:
+        takes = "takes" if len(take) == 1 else "take"
+        return InfeasibleError(f"{why}. As it is, {' and '.join(take)} {takes} this schedule")
+    if not reasons:
+        return why
+    others = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return InfeasibleError(f"{why}. No other format takes it as it is ({others})")
 
 
 def find(name: str) -> Format:

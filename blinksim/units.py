@@ -29,6 +29,8 @@ _SIZE |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", star
 # As nccl-tests reads its -b and -e: powers of 1024, in either case.
 _LETTERS = {letter: 1024**power for power, prefix in enumerate("KMGT", start=1) for letter in (prefix, prefix.lower())}
 _PRINTED = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB")
+# A whole number from here on is easier to read with a fraction of the next unit.
+_LONG = 10_000
 _RATE = {f"{unit}/s": Fraction(scale) for unit, scale in _SIZE.items()}
 _RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerate(("", "k", "M", "G", "T"))}
 _PER_SECOND = {unit.removesuffix("/s") + "ps": scale for unit, scale in _RATE.items()}
@@ -191,6 +193,12 @@ def format_size(size: float) -> str:
     whole = round(size)
     if whole and whole == size:
         count, unit = min((whole // _SIZE[unit], unit) for unit in ("B", *_PRINTED) if whole % _SIZE[unit] == 0)
+        if count >= _LONG and unit.endswith("iB"):
+            # 616.875 MiB is the same as 631680 KiB, and is easier to read.
+            for larger in ("TiB", "GiB", "MiB"):
+                text = f"{whole / _SIZE[larger]:.6g}"
+                if whole >= _SIZE[larger] and Fraction(text) * _SIZE[larger] == whole:
+                    return f"{text} {larger}"
         if count < (10**6 if unit.endswith("iB") else 1000):
             return f"{count} {unit}"
     for unit in ("TB", "GB", "MB", "kB"):

@@ -162,3 +162,15 @@ def test_more_skew_is_hotter() -> None:
     found = [bs.expert_traffic(16, tokens=500, experts_per_rank=2, skew=skew).skew for skew in (0.0, 0.5, 1.0, 2.0)]
     assert found == sorted(found)
     assert found[-1] > 2 * found[0]
+
+
+def test_a_file_of_a_spreadsheet_is_told_how_it_should_be(tmp_path: Path) -> None:
+    for text, told in (
+        ("0;1\n1;0\n", r"matrix.csv:1: has semicolons between its entries; separate them with commas"),
+        ("0\t1\n1\t0\n", r"matrix.csv:1: has tabs between its entries"),
+        ("gpu0,gpu1\n0,1\n1,0\n", r"matrix.csv:1: entry 1, 'gpu0', is no number of bytes; leave a header out"),
+        ("0,1\nx,0\n", r"matrix.csv:2: entry 1, 'x', is no number of bytes$"),
+    ):
+        (tmp_path / "matrix.csv").write_text(text)
+        with pytest.raises(FileError, match=told):
+            bs.read_traffic(tmp_path / "matrix.csv")

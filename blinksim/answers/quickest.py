@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""
 # Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
-_MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 6, 2**12, 2**26, 16
+_MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 8, 2**12, 2**26, 16
 # Sends up to which the schedule that is answered is simulated, and those of all of its rivals, and events of one run:
 # some seconds of work. How many rivals are simulated, and how many times as long as the best one may take by the sums
 # of alpha and beta, which are hardly ever more than twice the simulated time.

@@ -20,7 +20,7 @@ from blinksim.cli.options import (
 )
 from blinksim.cli.output import csv_text, names, print_json, table
 from blinksim.cli.progress import Working
-from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
+from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -245,6 +245,11 @@ def _show(
     again = command_line(
         question, found.collective.name, found.collective.root if found.collective.rooted else None, file
     )
-    click.echo(
-        f"next: blinksim synth {again} -o schedule.json" if changed[_LOST] else f"next: blinksim bound {again} --losses"
-    )
+    click.echo(f"next: blinksim {_next(again, times, lost=bool(changed[_LOST]))}")
+
+
+def _next(again: str, times: TimeBound | None, *, lost: bool) -> str:
+    """The command to go on with: a schedule for the size that was asked about, or for all, once losses are known."""
+    if times is not None:
+        return f"synth {again} --size {format_size(times.size).replace(' ', '')} -o schedule.json"
+    return f"synth {again} -o schedule.json" if lost else f"bound {again} --losses"

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from blinksim.cli.numbers import Integer
 from blinksim.cli.output import note, print_json, typed
 from blinksim.cli.tuned_job import JobOptions, job_options, tuned
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from blinksim.textio.exported import Exported
@@ -114,7 +114,11 @@ def _schedule(path: str, options: Options) -> Exported:
     verdict = verify(plan)
     if not verdict.ok:
         raise InputError(f"{path} is wrong and is not exported: {verdict.reasons[0]}")
-    return exports.find(options["name"]).export(plan, options["channels"])
+    form = exports.find(options["name"])
+    try:
+        return form.export(plan, options["channels"])
+    except InfeasibleError as error:
+        raise exports.elsewhere(plan, form, error) from None
 
 
 def _rules(times: str, options: Options) -> Exported:

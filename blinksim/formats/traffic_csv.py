@@ -75,6 +75,9 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
 
 def _row(name: str, number: int, text: str) -> list[int]:
     entries = text.rstrip(",").split(",")
+    if ";" in text or "\t" in text:
+        between = "semicolons" if ";" in text else "tabs"
+        raise FileError(name, f"has {between} between its entries; separate them with commas", number)
     # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
     if _DIGITS.fullmatch(text) and all(entries):
         return list(map(int, entries))
@@ -87,7 +90,10 @@ def _bytes(name: str, number: int, place: int, entry: str) -> int:
     try:
         return parse_size(entry)
     except InputError:
-        raise FileError(name, f"entry {place + 1}, {entry[:40]!r}, is no number of bytes", number) from None
+        hint = ""
+        if number == 1:
+            hint = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
+        raise FileError(name, f"entry {place + 1}, {entry[:40]!r}, is no number of bytes{hint}", number) from None
 
 
 def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:

@@ -75,7 +75,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
             marker=MARKERS[place % len(MARKERS)],
             markersize=4,
             linewidth=1.6,
-            label=plain(_shown(name)),
+            label=plain(name),
         )
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(shown)}
     values += _measured(axes, comparison, colours, shown_as, factor)
@@ -93,11 +93,6 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     axes.set_title(wrapped(_title(comparison, len(shown)), _WIDTH), fontsize=10, loc="left")
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return drawn
-
-
-def _shown(name: str) -> str:
-    """An algorithm in words; a file by its name."""
-    return name if "." in name else name.replace("_", " ")
 
 
 def _title(comparison: Comparison, shown: int) -> str:
@@ -160,7 +155,7 @@ def _searched(axes: Axes, comparison: Comparison, shown_as: Measure, factor: flo
     times = {size: one.time_s for size, one in made.items()}
     line = [shown_as.of(size / time, size, factor) for size, time in times.items()]
     if line:
-        label = f"{', '.join(dict.fromkeys(_shown(one.algorithm) for one in made.values()))} for one size (simulated)"
+        label = f"{', '.join(dict.fromkeys(one.algorithm for one in made.values()))} for one size (simulated)"
         axes.scatter([*times], line, marker="*", s=60, color=_SEARCHED, zorder=3, label=label)
     return line
 
@@ -211,7 +206,7 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: 
         axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
         left = math.log(crossing.size / first, last / first) > 0.8
         axes.annotate(
-            plain(f"{_shown(crossing.faster)}\nfrom {format_size_about(crossing.size)}"),
+            plain(f"{crossing.faster}\nfrom {format_size_about(crossing.size)}"),
             (crossing.size, abs(above - 0.02 - 0.085 * (number % 3))),
             xycoords=("data", "axes fraction"),
             xytext=(-3 if left else 3, 0),

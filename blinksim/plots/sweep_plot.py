@@ -120,7 +120,7 @@ def _title(found: Sweep) -> str:
         words.append(f"{', '.join(tables)} rates")
     asked = {row["asked"] for row in rows}
     if len(asked) == 1:
-        words += [f"{name} algorithm" if name == "best" else name.replace("_", " ") for name in asked]
+        words += [f"{name} algorithm" if name == "best" else name for name in asked]
     words.append("model " + ", ".join(_same(row["model"] for row in rows)))
     return ", ".join(words)
 

@@ -11,11 +11,15 @@ from blinksim.plots.style import COLOURS, drawn_machine, wrapped
 from blinksim.plots.topology_plot import bare, devices, pairs, way
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from matplotlib.figure import Figure
 
     from blinksim.schedule.model import ScheduleLike
 
 MOST_RANKS = 64
+# Denominators of fractions that say more than per cent do.
+_READABLE = 100
 
 
 def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
@@ -75,9 +79,10 @@ def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
                     arrow["connectionstyle"] = f"arc3,rad={-0.2 if forward else 0.2}"
                 axes.annotate("", xy=places[link.dst], xytext=places[link.src], arrowprops=arrow, zorder=2)
         devices(axes, machine, places, size=130)
-        axes.set_title(f"share {schedule.share(chunk)}", fontsize=8)
+        axes.set_title(_share(schedule.share(chunk)), fontsize=8)
     hidden = f", the {len(shown)} largest of {schedule.chunks}" if len(shown) < schedule.chunks else ""
-    reduced = "; data is reduced up the same trees first" if schedule.collective.name == "allreduce" else ""
+    both_ways = schedule.collective.name == "allreduce" and schedule.form == "forest"
+    reduced = "; data is reduced up the same trees first" if both_ways else ""
     drawn.suptitle(
         wrapped(
             f"{schedule.algorithm} {schedule.collective} on {drawn_machine(machine)}, {machine.rates} rates: "
@@ -89,3 +94,10 @@ def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
         ha="left",
     )
     return drawn
+
+
+def _share(share: Fraction) -> str:
+    """The part of the data that a chunk is: a fraction where people read it as one, else per cent."""
+    if share.denominator <= _READABLE:
+        return f"{share} of the data"
+    return f"{100 * float(share):.3g} % of the data"

@@ -93,10 +93,12 @@ def test_what_a_format_cannot_say_ends_with_3_and_the_way_out(
     text = refusal(capsys, "export", str(schedules / "blink.json"), "--format", "nccl-graph", status=3)
     assert "branches at" in text
     assert "--algorithm chains" in text
+    assert text.endswith("As it is, msccl-xml and mscclpp-json take this schedule\n")
     text = refusal(capsys, "export", str(schedules / "helped.json"), "--format", "nccl-graph", status=3)
     assert "nccl-graph-set" in text
     text = refusal(capsys, "export", str(schedules / "helped.json"), "--format", "msccl-xml", status=3)
     assert "has no rank" in text
+    assert "As it is, nccl-graph-set takes this schedule" in text
     text = refusal(capsys, "export", str(schedules / "chains.json"), "--format", "nccl-grap", status=2)
     assert "did you mean 'nccl-graph'" in text
 

@@ -56,6 +56,7 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
          ["dgx1-v100", "--model", "simulate", "--edit", "without gpu[0-1]"]),
         ("project aurora allreduce 2GB --nodes 4 --model projection", ["--nodes", "4", "--model", "projection"]),
         ("project switch:4 allreduce 64KiB", ["synth", "switch:4", "--size", "64KiB"]),
+        ("bound switch:3 allgather --size 64KiB", ["synth", "switch:3", "--size", "64KiB"]),
     ],
 )  # fmt: skip
 def test_the_next_command_stays_in_the_question(capsys: pytest.CaptureFixture[str], line: str, kept: list[str]) -> None:

@@ -53,7 +53,8 @@ def check_known(machine: str, members: str | None, collective: str, size: str, d
     part = bs.Question(machine, members=members).part()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=limit)
     assert verify(schedule).ok
-    assert quickest(schedule, size_of(size)) * 1e6 <= due * 1.0005
+    # Shares are multiples of one in 30,240, about what runtimes hold; that costs up to 0.15 % with many chunks.
+    assert quickest(schedule, size_of(size)) * 1e6 <= due * 1.002
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=str)
@@ -175,7 +176,7 @@ def test_known_times_behind_switches(nodes: int, members: str | None, collective
     part = bs.Question("hgx-h200", nodes=nodes, members=members).part()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=2)
     assert verify(schedule).ok
-    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=0.001)
+    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, rel=2e-4)
 
 
 @settings(max_examples=6)

@@ -52,7 +52,7 @@ def test_algorithms_on_several_nodes_are_lines_over_nodes() -> None:
     found = nodes()
     axes = plots.sweep(found).axes[0]
     expected = {
-        name.replace("_", " "): [(row["nodes"], row["algbw_GBps"]) for row in found.rows() if row["asked"] == name]
+        name: [(row["nodes"], row["algbw_GBps"]) for row in found.rows() if row["asked"] == name]
         for name in ("ring", "chain", "two_shot")
     }
     lines = named(axes)
@@ -63,7 +63,7 @@ def test_algorithms_on_several_nodes_are_lines_over_nodes() -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("nodes", "algbw (GB/s)")
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["ring", "chain", "two shot", BOUND]
+    assert [text.get_text() for text in legend.get_texts()] == ["ring", "chain", "two_shot", BOUND]
 
 
 @pytest.mark.parametrize(("value", "column"), [("time", "time_s"), ("busbw", "busbw_GBps")])
@@ -172,7 +172,7 @@ def test_a_comparison_draws_every_algorithm_and_the_bound(y: str) -> None:
     found = compared()
     axes = plots.compare(found, y=y).axes[0]
     lines = named(axes)
-    assert set(lines) == {"ring", "direct", "two shot", BOUND, "quickest", "no schedule is quicker"}
+    assert set(lines) == {"ring", "direct", "two_shot", BOUND, "quickest", "no schedule is quicker"}
     row = {"algbw": "algbw_GBps", "busbw": "busbw_GBps", "time": "time_s"}[y]
     best = [(one.size, one.row()[row]) for one in found.best()]
     assert np.allclose(points(lines["quickest"]), best, rtol=1e-12)

@@ -59,7 +59,7 @@ def test_trees_have_a_panel_each() -> None:
     arrows = [sum(text.arrow_patch is not None for text in axes.texts if hasattr(text, "arrow_patch"))
               for axes in drawn.axes]  # fmt: skip
     assert arrows == [3, 3, 3]
-    assert [axes.get_title() for axes in drawn.axes] == ["share 1/3"] * 3
+    assert [axes.get_title() for axes in drawn.axes] == ["1/3 of the data"] * 3
 
 
 def test_what_a_picture_cannot_hold_is_refused() -> None:

@@ -100,10 +100,11 @@ def _schedule(file: str, document: Any, question: Question, in_place: bool, slot
     promise = f"{schedule.algorithm} {schedule.collective} on {schedule.topology.name}, {schedule.topology.ranks} ranks"
     lines = []
     if facts.rate is not None:
-        alike = f" and {facts.busiest_count - 1} like it" if facts.busiest_count > 1 else ""
+        others = facts.busiest_count - 1
+        alike = f" carries, and {others:,} like it {'carry' if others > 1 else 'carries'}," if others else " carries"
         lines.append(
             f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): "
-            f"{facts.busiest}{alike} carries {facts.busiest_load} of the size"
+            f"{facts.busiest}{alike} {'the whole' if facts.busiest_load == 1 else f'{facts.busiest_load} of the'} size"
         )
     if facts.bound is not None:
         lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")

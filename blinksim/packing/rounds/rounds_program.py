@@ -23,8 +23,9 @@ Message = tuple[int, int]
 # A load below this part of the size is none, and a way is better if it is so by this part of its price.
 _NOTHING, _BETTER = 1e-9, 1e-7
 _MOST_LOOPS = 80
-# Shares of the size are multiples of one in this many.
-_PARTS = 2**24
+# Shares of the size are multiples of one in about this many, which most small numbers divide, and hardly fewer than
+# runtimes hold. It costs up to 0.15 %.
+_PARTS = 30_240
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,10 @@ def exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fr
     found = []
     for item, due in enumerate(dues):
         left = Fraction(due).limit_denominator(2**12)
+        parts = max(1, _PARTS // left.denominator) * left.denominator
         mine = sorted((share, place) for place, (one, share) in enumerate(solved.columns) if one.item == item)
         for share, place in mine[:-1]:
-            part = min(left, Fraction(round(share * _PARTS), _PARTS))
+            part = min(left, Fraction(round(share * parts), parts))
             left -= part
             found += [(solved.columns[place][0], part)] if part else []
         found.append((solved.columns[mine[-1][1]][0], left))

@@ -70,7 +70,7 @@ def tick(column: str, value: Any) -> str:
     """A value of a column for people."""
     if column == "size_bytes":
         return format_size(value)
-    return f"{value:.4g}" if isinstance(value, float) else plain(str(value).replace("_", " "))
+    return f"{value:.4g}" if isinstance(value, float) else plain(str(value))
 
 
 def entry(column: str, value: Any) -> str:
