@@ -307,7 +307,7 @@ class _Question:
         from blinksim.bounds.exchanges.rail_spread import attained_rate
         from blinksim.graphs.capacities import agree
 
-        return agree(cut.rate, attained_rate(self.topology, self.collective))
+        return agree(cut.rate, attained_rate(self.topology, self.collective, float(cut.rate)))
 
     # --- partitions and trees -----------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.capacities import shared_capacities
 from blinksim.graphs.network import network
 from blinksim.graphs.orbits import single_orbits
-from blinksim.packing.hosts.rail_pieces import transport
 from blinksim.schedule.loads import resource_loads, resources
+from blinksim.structures.transport import transport
 from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 
@@ -163,6 +163,34 @@ def test_spread_flows_are_flows(seed: int, name: str) -> None:
     random = np.random.default_rng(seed)
     traffic = Traffic((random.pareto(1.2, (machine.ranks, machine.ranks)) * 1000).astype(int))
     assert attained_rate(machine, exchange(traffic)) <= greatest(machine, traffic) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["rails:2x4@40GB/s,25GB/s", "rails:3x3@60GB/s,20GB/s", "fattree:4x2@50GB/s,25GB/s,2:1"]
+)
+@pytest.mark.parametrize("seed", [1, 5])
+def test_flows_made_to_measure_attain_the_linear_program(name: str, seed: int) -> None:
+    """One rank receives more than the links inside its node carry, so that its own adapter must be busy throughout."""
+    machine = bs.load(name).select()
+    matrix = np.random.default_rng(seed).integers(1, 100, (machine.ranks, machine.ranks))
+    matrix[:, 1] *= 12
+    traffic = Traffic(matrix)
+    most = greatest(machine, traffic)
+    assert attained_rate(machine, exchange(traffic), most) == pytest.approx(most, rel=1e-9)
+    assert attained_rate(machine, exchange(traffic)) <= most * (1 + 1e-9)
+    assert bs.bound(machine, exchange(traffic)).headline.kind == "exact"
+
+
+@pytest.mark.slow
+def test_racks_whose_hot_gpu_limits_have_an_exact_bound() -> None:
+    part = bs.load("gb200-nvl72", nodes=2).select()
+    traffic = bs.expert_traffic(144, tokens=512, token_size="112KiB", experts_per_rank=4, skew=1.2)
+    found = bs.bound(part, exchange(traffic))
+    hot = int(traffic.received.argmax())
+    # NVLink and one adapter.
+    assert found.headline.kind == "exact"
+    assert found.rate == Fraction(950 * 10**9 * traffic.size, int(traffic.received[hot] - traffic.matrix[hot, hot]))
+    assert gap(part, traffic) < 0.05
 
 
 def test_parts_suit_unequal_adapters() -> None:

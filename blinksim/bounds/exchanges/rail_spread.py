@@ -1,9 +1,11 @@
 """Flows of a traffic matrix over rails that often attain the tightest cut: a proof that it is exact, without a program.
 
-Three ways to choose the place k over which bytes cross to another node (`rails`): the sender's own, the receiver's own,
-and all of them, as much as each carries. Any mixture of flows is a flow, and the best of these three is a program of
-three variables. Spread over all places, a node uses all its adapters equally whatever its ranks send; the others spare
-the links inside nodes (valiant load balancing: Valiant and Brebner 1981, between the adapters of a node).
+Five ways to choose the place k over which bytes cross to another node (`rails`): the sender's own, the receiver's own,
+all of them, as much as each carries, and all of them with bytes of the receiver (or sender) at each place first. Any
+mixture of flows is a flow, and the best of these five is a program of five variables. Spread over all places, a node
+uses all its adapters equally whatever its ranks send; the others spare the links inside nodes (valiant load balancing:
+Valiant and Brebner 1981, between the adapters of a node). Where the five do not do, as where one GPU receives more than
+its links inside the node carry, more are made to measure.
 """
 
 from __future__ import annotations
@@ -11,14 +13,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.bounds.exchanges.cheapest_places import cheapest
 from blinksim.bounds.exchanges.rails import Floats, Rails, Uses, read_rails
 from blinksim.collective import Collective
 from blinksim.graphs.linear import Program
+from blinksim.structures.transport import transport
 from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 
 # Rounds in which places get parts that suit their rates, and rows of the program that are looked at.
 _ROUNDS, _MOST_ROWS = 200, 40
+_SURELY = 1e-12
+# Routes out of one node up to which they are looked at one by one, in a gigabyte.
+_MOST_ROUTES = 30_000_000
+# Flows that may be made to measure after the first five.
+_MOST_FLOWS = 30
 
 
 class NodeTraffic:
@@ -39,13 +48,16 @@ class NodeTraffic:
         self.by_node = self.by_sender.sum(axis=1)
 
 
-def attained_rate(topology: Topology, collective: Collective) -> float:
-    """algbw in bytes/s that one of the flows of this module attains in alltoall or alltoallv; 0 where there is none."""
+def attained_rate(topology: Topology, collective: Collective, enough: float = np.inf) -> float:
+    """algbw in bytes/s that the flows of this module attain in alltoall or alltoallv; 0 where there are none.
+
+    enough: a rate at which no more of them are tried.
+    """
     traffic = collective.traffic or Traffic.uniform(topology.ranks, topology.ranks)
     time = star_time(topology, traffic)
     if time is None:
         rails = read_rails(topology)
-        time = np.inf if rails is None else spread_time(rails, traffic)
+        time = np.inf if rails is None else spread_time(rails, traffic, traffic.size / enough)
     return traffic.size / time
 
 
@@ -68,24 +80,73 @@ def star_time(topology: Topology, traffic: Traffic) -> float | None:
     return float(max(((traffic.sent - kept) / out).max(), ((traffic.received - kept) / into).max()))
 
 
-def spread_time(rails: Rails, traffic: Traffic) -> float:
-    """Seconds that the best mixture of the three flows takes for all bytes; infinite if there is none."""
+def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
+    """Seconds that the best mixture of the flows takes for all bytes; infinite if there is none.
+
+    enough: seconds at which no more flows are tried.
+    """
     there = NodeTraffic(rails, traffic)
-    flows = [flow for flow in (_spread(rails, there), _receivers(rails, there), _senders(rails, there)) if flow]
-    if not flows:
-        return float("inf")
-    return _mixed(np.stack([rails.loads(moved + there.within, across) / rails.rate for moved, across in flows]))
+    parts = place_parts(rails, there.by_node)
+    quick = [_receivers(rails, there), _senders(rails, there), None if parts is None else _spread(there, parts)]
+    times = [_seconds(rails, there, flow) for flow in quick if flow]
+    if not times:
+        return np.inf
+    best, _ = _mixed(np.stack(times))
+    if best <= enough * (1 + _SURELY) or parts is None or rails.nodes * rails.local**3 > _MOST_ROUTES:
+        return best
+    times += [_seconds(rails, there, flow(there, parts)) for flow in (_receivers_first, _senders_first)]
+    best, prices = _mixed(np.stack(times))
+    for _ in range(_MOST_FLOWS if enough else 0):
+        if best <= enough * (1 + _SURELY):
+            break
+        # What would be quickest if every resource cost as much as it holds the mixture up (Dantzig and Wolfe 1960).
+        times.append(_seconds(rails, there, cheapest(rails, there.apart, prices)))
+        if float(times[-1] @ prices) >= best * (1 - _SURELY):
+            break
+        best, prices = _mixed(np.stack(times))
+    return best
 
 
+def _seconds(rails: Rails, there: NodeTraffic, flow: _Flow) -> Floats:
+    """How long every resource is busy."""
+    moved, across = flow
+    return np.asarray(rails.loads(moved + there.within, across) / rails.rate)
+
+
+# Bytes moved inside nodes, from member to member (N, L, L), and across, from node to node over each place (N, N, L).
 _Flow = tuple[Floats, Floats]
 
 
-def _spread(rails: Rails, there: NodeTraffic) -> _Flow | None:
-    parts = place_parts(rails, there.by_node)
-    if parts is None:
-        return None
+def _spread(there: NodeTraffic, parts: Floats) -> _Flow:
     moved = np.einsum("aib,abk->aik", there.by_sender, parts) + np.einsum("abj,abk->bkj", there.by_receiver, parts)
     return moved, there.by_node[:, :, None] * parts
+
+
+def _receivers_first(there: NodeTraffic, parts: Floats) -> _Flow:
+    return _own_first(there.apart, parts)
+
+
+def _senders_first(there: NodeTraffic, parts: Floats) -> _Flow:
+    """The same backwards."""
+    moved, across = _own_first(there.apart.transpose(2, 3, 0, 1), parts.swapaxes(0, 1))
+    return moved.swapaxes(1, 2), across.swapaxes(0, 1)
+
+
+def _own_first(apart: Floats, parts: Floats) -> _Flow:
+    """As much over each place as `parts` say, first of all what is for the receiver there, and comes from there.
+
+    So `rail_pieces` chooses, in whole units.
+    """
+    nodes, local = apart.shape[:2]
+    moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
+    for a in range(nodes):
+        sent = apart[a].transpose(1, 2, 0)
+        received = sent.sum(axis=2)
+        across[a] = received.sum(axis=1, keepdims=True) * parts[a]
+        over = transport(received, across[a])
+        moved += over.swapaxes(1, 2)
+        moved[a] += transport(sent, over).sum(axis=(0, 1))
+    return moved, across
 
 
 def _receivers(rails: Rails, there: NodeTraffic) -> _Flow | None:
@@ -152,22 +213,29 @@ def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:
     return np.asarray(factor * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim)))
 
 
-def _mixed(times: npt.NDArray[np.float64]) -> float:
-    """The least of the longest times of any mixture; times: seconds of every flow (rows) on every resource."""
+def _mixed(times: npt.NDArray[np.float64]) -> tuple[float, Floats]:
+    """The least of the longest times of any mixture, and what each resource counts in it, together 1.
+
+    times: seconds of every flow (rows) on every resource.
+    """
     best = float(times.max(axis=1).min())
     scale = best or 1.0
     rows = {int(np.argmax(row)) for row in times}
+    prices = np.zeros(times.shape[1])
     for _ in range(_MOST_ROWS):
         # Maximise the amount of all flows together under times of 1: its inverse is the time of one unit.
         program = Program()
         parts = program.variables(len(times))
-        for row in sorted(rows):
+        listed = sorted(rows)
+        for row in listed:
             program.row([(part, float(times[part, row]) / scale) for part in parts], at_most=1.0)
         amount = program.solve([(part, 1.0) for part in parts])
+        prices[:] = 0.0
+        prices[listed] = np.maximum(program.duals, 0.0) / max(float(np.maximum(program.duals, 0.0).sum()), 1e-300)
         mixture = np.maximum(program.values[: len(times)], 0.0) / amount @ times
         best = min(best, float(mixture.max()))
         worst = int(np.argmax(mixture))
         if worst in rows or mixture[worst] <= scale / amount * (1 + 1e-12):
             break
         rows.add(worst)
-    return best
+    return best, prices

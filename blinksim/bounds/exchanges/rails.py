@@ -152,17 +152,41 @@ class Rails:
         return total
 
     def _trunk_loads(self, across: Floats, count: int) -> Floats:
-        switches = sorted({switch for pair in self.trunks for switch in pair})
-        place = np.full(len(self.topology.devices) + 1, len(switches))
-        place[switches] = np.arange(len(switches))
+        switches, exits, entries = self._trunk_ends
         width, ways = len(switches) + 1, self.exit.shape[2]
         between = np.zeros(width * width)
         for k in range(self.local):
             for v in range(ways):
-                key = place[self.exit[:, k, v]][:, None] * width + place[self.entry[:, k, v]][None, :]
+                key = exits[:, k, v][:, None] * width + entries[:, k, v][None, :]
                 between += np.bincount(key.ravel(), across[:, :, k].ravel() / ways, width * width)
+        place = {switch: number for number, switch in enumerate(switches)}
         amounts = np.array([between[place[a] * width + place[b]] for a, b in self.trunks])
         return self._trunk_uses.loads(amounts, count)
+
+    def trunk_prices(self, each: Floats) -> Floats:
+        """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""
+        found = np.zeros((self.nodes, self.nodes, self.local))
+        if not self.trunks:
+            return found
+        switches, exits, entries = self._trunk_ends
+        uses = self._trunk_uses
+        own = np.bincount(uses.route, each[uses.resource] * uses.part, len(self.trunks))
+        price = np.zeros((len(switches) + 1, len(switches) + 1))
+        place = {switch: number for number, switch in enumerate(switches)}
+        for (a, b), cost in zip(self.trunks, own.tolist(), strict=True):
+            price[place[a], place[b]] = cost
+        for k in range(self.local):
+            for v in range(self.exit.shape[2]):
+                found[:, :, k] += price[exits[:, k, v][:, None], entries[:, k, v][None, :]] / self.exit.shape[2]
+        return found
+
+    @cached_property
+    def _trunk_ends(self) -> tuple[list[int], Ints, Ints]:
+        """The switches that trunks join, and the places of `exit` and `entry` among them; those of none come last."""
+        switches = sorted({switch for pair in self.trunks for switch in pair})
+        place = np.full(len(self.topology.devices) + 1, len(switches))
+        place[switches] = np.arange(len(switches))
+        return switches, place[self.exit], place[self.entry]
 
 
 def read_rails(topology: Topology) -> Rails | None:
