@@ -9,12 +9,13 @@ rail to rail, and idle adapters carry what the own cannot: at most three sends, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.bounds.exchanges.rail_spread import spread_time
+from blinksim.bounds.exchanges.rail_spread import spread_time, way_rates
 from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -38,13 +39,51 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         raise InfeasibleError(
             "rail_aligned needs two or more nodes with members of the same names and switches between; take packed"
         )
-    inner = {topology.links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
-    if any(topology.device(name).holds for name in inner):
+    if _through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     traffic = collective.traffic or _equal_blocks(rails)
     units = rails.by_place(traffic.matrix)
     pieces = choose_places(rails, units, 1 / spread_time(rails, traffic))
-    return _schedule(collective, rails, units, pieces, traffic.size)
+    nodes = np.arange(rails.nodes)
+    own, i, j = np.nonzero(units[nodes, :, nodes, :])
+    return _schedule(collective, rails, Inside(own, i, j, units[own, i, own, j]), pieces, traffic.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """Units that stay inside node `own`: from member `i` to member `j`, which may be the same."""
+
+    own: Ints
+    i: Ints
+    j: Ints
+    amount: Ints
+
+
+def first_node(rails: Rails) -> Schedule | None:
+    """What the ranks of the first node send in an alltoall; None unless all adapters are alike.
+
+    Over the receiver's place, in equal parts over its ways: what `build` does there.
+    """
+    rates = (way_rates(uses, rails) for uses in (rails.up_uses, rails.down_uses))
+    if _through_others(rails) or not rails.open.all() or any(len(np.unique(rate)) > 1 for rate in rates):
+        return None
+    nodes, local = rails.ranks.shape
+    count = rails.exit.shape[2]
+    i, b, j, way = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
+    apart = b > 0
+    i, b, j, way = (column[apart] for column in (i, b, j, way))
+    ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
+    own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
+    inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
+    pieces = Pieces(first, i, j, way, b, j, ones)
+    return _schedule(Collective("alltoall"), rails, inside, pieces, rails.topology.ranks * count)
+
+
+def _through_others(rails: Rails) -> bool:
+    """True if a way inside a node passes another member."""
+    links = rails.topology.links
+    inner = {links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
+    return any(rails.topology.device(name).holds for name in inner)
 
 
 def _equal_blocks(rails: Rails) -> Traffic:
@@ -55,23 +94,25 @@ def _equal_blocks(rails: Rails) -> Traffic:
     return Traffic.uniform(ranks, ranks * (1 if alike else _UNITS))
 
 
-def _schedule(collective: Collective, rails: Rails, units: Ints, pieces: Pieces, size: int) -> Schedule:
+def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Pieces, size: int) -> Schedule:
     topology, routes = rails.topology, _Routes(rails)
-    nodes, count = np.arange(rails.nodes), len(pieces.amount)
-    own, i, j = np.nonzero(units[nodes, :, nodes, :])
-    amount = np.concatenate([pieces.amount, units[own, i, own, j]])
+    count, own, i, j = len(pieces.amount), within.own, within.i, within.j
+    amount = np.concatenate([pieces.amount, within.amount])
     device = np.array([topology.index[name] for name in topology.members])[rails.ranks]
     # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
     first, last = pieces.i != pieces.k, pieces.k != pieces.j
     before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)
-    ways = (
-        (before, pieces.a[before], pieces.i[before], pieces.k[before], np.zeros(len(before), np.int64)),
-        (after, pieces.b[after], pieces.k[after], pieces.j[after], 1 + first[after]),
-        (count + inner, own[inner], i[inner], j[inner], np.zeros(len(inner), np.int64)),
+    chunk, node, x, y, step = (
+        np.concatenate(column)
+        for column in zip(
+            (before, pieces.a[before], pieces.i[before], pieces.k[before], np.zeros(len(before), np.int64)),
+            (after, pieces.b[after], pieces.k[after], pieces.j[after], 1 + first[after]),
+            (count + inner, own[inner], i[inner], j[inner], np.zeros(len(inner), np.int64)),
+            strict=True,
+        )
     )
-    sends = [
-        (chunk, device[node, x], device[node, y], step, routes.inside(node, x, y)) for chunk, node, x, y, step in ways
-    ]
+    # All at once: what goes the same way between two members is one message.
+    sends = [(chunk, device[node, x], device[node, y], step, routes.inside(node, x, y))]
     ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
     sends.append((np.arange(count), *ends, first.astype(np.int64), routes.across(pieces)))
     columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]

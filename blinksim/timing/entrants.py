@@ -42,6 +42,8 @@ GIVEN = "(given)"
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
+# Sends from which on an alltoall is said by symmetry.
+_FEW_SENDS = 250_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
 _SOLVED = {"packed": 80, "blink_hierarchical": 64}
 # Ranks from which packed trees are tried first.
@@ -136,6 +138,8 @@ def named(
     entry = algorithm(name)
     if entry.name == "packed":
         return entry.name, partial(_packed, entry, part, collective, sizes)
+    if entry.name == "rail_aligned":
+        return entry.name, lambda: _exchange(part, collective) or entry.parallel(part, collective)
     if "size" in entry.options() and sizes:
         return entry.name, partial(_of_one_size, entry, part, collective, sizes)
     return entry.name, partial(entry.parallel, part, collective)
@@ -176,6 +180,28 @@ def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None =
     aim = (ceiling or quick_bound(part, collective)).rate
     found = symmetric_trees(part, collective, aim)
     return Turned.of_images(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
+
+
+def _exchange(part: Topology, collective: Collective) -> Turned | None:
+    """`rail_aligned` said once; None where it has few sends, blocks or adapters differ, or nothing turns the nodes."""
+    from blinksim.algorithms.building.symmetric_exchange import symmetric_exchange
+    from blinksim.schedule.kept import kept
+    from blinksim.schedule.turned.entrant import Turned
+
+    if REGISTRY["rail_aligned"].sends_on(part, collective.name) < _FEW_SENDS:
+        return None
+
+    def build() -> Turned:
+        found = symmetric_exchange(part, collective)
+        if found is None:
+            raise InfeasibleError(f"no turns make the alltoall of {part.name} out of what one node sends")
+        return Turned.of_images(found)
+
+    try:
+        found = kept(("exchange", part, part.loaded_from, collective), build)
+    except InfeasibleError:
+        return None
+    return found if isinstance(found, Turned) else None
 
 
 def _of_one_size(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
@@ -255,7 +281,12 @@ class _Choice:
     def enter_elementary(self) -> None:
         """All that need no solver."""
         for entry in candidates(self.collective.name):
-            self.enter_or_leave_out(entry, _nearly(self.leader) or _too_large(entry, self.part, self.collective))
+            nearly = _nearly(self.leader)
+            turned = None if nearly or entry.name != "rail_aligned" else _exchange(self.part, self.collective)
+            if turned is not None:
+                self.enter(entry, partial(_given, turned))
+            else:
+                self.enter_or_leave_out(entry, nearly or _too_large(entry, self.part, self.collective))
         self.leader = self.leader or _leader(self.field, self.sizes)
 
     def enter_solved(self) -> None:
@@ -270,6 +301,10 @@ class _Choice:
             return "search"
         most = _SOLVED[entry.name]
         return _nearly(self.leader) or (f"search on more than {most} ranks" if self.part.ranks > most else "")
+
+
+def _given(entrant: Parallel) -> Parallel:
+    return entrant
 
 
 def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:

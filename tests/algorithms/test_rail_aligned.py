@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
+from blinksim.algorithms.building.symmetric_exchange import symmetric_exchange
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
 from blinksim.bounds.exchanges.rails import read_rails
@@ -22,7 +23,10 @@ from blinksim.graphs.capacities import shared_capacities
 from blinksim.graphs.network import network
 from blinksim.graphs.orbits import single_orbits
 from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.turned.entrant import Turned
+from blinksim.schedule.ways import Parallel
 from blinksim.structures.transport import transport
+from blinksim.timing.turned_cost import cost_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 
@@ -179,6 +183,51 @@ def test_flows_made_to_measure_attain_the_linear_program(name: str, seed: int) -
     assert attained_rate(machine, exchange(traffic), most) == pytest.approx(most, rel=1e-9)
     assert attained_rate(machine, exchange(traffic)) <= most * (1 + 1e-9)
     assert bs.bound(machine, exchange(traffic)).headline.kind == "exact"
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "edits"),
+    [
+        ("hgx-h100", 4, ()),
+        ("mi300x", 3, ()),
+        ("rails:8x2@300GB/s,50GB/s", 1, ()),
+        ("fattree:4x2@300GB/s,50GB/s,2:1", 1, ()),
+        ("hgx-h100", 8, ("fabric shape=dragonfly group_nodes=2 group_links=4",)),
+        ("hgx-h100", 8, ("fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=4",)),
+    ],
+)
+def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: tuple[str, ...]) -> None:
+    """Said by symmetry it has the sends, rate and times of the one that is written piece by piece, to the tick."""
+    part, alltoall = bs.load(name, nodes=nodes, edits=edits).select(), Collective("alltoall")
+    turned = symmetric_exchange(part, alltoall)
+    assert turned is not None
+    whole = REGISTRY["rail_aligned"].build(part, alltoall)
+    assert bs.verify(turned)
+    assert bs.verify(turned.schedule)
+    assert (turned.sends, turned.chunks) == (turned.schedule.sends, turned.schedule.chunks)
+    assert turned.rate == bs.verify(whole).facts.rate
+    for size in (2**16, 2**22, 2**30):
+        times = [cost_of(one, size).time_s for one in (Turned.of_images(turned), Parallel(turned.schedule))]
+        assert times[0] == pytest.approx(times[1], rel=1e-12)
+        if turned.sends == whole.sends:
+            assert times[0] == pytest.approx(cost_of(Parallel(whole), size).time_s, rel=1e-12)
+
+
+def test_what_no_turn_makes_is_written_piece_by_piece() -> None:
+    alltoall = Collective("alltoall")
+    lost = bs.Question("hgx-h100", nodes=4, edits=("without n1.nic2-fabric2",)).part()
+    assert symmetric_exchange(lost, alltoall) is None
+    part = bs.load("hgx-h100", nodes=4).select()
+    assert symmetric_exchange(part, exchange(bs.expert_traffic(32, tokens=64))) is None
+    assert symmetric_exchange(bs.load("hgx-h100").select(), alltoall) is None
+
+
+def test_thousands_of_ranks_are_projected_at_the_bound() -> None:
+    part = bs.load("hgx-h100", nodes=160).select()
+    found = bs.project(part, "alltoall", "1GiB")
+    assert found.algorithm == "rail_aligned"
+    # 159 of 160 parts of what 8 ranks have leave a node over its eight adapters.
+    assert found.algbw == pytest.approx(8 * 50e9 / (8 * 159 / 160), rel=1e-3)
 
 
 @pytest.mark.slow

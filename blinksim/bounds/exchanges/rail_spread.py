@@ -174,7 +174,7 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
     open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
         return None
-    out, into = _rates(rails.up_uses, rails), _rates(rails.down_uses, rails)
+    out, into = way_rates(rails.up_uses, rails), way_rates(rails.down_uses, rails)
     up, down = np.where(rails.open, out, 0.0), np.where(rails.open, into, 0.0)
     aim = max(float(_over(by_node.sum(axis=1), up).max()), float(_over(by_node.sum(axis=0), down).max()))
     best, least = None, np.inf
@@ -200,7 +200,7 @@ def _over(amount: Floats, rates: Floats) -> Floats:
     return np.asarray(np.divide(amount, rate, out=np.zeros_like(rate), where=rate > 0))
 
 
-def _rates(uses: Uses, rails: Rails) -> Floats:
+def way_rates(uses: Uses, rails: Rails) -> Floats:
     """Bytes/s (N, L) of the ways of every member, 0 where there is none."""
     nodes, local = rails.ranks.shape
     found = np.full(nodes * local, np.inf)

@@ -52,7 +52,7 @@ class SymmetricSchedule:
     Raises
     ------
     InputError
-        For symmetries of another machine, and for chunks with two labels, as those of an alltoall are.
+        For symmetries of another machine.
 
     Examples
     --------
@@ -68,8 +68,6 @@ class SymmetricSchedule:
     def __post_init__(self) -> None:
         if self.turns.topology is not self.base.topology:
             raise InputError(f"{self.algorithm}: the symmetries are those of another machine")
-        if self.collective.personalized:
-            raise InputError(f"{self.collective.name} has chunks from one rank to another; write them out")
 
     # --- what a schedule has -------------------------------------------------------------------------------------
 
