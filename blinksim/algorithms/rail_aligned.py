@@ -21,7 +21,9 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.hosts.rail_pieces import Ints, Pieces, choose_places
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.commuting import node_turns
 from blinksim.traffic.matrix import Traffic
 
 # Units of a block of an alltoall where adapters carry unequal parts.
@@ -59,7 +61,26 @@ class Inside:
     amount: Ints
 
 
-def first_node(rails: Rails) -> Schedule | None:
+def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
+    """The schedule of an alltoall from what one node sends, for thousands of ranks: turns of the nodes make the rest.
+
+    None for unequal blocks or adapters, and where no turns take a node to all others.
+    """
+    if collective.name != "alltoall" or topology.nodes < 2:
+        return None
+    turns, rails = node_turns(topology), read_rails(topology)
+    if turns is None or rails is None or turns.size != rails.nodes:
+        return None
+    node = np.array([device.node for device in topology.devices])
+    elements = np.indices(turns.orders).reshape(len(turns.orders), -1).T
+    member = np.full(turns.size, topology.index[topology.members[0]])
+    if len(set(node[turns.along(elements, member)].tolist())) != rails.nodes:
+        return None
+    base = _first_node(rails)
+    return None if base is None else SymmetricSchedule(base, turns)
+
+
+def _first_node(rails: Rails) -> Schedule | None:
     """What the ranks of the first node send in an alltoall; None unless all adapters are alike.
 
     Over the receiver's place, in equal parts over its ways: what `build` does there.

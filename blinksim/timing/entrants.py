@@ -184,7 +184,7 @@ def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None =
 
 def _exchange(part: Topology, collective: Collective) -> Turned | None:
     """`rail_aligned` said once; None where it has few sends, blocks or adapters differ, or nothing turns the nodes."""
-    from blinksim.algorithms.building.symmetric_exchange import symmetric_exchange
+    from blinksim.algorithms.rail_aligned import symmetric
     from blinksim.schedule.kept import kept
     from blinksim.schedule.turned.entrant import Turned
 
@@ -192,7 +192,7 @@ def _exchange(part: Topology, collective: Collective) -> Turned | None:
         return None
 
     def build() -> Turned:
-        found = symmetric_exchange(part, collective)
+        found = symmetric(part, collective)
         if found is None:
             raise InfeasibleError(f"no turns make the alltoall of {part.name} out of what one node sends")
         return Turned.of_images(found)

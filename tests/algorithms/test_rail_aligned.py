@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.algorithms.building.symmetric_exchange import symmetric_exchange
+from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
 from blinksim.bounds.exchanges.rails import read_rails
@@ -199,7 +199,7 @@ def test_flows_made_to_measure_attain_the_linear_program(name: str, seed: int) -
 def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: tuple[str, ...]) -> None:
     """Said by symmetry it has the sends, rate and times of the one that is written piece by piece, to the tick."""
     part, alltoall = bs.load(name, nodes=nodes, edits=edits).select(), Collective("alltoall")
-    turned = symmetric_exchange(part, alltoall)
+    turned = symmetric(part, alltoall)
     assert turned is not None
     whole = REGISTRY["rail_aligned"].build(part, alltoall)
     assert bs.verify(turned)
@@ -216,10 +216,10 @@ def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: t
 def test_what_no_turn_makes_is_written_piece_by_piece() -> None:
     alltoall = Collective("alltoall")
     lost = bs.Question("hgx-h100", nodes=4, edits=("without n1.nic2-fabric2",)).part()
-    assert symmetric_exchange(lost, alltoall) is None
+    assert symmetric(lost, alltoall) is None
     part = bs.load("hgx-h100", nodes=4).select()
-    assert symmetric_exchange(part, exchange(bs.expert_traffic(32, tokens=64))) is None
-    assert symmetric_exchange(bs.load("hgx-h100").select(), alltoall) is None
+    assert symmetric(part, exchange(bs.expert_traffic(32, tokens=64))) is None
+    assert symmetric(bs.load("hgx-h100").select(), alltoall) is None
 
 
 def test_thousands_of_ranks_are_projected_at_the_bound() -> None:
