@@ -124,9 +124,13 @@ def _from_hosts(topology: Topology, collective: Collective, bound: BoundResult) 
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
     """The schedule from packings of single hosts, where the machine is a cluster of such. aim: algbw, bytes/s."""
-    from blinksim.algorithms.building.host_trees import add_host_trees
+    from blinksim.algorithms.building.host_trees import add_host_trees, over_rails
 
-    if collective.name not in ("allgather", "reducescatter", "allreduce") or topology.nodes < 2:
+    if topology.nodes < 2:
+        return None
+    if collective.name in ("broadcast", "reduce"):
+        return over_rails(topology, collective, (1 - _NEARLY) * aim)
+    if collective.name not in ("allgather", "reducescatter", "allreduce"):
         return None
     ways = 2 if collective.name == "allreduce" else 1
     if ways * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
-from blinksim.collective import EVERY
+from blinksim.collective import EVERY, Collective
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
+from blinksim.packing.hosts.rail_chains import rail_chains
 from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
-from blinksim.schedule.model import COPY, REDUCE
+from blinksim.schedule.loads import rate as rate_of
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns
 
@@ -214,3 +216,17 @@ class _Writer:
         if self.collective.ends == EVERY:
             after = tall if self.collective.reduces else 0
             self.plan.add_sends(src=src, dst=dst, op=COPY, step=after + depth, route=ahead, **same)
+
+
+def over_rails(topology: Topology, collective: Collective, least: Fraction) -> Schedule | None:
+    """A broadcast or reduce by chains of nodes over every rail; None below `least` bytes/s of algbw, and without rails.
+
+    They attain the bound where the nodes limit.
+    """
+    trees = rail_chains(topology, collective.root, collects=collective.collects)
+    if trees is None:
+        return None
+    plan = ForestPlan(topology, collective, "packed")
+    plan.add_trees(trees)
+    found = plan.finish()
+    return found if (rate_of(found) or 0) >= least else None

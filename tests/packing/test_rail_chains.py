@@ -1,0 +1,53 @@
+"""Broadcast and reduce over rails: verified, at the bound of hand arithmetic on real fabrics, from any root."""
+
+from __future__ import annotations
+
+import pytest
+
+import blinksim as bs
+from blinksim.algorithms.packed import from_hosts
+from blinksim.schedule.loads import rate
+
+GB = 10**9
+SPINE = "fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=4"
+DRAGONFLY = "fabric shape=dragonfly group_nodes=4 group_links=4"
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edits", "due"),
+    [
+        # Eight adapters of a node.
+        ("hgx-h100", 3, (), 400),
+        ("hgx-h100", 8, (SPINE,), 400),
+        ("dgx-a100", 4, (), 200),
+        # Four links between two groups, and chains that take all three ways round five groups.
+        ("hgx-h100", 8, (DRAGONFLY,), 200),
+        ("hgx-h100", 20, (DRAGONFLY,), 400),
+    ],
+)
+def test_chains_over_rails_attain_the_bound(
+    name: str, machine: str, nodes: int, edits: tuple[str, ...], due: int
+) -> None:
+    part = bs.load(machine, nodes=nodes, edits=edits).select()
+    for root in (0, part.ranks // 2 + 1):
+        collective = bs.Collective(name, root)
+        found = from_hosts(part, collective, bs.bound(part, collective).rate)
+        assert found is not None
+        assert bs.verify(found)
+        assert rate(found) == due * GB
+
+
+def test_what_comes_not_near_the_bound_is_left_to_a_search() -> None:
+    for machine in ("dgx1-v100", "mi300x"):
+        part = bs.load(machine, nodes=4).select()
+        assert from_hosts(part, bs.Collective("broadcast"), bs.bound(part, "broadcast").rate) is None
+    lost = bs.Question("hgx-h100", nodes=3, edits=("without n1.nic2-fabric2",)).part()
+    assert from_hosts(lost, bs.Collective("broadcast"), bs.bound(lost, "broadcast").rate) is None
+
+
+def test_many_nodes_are_projected_near_the_bound() -> None:
+    part = bs.load("hgx-h100", nodes=16).select()
+    found = bs.project(part, "broadcast", "64GiB")
+    assert found.algorithm == "packed"
+    assert found.algbw > 0.95 * 400 * GB
