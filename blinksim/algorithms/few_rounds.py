@@ -34,8 +34,6 @@ _NAME = "few_rounds"
 Timed = tuple[float, Schedule]
 # Rounds that are tried at the most: on links, and in turns, where each rank sends one message a round.
 _MOST_ROUNDS, _MOST_TURNS = 14, 16
-# What takes turns behind switches; others have nothing to pass on there.
-_TO_ALL = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 # Numbers of rounds in a row after which no more are tried, if none brings a time that is better by this part: some
 # collectives gain from every second one only.
 _IN_VAIN, _BETTER = 2, 2e-3
@@ -99,13 +97,15 @@ def _in_bits(topology: Topology, collective: Collective, size: int, search: Sear
 
 def _through_switches(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
     """Every rank sends to another one in every round; which data, is up to the program."""
-    if topology.ranks > MOST_RANKS or collective.name not in _TO_ALL:
+    if topology.ranks > MOST_RANKS:
         return
     wires = Wires.of(topology, size)
     way = _Way(wires, collective)
-    with suppress(InfeasibleError):
-        solved, rounds = way.best(partial(in_turns, wires), _MOST_TURNS, search)
-        yield solved.microseconds / 1e6, way.written(topology, solved, rounds)
+    # What is for one rank only may go there by itself, which takes a turn for every distance.
+    for every in (False, True) if OWN in (collective.starts, collective.ends) else (False,):
+        with suppress(InfeasibleError):
+            solved, rounds = way.best(partial(in_turns, wires, every), _MOST_TURNS, search)
+            yield solved.microseconds / 1e6, way.written(topology, solved, rounds)
 
 
 def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Schedule | None:

@@ -227,3 +227,12 @@ def test_synth_takes_it_where_it_is_quickest() -> None:
     assert made.at is not None
     assert made.at.quickest
     assert made.at.least_s == bs.time_bound(part, "allgather", "1MiB").time_s
+
+
+@pytest.mark.parametrize(("size", "due"), [("4KiB", 3.809), ("64KiB", 3.946), ("256KiB", 4.383), ("4MiB", 11.491)])
+def test_an_alltoall_behind_a_switch_passes_small_blocks_on(size: str, due: float) -> None:
+    """Two steps of two blocks each (Bruck et al., IEEE TPDS 1997), 2 (o + L) + D / B, then one for every other rank."""
+    part = bs.Question("hgx-h200", members="0,1,2,3").part()
+    schedule = build(part, Collective("alltoall"), size=size_of(size))
+    assert verify(schedule).ok
+    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=2e-3)

@@ -8,10 +8,15 @@ from blinksim.packing.rounds.rounds_program import Bools
 from blinksim.packing.rounds.wires import Wires
 
 
-def in_turns(wires: Wires, rounds: int) -> Bools:
-    """(K, E). Ranks exchange along the bits of their numbers, the highest first, or send to the next 2^i-th one."""
+def in_turns(wires: Wires, every: bool, rounds: int) -> Bools:
+    """(K, E). Ranks exchange along the bits of their numbers, the highest first, or send to the next 2^i-th one.
+
+    every: True for all other distances as well, after these.
+    """
     n = wires.ranks
     away = [1 << bit for bit in range((n - 1).bit_length())][::-1]
+    if every:
+        away += [stride for stride in range(1, n) if stride not in away]
     allowed = np.zeros((rounds, len(wires.src)), dtype=bool)
     for now in range(rounds):
         stride = away[now % len(away)]
