@@ -57,9 +57,12 @@ class Trees(Pricing):
 
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
         growth = Growth(pair, which)
+        # A single item gains few ways at a time, so those that begin later join as well.
+        starts = range(len(pair)) if len(self.labels) == 1 else range(1)
         for item, (root, _) in enumerate(self.labels):
-            if growth.left[0, 1 << root] < min(most[item], FAR):
-                yield Column(item, tuple((now, wire, False) for now, wire in growth.sends(1 << root, 0)))
+            for start in starts:
+                if growth.left[start, 1 << root] < min(most[item], FAR):
+                    yield Column(item, tuple((now, wire, False) for now, wire in growth.sends(1 << root, start)))
 
 
 class Paths(Pricing):

@@ -124,7 +124,8 @@ class Rounds:
         """Adds ways that cost less than `most`; False if there are none, or some item has none at all."""
         pair, which = self.wires.between(np.where(self.used, prices, FAR))
         known = {*self.columns}
-        new = [column for column in self.pricing.cheapest(pair, which, most) if column not in known]
+        cheap = dict.fromkeys(self.pricing.cheapest(pair, which, most))
+        new = [column for column in cheap if column not in known]
         self.columns += new
         return len({one.item for one in self.columns}) == len(self.pricing.shares) and bool(new)
 
