@@ -82,10 +82,15 @@ class RandomClock(Theorem):
         return [()] if paid and only_ranks_hold(facts) else []
 
     def there(self, time: int) -> int:
-        return min(self._earned([time], _CLOCKS, _FINE)[0])
+        return self._earned([time], self._best(time), _FINE)[0][0]
 
     def needed(self, time: int) -> int:
         return (self.n - 1) * self.all
+
+    def _best(self, time: int) -> Clocks:
+        """The clock by which links earn least, by a coarse sum."""
+        (earned,) = self._earned([time], _CLOCKS, _COARSE)
+        return (_CLOCKS[earned.index(min(earned))],)
 
     def _earned(self, times: Sequence[int], clocks: Clocks, steps: int) -> list[list[int]]:
         """What all links earn by each time at the most, for each clock."""
@@ -103,8 +108,7 @@ class RandomClock(Theorem):
         if min(self._earned([low + 1], _CLOCKS, _COARSE)[0]) >= self.needed(0):
             return 0
         good = self._last(low + 1, _CLOCKS, _COARSE)
-        (earned,) = self._earned([good], _CLOCKS, _COARSE)
-        good = self._last(good, (_CLOCKS[earned.index(min(earned))],), _FINE)
+        good = self._last(good, self._best(good), _FINE)
         rounded = good - good % 10**6
         return next((time for time in (rounded, good) if time > low and self.proves(time)), 0)
 
@@ -128,8 +132,7 @@ class RandomClock(Theorem):
         return units(self.facts)
 
     def table(self, time: int) -> dict[str, Any]:
-        (earned,) = self._earned([time], _CLOCKS, _FINE)
-        clock = _CLOCKS[earned.index(min(earned))]
+        (clock,) = self._best(time)
         return {"clock_us": [microseconds(int(part * time)) for part in clock], "steps": _FINE}
 
     def words(self, time: int) -> str:
