@@ -27,6 +27,7 @@ FABRICS = {
 ALGORITHMS = {
     "allgather": ("packed", "hierarchical"),
     "allreduce": ("packed", "hierarchical"),
+    "broadcast": ("packed", "double_binary"),
     "alltoall": ("rail_aligned", "direct"),
 }
 
