@@ -34,6 +34,8 @@ _GUESS_BETWEEN_NODES = 1024
 _FEW_PARTS = range(2, 33)
 # The best cut or partition of the last topology, by collective.
 _last: list[tuple[ref[Topology], dict[Collective, Certificate | None]]] = []
+# The tightest of all, by collective and grants: contests and packed trees ask for it one after another.
+_last_bounds: list[tuple[ref[Topology], dict[tuple[Collective, tuple[str, ...]], Certificate]]] = []
 
 
 def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Certificate:
@@ -41,7 +43,12 @@ def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str
 
     topology: the selected part, with two or more members. grants: what switches may do, of what they can.
     """
-    return min(_candidates(topology, collective, grants), key=lambda certificate: certificate.rate)
+    if not _last_bounds or _last_bounds[0][0]() is not topology:
+        _last_bounds[:] = [(ref(topology), {})]
+    known, key = _last_bounds[0][1], (collective, tuple(grants))
+    if key not in known:
+        known[key] = min(_candidates(topology, collective, grants), key=lambda certificate: certificate.rate)
+    return known[key]
 
 
 def _candidates(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Iterator[Certificate]:

@@ -170,6 +170,10 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
     def work() -> Synthesis:
         part = question.part(collective=wanted)
+        if options["plot"] and not wanted.exchanges:
+            from blinksim.plots.trees_plot import check_ranks
+
+            check_ranks(part.ranks)  # before the work, not after it
         return synthesize(
             part, wanted, algorithm, size=size, polish_seconds=options["polish"], report=_telling(waiting), **extra
         )

@@ -54,8 +54,7 @@ def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
 
     schedule = as_schedule(schedule)
     machine = schedule.topology
-    if machine.ranks > MOST_RANKS:
-        raise InputError(f"the trees of {machine.ranks} ranks are too many to draw (at most {MOST_RANKS} ranks)")
+    check_ranks(machine.ranks)
     order = sorted(range(schedule.chunks), key=lambda chunk: (-schedule.share(chunk), chunk))
     shown = order[: min(most, schedule.chunks)]
     columns = min(4, len(shown))
@@ -94,6 +93,12 @@ def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
         ha="left",
     )
     return drawn
+
+
+def check_ranks(ranks: int) -> None:
+    """Raises `InputError` for more ranks than whose trees a picture can show."""
+    if ranks > MOST_RANKS:
+        raise InputError(f"the trees of {ranks:,} ranks are too many to draw (at most {MOST_RANKS} ranks)")
 
 
 def _share(share: Fraction) -> str:
