@@ -85,3 +85,16 @@ def test_the_commands_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str], e
     assert run(["sweep", "ring:4@25GB/s", "allreduce", *sizes, "--plot", str(swept), "--algorithms", "ring,chain"]) == 0
     start = b"\x89PNG" if ending == "png" else b"<?xml"
     assert all(path.read_bytes().startswith(start) for path in (shown, swept, trees))
+
+
+def test_trees_of_too_many_ranks_are_refused_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from blinksim.answers import synthesize
+
+    def never(*given: object, **named: object) -> None:
+        raise AssertionError("it was synthesised")
+
+    monkeypatch.setattr(synthesize, "synthesize", never)
+    assert run(["synth", "switch:65", "allgather", "--plot", str(tmp_path / "trees.png")]) != 0
+    assert "65 ranks are too many to draw (at most 64 ranks)" in capsys.readouterr().err
