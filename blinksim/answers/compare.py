@@ -8,7 +8,7 @@ from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Answer, Contest, contest
-from blinksim.answers.quickest import made_for
+from blinksim.answers.quickest import check_links_alone, made_for, nothing_made
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.machines import MachineLike
@@ -349,11 +349,12 @@ def compare(
     ordered = sizes_of(SIZES if sizes is None else sizes)
     candidates = contest(machine, collective, algorithms, report, model, sizes=ordered)
     candidates.others |= others or {}
-    found = compared(candidates, ordered, report)
     if search is None:
-        return found
-    made = made_for(candidates.topology, candidates.collective, ordered, search, report)
-    return replace(found, made=made)
+        return compared(candidates, ordered, report)
+    check_links_alone(candidates)
+    found = compared(candidates, ordered, report)
+    made = made_for(candidates.topology, candidates.collective, ordered, search, report, candidates.model)
+    return replace(found, made=made, left_out=found.left_out | nothing_made(made, search))
 
 
 def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:

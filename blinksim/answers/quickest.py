@@ -14,7 +14,7 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time, with_least_times
 from blinksim.collective import Collective
 from blinksim.cost.terms import Term
-from blinksim.errors import InfeasibleError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.limits.time_limit import within
 from blinksim.schedule.turned.entrant import Turned
@@ -33,6 +33,7 @@ from blinksim.units import format_size, format_time
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import Bound
     from blinksim.schedule.model import Schedule
+    from blinksim.timing.timing_model import ScheduleModel
 
 
 LEAST_SEARCH_S = 0.3
@@ -258,12 +259,20 @@ def timed(
     return AtSize(own, least, tuple(one for one in rivals.projections if one.algorithm != name))
 
 
+def check_links_alone(rivals: Contest) -> None:
+    """Raises `InputError` where the model counts more than links, for which no schedule is searched."""
+    name = rivals.model.on(rivals.topology).name
+    if name not in ON_LINKS:
+        raise InputError(f"search= makes schedules for the links alone, and {name} counts more; leave it out")
+
+
 def made_for(
     part: Topology,
     collective: Collective,
     sizes: Sequence[int],
     seconds: float,
     report: Callable[[str], None] | None = None,
+    model: ScheduleModel | None = None,
 ) -> dict[int, Projection]:
     """Projections of schedules that are made for one size, by size in bytes, searched for so many seconds each.
 
@@ -275,7 +284,7 @@ def made_for(
         for size in sizes:
             if report is not None:
                 report(f"a schedule for {format_size(size)}")
-            made = best_made(part, collective, size, seconds)
+            made = best_made(part, collective, size, seconds, model)
             if made is not None:
                 found[size] = made[0]
             if asked_to_stop():
@@ -283,12 +292,20 @@ def made_for(
     return found
 
 
-def best_made(part: Topology, collective: Collective, size: int, seconds: float) -> tuple[Projection, Schedule] | None:
+def nothing_made(made: dict[int, Projection], seconds: float) -> dict[str, str]:
+    """Why no schedule was made for any size, by algorithm; empty if one was."""
+    searched = [entry.name for entry in REGISTRY.values() if "size" in entry.options()]
+    return {} if made else dict.fromkeys(searched, f"no schedule for a size within {seconds:g} s")
+
+
+def best_made(
+    part: Topology, collective: Collective, size: int, seconds: float, model: ScheduleModel | None = None
+) -> tuple[Projection, Schedule] | None:
     """The best of the schedules that a search of so many seconds makes for a size, and its simulated projection.
 
-    None where there is none, or where another model than that of links is in force.
+    None where there is none, or where another model than that of links is in force. model: default, the one in force.
     """
-    model = schedule_model(DEFAULT).on(part)
+    model = (model or schedule_model(DEFAULT)).on(part)
     if model.name not in ON_LINKS:
         return None
     ceiling = ceiling_of(part, collective)
