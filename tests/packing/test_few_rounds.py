@@ -53,8 +53,7 @@ def check_known(machine: str, members: str | None, collective: str, size: str, d
     part = bs.Question(machine, members=members).part()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=limit)
     assert verify(schedule).ok
-    # Shares are multiples of one in 30,240, about what runtimes hold; that costs up to 0.15 % with many chunks.
-    assert quickest(schedule, size_of(size)) * 1e6 <= due * 1.002
+    assert quickest(schedule, size_of(size)) * 1e6 <= due * 1.0005
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=str)
@@ -176,7 +175,7 @@ def test_known_times_behind_switches(nodes: int, members: str | None, collective
     part = bs.Question("hgx-h200", nodes=nodes, members=members).part()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=2)
     assert verify(schedule).ok
-    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, rel=2e-4)
+    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=0.001)
 
 
 @settings(max_examples=6)
@@ -236,3 +235,28 @@ def test_an_alltoall_behind_a_switch_passes_small_blocks_on(size: str, due: floa
     schedule = build(part, Collective("alltoall"), size=size_of(size))
     assert verify(schedule).ok
     assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=2e-3)
+
+
+AGREE = [
+    ("dgx1-v100", None, "allreduce", "64KiB"),
+    ("dgx1-v100", "0,1,2,3,4,7", "allreduce", "4MiB"),
+    ("dgx1-v100", "0,1,4,6,7", "allgather", "1MiB"),
+    ("dgx1-v100", None, "broadcast", "256KiB"),
+    ("dgx1-v100", None, "reducescatter", "1MiB"),
+    ("hgx-h200", None, "scatter", "64KiB"),
+    ("hgx-h200", None, "broadcast", "4MiB"),
+    ("hgx-h200", None, "allreduce", "1MiB"),
+    ("ring:8@50GB/s", None, "allreduce", "256KiB"),
+    ("torus:4x4@50GB/s", None, "allreduce", "1MiB"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("machine", "members", "collective", "size"), AGREE)
+def test_a_simulation_takes_as_long_as_the_programs_say(machine: str, members: str, collective: str, size: str) -> None:
+    """Within 2 %. Without overheads, pieces cost nothing: a simulation cuts messages, and may be quicker."""
+    part, said = bs.Question(machine, members=members).part(), list[float]()
+    schedule = build(part, Collective(collective), size=size_of(size), time_limit=10, report=said.append)
+    took = quickest(schedule, size_of(size))
+    assert took <= 1.02 * min(said)
+    assert took >= 0.98 * min(said) or not any(link.overhead for link in part.links)
