@@ -1,7 +1,10 @@
 """Sweeps all 247 GPU subsets of both DGX-1 machines: chains, rings and trees against the exact bound, with times.
 
+    python benchmarks/bench_subsets.py [--machine dgx1-v100] [--method chains] [--workers 2 | --cluster tcp://host:8786]
+
 Every schedule is verified. What is expected stands below: chains in 16 channels reach the partition bound on 186 of 197
-connected subsets with V100 and on all 197 with P100; Blink's trees reach theirs on all.
+connected subsets with V100 and on all 197 with P100; Blink's trees reach theirs on all. The workers of a dask cluster
+must find this file's folder in their PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from blinksim.algorithms.registry import algorithm
+from blinksim.answers.sweeps import pool
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -56,25 +60,33 @@ def subsets(machine: Topology, helpers: bool) -> Iterator[tuple[tuple[str, ...],
                 continue
 
 
-def sweep(name: str, machine: Topology, method: str, collective: Collective) -> None:
-    reached, times = 0, []
+def measured(work: tuple[Topology, str, Collective]) -> tuple[str, float]:
+    """The gap of the schedule to the bound, ``none`` where there is no such schedule, and the seconds to build it."""
+    part, method, collective = work
+    known = bound(part, collective)
+    start = time.perf_counter()
+    try:
+        schedule = algorithm(method).build(part, collective, bound=known)
+    except InfeasibleError:
+        return "none", 0.0
+    seconds = time.perf_counter() - start
+    verdict = verify(schedule)
+    return (schedule.bound["gap_exact"], seconds) if verdict.ok else (f"wrong: {verdict}", seconds)
+
+
+def sweep(name: str, machine: Topology, method: str, collective: Collective, workers: int, cluster: str | None) -> None:
+    times = []
     gaps: Counter[str] = Counter()
     below: dict[str, list[str]] = defaultdict(list)
-    for chosen, part in subsets(machine, method == "blinkplus"):
-        known = bound(part, collective)
-        start = time.perf_counter()
-        try:
-            schedule = algorithm(method).build(part, collective, bound=known)
-        except InfeasibleError:
-            gaps["none"] += 1
-            continue
-        times.append(time.perf_counter() - start)
-        verdict = verify(schedule)
-        assert verdict.ok, (chosen, verdict)
-        gap = schedule.bound["gap_exact"]
+    work = [(part, method, collective) for _, part in subsets(machine, method == "blinkplus")]
+    for (part, _, _), found in pool.finished(measured, work, workers, cluster):
+        assert found is not None, (part.members, pool.DIED)
+        gap, seconds = found
+        assert not gap.startswith("wrong"), (part.members, gap)
         gaps[gap] += 1
-        reached += gap == "0"
-        below[gap].append("".join(gpu[3:] for gpu in chosen))
+        times += [seconds] if gap != "none" else []
+        below[gap].append("".join(gpu[3:] for gpu in part.members))
+    reached = gaps["0"]
     total = sum(gaps.values())
     print(
         f"{name:<10} {method:<19}{collective.name:<11}{reached:>4} of {total} at the bound, {gaps['none']:>3} none; "
@@ -83,7 +95,7 @@ def sweep(name: str, machine: Topology, method: str, collective: Collective) -> 
     )
     if method == "chains":
         for gap, names in below.items():
-            if gap != "0":
+            if gap not in ("0", "none"):
                 print(f"{'':<10} gap {gap}: {' '.join(names)}")
     expected = EXPECTED.get((name, method, collective.name))
     assert expected is None or expected == (reached, total), (expected, reached, total)
@@ -93,13 +105,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1, help="has no effect: every schedule is built once")
     parser.add_argument("--all", action="store_true", help="also the trees of every allgather (about ten minutes)")
+    parser.add_argument("--machine", choices=MACHINES, help="this one only")
+    parser.add_argument("--method", help="this one only, such as chains")
+    parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
+    parser.add_argument("--cluster", help="a dask scheduler to work on instead")
     options = parser.parse_args()
     print(f"all GPU subsets, every schedule verified, Python {sys.version.split()[0]}, {os.cpu_count()} CPUs")
-    for name in MACHINES:
+    for name in [options.machine] if options.machine else MACHINES:
         machine = load(name)
         for method, collective in CASES:
-            if options.all or collective != "allgather":
-                sweep(name, machine, method, Collective(collective))
+            if (options.all or collective != "allgather") and options.method in (None, method):
+                sweep(name, machine, method, Collective(collective), options.workers, options.cluster)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,18 @@ def test_the_commands_answer_as_they_do_here(cluster: Any, tmp_path: Path, capsy
         here = json.loads(capsys.readouterr().out)
         assert run([*command, "--cluster", cluster.scheduler_address]) == 0
         assert json.loads(capsys.readouterr().out) == here
+
+
+def test_the_table_of_subsets_is_made_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compares its counts with published ones itself."""
+    script = Path(__file__).parents[2] / "benchmarks" / "bench_subsets.py"
+    monkeypatch.setenv("PYTHONPATH", f"{script.parent}{os.pathsep}{script.parents[1]}")
+    with _started() as two:
+        line = [sys.executable, str(script), "--machine", "dgx1-p100", "--method", "rings"]
+        done = subprocess.run([*line, "--cluster", two.scheduler_address], capture_output=True, text=True, check=False)
+        here = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].partition(" none")[0] == here.stdout.splitlines()[1].partition(" none")[0]
 
 
 def test_a_scheduler_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
