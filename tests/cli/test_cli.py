@@ -135,7 +135,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
     parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
     drawn = ElementTree.parse(target, parser)
     texts = [(node.text or "").strip() for node in drawn.iter() if not isinstance(node.tag, str)]
-    assert {"algbw (GB/s)", "size", "1 KiB", "1 GiB", "two shot", "ring", "quickest", "no schedule is quicker"} <= set(
+    assert {"algbw (GB/s)", "size", "1 KiB", "1 GiB", "two_shot", "ring", "quickest", "no schedule is quicker"} <= set(
         texts
     )
     target.write_text("mine")

@@ -85,7 +85,7 @@ def test_python_keeps_the_limit_in_every_thread(main: bool) -> None:
     def work() -> None:
         start = time.monotonic()
         try:
-            bs.synthesize("torus:24x24", "allreduce", time_limit=0.1)
+            bs.synthesize("mesh:24x24", "allreduce", time_limit=0.1)
         except BlinksimError as error:
             told.append(str(error))
         told.append(f"{time.monotonic() - start:.1f}")

@@ -23,6 +23,8 @@ _LEAST_SCALE = 1e-7
 _ROUNDS = 60
 # No link is e^12 times as quick as its data sheet.
 _FARTHEST = 12.0
+# Of the logarithm of a parameter; an interval that goes further says nothing either, and stays finite.
+_MOST_REACH = 100.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class RobustFit:
     def interval(self, parameter: int, confidence: float = 0.95) -> tuple[float, float]:
         """Where the parameter lies with that probability, if errors are alike and independent."""
         free = max(1, len(self.residual) - len(self.theta))
-        reach = student_quantile(0.5 + confidence / 2, free) * self.error[parameter]
+        reach = min(student_quantile(0.5 + confidence / 2, free) * self.error[parameter], _MOST_REACH)
         return float(self.theta[parameter] * np.exp(-reach)), float(self.theta[parameter] * np.exp(reach))
 
 
