@@ -159,6 +159,15 @@ def test_data_on_two_wires_stay_until_both_have_sent_them() -> None:
     assert wrong(program, apart, 1) == 0
 
 
+@pytest.mark.parametrize(("piece", "parts"), [(1 << 20, 1), (64 << 10, 1), (24 << 10, 3), (8 << 10, 8), (1 << 10, 8)])
+def test_no_part_is_shorter_than_a_piece(piece: int, parts: int) -> None:
+    """64 KiB from the root over single lanes: whole messages, or as many parts as there are pieces, up to 8."""
+    schedule = REGISTRY["direct"].build(fully_connected(3).select(), Collective("broadcast"))
+    program, apart = emulate(schedule, 16 << 10, INT32, 1, piece)
+    assert (apart.chunks, apart.sends) == (parts, 2 * parts)
+    assert wrong(program, apart, None) == 0
+
+
 def test_what_cannot_be_emulated_is_refused() -> None:
     behind = REGISTRY["ring"].build(one_switch(3, bandwidth=Fraction(10**9)).select(), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="crosses several links"):
