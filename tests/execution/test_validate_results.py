@@ -81,3 +81,52 @@ def test_nccl_planned_for_the_emulated_machine_as_on_a_real_one() -> None:
     assert any(line.startswith("Pattern 4, crossNic 0, nChannels 4, bw 20.0") for line in case["log"])
     channels = {line.split(" : ")[1] for line in case["log"] if re.match(r"Channel \d+/08 : ", line)}
     assert channels == {"0 1 2 3", "0 3 2 1", "0 3 1 2", "0 2 1 3"}
+
+
+def test_schedules_for_a_size_on_emulated_lanes() -> None:
+    """Which is quickest, and by how much, from the rows alone; the page has the same figures."""
+    from validate.recipes import sized
+
+    content = json.loads((FOLDER / "sized-4gpu.json").read_text())
+    page = (FOLDER.parents[1] / "docs" / "time-bounds.md").read_text()
+    assert {row["wrong"] for row in content["times"]} == {0}
+    best: dict[tuple[str, int], dict[str, float]] = {}
+    for row in sorted(content["times"], key=lambda row: -row["time_s"]):
+        best.setdefault((row["collective"], row["size_bytes"]), {})[row["schedule"]] = row["time_s"]
+    found = sized.cells(content)
+    assert {(cell.collective, cell.size) for cell in found} == best.keys()
+    for cell in found:
+        times = best[cell.collective, cell.size]
+        assert (cell.quickest_s, cell.among) == (min(times.values()), len(times))
+        assert times[cell.quickest] == cell.quickest_s <= cell.chosen_s == times[cell.chosen]
+        names = [name.rpartition("-")[0] for name in (cell.chosen, cell.quickest)]
+        seen = [f"{time * 1e6:.1f} us" for time in (cell.chosen_s, cell.quickest_s)]
+        assert f"| `{names[0]}` | {seen[0]} | `{names[1]}` | {seen[1]} | {cell.ratio:.3f} |" in page
+    alike = [
+        sum(time <= sized.ALIKE * cell.quickest_s for cell, time in zip(found, each, strict=True))
+        for each in ([cell.chosen_s for cell in found], [cell.by_program_s for cell in found])
+    ]
+    assert alike == [7, 9]
+    assert "in 7 of 9" in page
+    assert sized.text(content).endswith("7 of 9 within 5% of the quickest; by the simulated program, 9")
+
+
+def test_lanes_that_schedules_are_made_for() -> None:
+    """Every lane is a link of its own, as wide and as late as measured; pieces go up to whole messages."""
+    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.collective import Collective
+    from validate.recipes import sized
+
+    lane, (lanes, links) = sized.known_lane(), sized.machines_for("0123", 1 << 20)
+    assert len(lanes.links) == sum(link.lanes for link in links.links) == 18
+    assert {link.lanes for link in lanes.links} == {1}
+    for link in (*lanes.links, *links.links):
+        assert (link.overhead, link.latency) == (lane.overhead_s, lane.latency_s)
+        assert float(link.lane_bandwidth) == pytest.approx(lane.rate(1 << 20), rel=1e-9)
+    schedule = REGISTRY["direct"].build(lanes, Collective("allgather"))
+    pieces = sized.pieces_for(schedule, 1 << 20)
+    assert pieces == sorted(set(pieces))
+    assert pieces[-1] == 1 << 20
+    # A block goes straight: launch, overhead, a quarter of the bytes, latency of the flag.
+    least = lane.launch_s + lane.overhead_s + (1 << 18) / lane.rate(1 << 20)
+    assert least <= sized.expected(schedule, 1 << 20) <= least + lane.overhead_s + lane.latency_s

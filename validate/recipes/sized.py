@@ -164,7 +164,10 @@ def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
 
 @dataclass(frozen=True)
 class Cell:
-    """A question, what was chosen for it and what is quickest, by name and in seconds. among: schedules measured."""
+    """A question, what was chosen for it and what is quickest, by name and in seconds.
+
+    by_program_s: of the schedule that the simulated program says is quickest. among: schedules measured.
+    """
 
     members: str
     collective: str
@@ -175,6 +178,7 @@ class Cell:
     expected_s: float
     quickest: str
     quickest_s: float
+    by_program_s: float
     among: int
 
     @property
@@ -192,25 +196,16 @@ def cells(content: Mapping[str, Any]) -> list[Cell]:
             if (row["members"], row["collective"], row["size_bytes"]) == question:
                 best[row["schedule"]] = min(row["time_s"], best.get(row["schedule"], row["time_s"]))
         first, chosen = min(best, key=lambda name: best[name]), choice["chosen"]
-        said = choice["simulated_s"], choice["expected_s"][chosen]
-        found.append(Cell(part, collective, size, chosen, best[chosen], *said, first, best[first], len(best)))
+        expected = choice["expected_s"]
+        said, program = (choice["simulated_s"], expected[chosen]), best[min(expected, key=lambda name: expected[name])]
+        found.append(Cell(part, collective, size, chosen, best[chosen], *said, first, best[first], program, len(best)))
     return found
 
 
 def text(content: Mapping[str, Any]) -> str:
     """A table of the cells, and how many are met."""
-    head = (
-        "GPUs",
-        "collective",
-        "size",
-        "chosen",
-        "simulated",
-        "expected",
-        "measured",
-        "quickest",
-        "measured",
-        "ratio",
-    )
+    times = ("simulated", "expected", "measured")
+    head = ("GPUs", "collective", "size", "chosen", *times, "quickest", "measured", "ratio")
     found = cells(content)
     rows = [
         [cell.members, cell.collective, format_size(cell.size), cell.chosen]
@@ -219,7 +214,9 @@ def text(content: Mapping[str, Any]) -> str:
         for cell in found
     ]
     met = sum(cell.ratio <= ALIKE for cell in found)
-    return f"{table(head, rows, left=(0, 1, 3, 7))}\n{met} of {len(found)} within {ALIKE - 1:.0%} of the quickest"
+    by_program = sum(cell.by_program_s <= ALIKE * cell.quickest_s for cell in found)
+    said = f"{met} of {len(found)} within {ALIKE - 1:.0%} of the quickest; by the simulated program, {by_program}"
+    return f"{table(head, rows, left=(0, 1, 3, 7))}\n{said}"
 
 
 def main() -> None:
