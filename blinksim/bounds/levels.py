@@ -26,8 +26,6 @@ from blinksim.units import exact_GBps, in_GBps
 
 # Parts up to which a cut around each is tried; of more, around the one with the least bandwidth.
 _EACH = 64
-# Ranks up to which the trees between all single GPUs are worth their lengths.
-_TREES = 1024
 Parts = Mapping[str, object]
 
 
@@ -135,7 +133,7 @@ def _of_level(
     if cut is not None:
         made = Bound.of(cut, collective)
         yield LevelBound(name, count, cut.capacity, cut.crossing, made, cut.rate == least)
-    if not collective.personalized and (name != "GPU" or topology.ranks <= _TREES):
+    if not collective.personalized:
         yield from _by_trees(name, parts, count, topology, collective, least)
 
 

@@ -130,8 +130,10 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
     if not isinstance(error, click.NoSuchOption):
         # click has no class of its own for too many arguments.
-        extra = "unexpected extra argument" in error.message and "--sizes" in known
-        return f"{error.message.rstrip('.')}: sizes go after --sizes" if extra else error.format_message()
+        places = {"--sizes": "sizes go after --sizes", "--collective": "the collective goes after --collective"}
+        place = next((words for option, words in places.items() if option in known), "")
+        extra = "unexpected extra argument" in error.message and place
+        return f"{error.message.rstrip('.')}: {place}" if extra else error.format_message()
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
         shown = _edit_meant(error, words) if meant == "--edit" and error.option_name in words else f"'{meant}'"

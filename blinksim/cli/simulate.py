@@ -165,7 +165,8 @@ def _show(timeline: Timeline) -> None:
     most = format_size(float(f"{timeline.piece_bytes:.3g}"))
     click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{found}; links {timeline.discipline}")
     click.echo(f"  all at {timeline.schedule.topology.rates} rates")
-    click.echo(f"  {over:.3g} % more than the loads of its links need ({format_time(timeline.bound_s)})")
+    more = f"{over:.3g} % more than" if over < 900 else f"{1 + over / 100:,.0f} times what"
+    click.echo(f"  {more} the loads of its links need ({format_time(timeline.bound_s)})")
     _say_of_sums(timeline)
     click.echo("\nwhat the time consists of:")
     for line in _path(timeline.critical_path):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # How many other algorithms a line names.
 _MOST_OTHERS = 5
+# From here on a gap is said in times, not in per cent.
+_FEW_TIMES = 9
 # Options that algorithms take, by their names there.
 _GIVEN: tuple[Literal["time_limit", "seed", "trees", "channels", "alike", "chunks", "steps", "rounds"], ...] = (
     "time_limit",
@@ -330,7 +332,8 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
         *([("others", _others(at))] if at.alternatives else []),
         ("rate", rate),
     ]
-    gap = f", at most {100 * at.gap:.3g} % above the least time" if at.projection.least else ""
+    above = f"{100 * at.gap:.3g} % above" if at.gap < _FEW_TIMES else f"{1 + at.gap:,.0f} times"
+    gap = f", at most {above} the least time" if at.projection.least else ""
     head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"
     return [head, *(f"  {label:<9} {text}" for label, text in facts)]
 

@@ -150,6 +150,14 @@ def test_leaves_that_are_not_full_and_a_traffic_matrix() -> None:
     assert row.bound.rate == 800 * GB * Fraction(2000, 32 * 1000)
 
 
+def test_a_gpu_of_more_than_a_thousand_takes_part_in_nearly_two_messages() -> None:
+    machine = bs.load("rails:138x8@300GB/s,50GB/s")
+    found = {row.level: row for row in bs.levels(machine, "allreduce")}
+    assert found["GPU"].crosses == Fraction(2 * 1103, 1104)
+    assert found["GPU"].bound.rate == 350 * 10**9 / Fraction(2 * 1103, 1104)
+    assert [row.limits for row in found.values()] == [True, False]
+
+
 def test_the_command_prints_levels_as_text_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["bound", "fattree:16x8@300GB/s,50GB/s,4:1", "alltoall", "--levels"]
     assert run(command) == 0

@@ -168,6 +168,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --dtype bf16", 2, "only bytes count for the time"),
         ("compare dgx1-v100 allreduce 1MiB:2GiB", 2, "(1MiB:2GiB): sizes go after --sizes"),
         ("sweep dgx1-v100 allreduce 1MiB 2GiB", 2, "sizes go after --sizes"),
+        ("advise dgx1-v100 allreduce", 2, "the collective goes after --collective"),
         ("bound aurora allreduce --edit 'replace nic bandwidth=50GB/s'", 2, "link classes: mdfi, xe, "),
         ("... --members 0,1,1", 2, "more than once"),
         ("... --members 0,9", 2, "GPUs 0 to 7"),
