@@ -86,7 +86,7 @@ def elsewhere(schedule: Schedule, refused: Format, why: InfeasibleError) -> Infe
             form.export(schedule)
         except InfeasibleError as error:
             # What to do instead of another format is about that format.
-            reason = str(error).partition(". ")[0].replace(form.name, refused.name)
+            reason = _reason(error).partition(". ")[0].replace(form.name, refused.name)
             if not str(why).startswith(reason) and reason not in reasons.values():
                 reasons[form.name] = reason
         else:
@@ -97,7 +97,12 @@ def elsewhere(schedule: Schedule, refused: Format, why: InfeasibleError) -> Infe
     if not reasons:
         return why
     others = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    return InfeasibleError(f"{why}. No other format takes it as it is ({others})")
+    return InfeasibleError(f"{_reason(why)}. No other format takes it as it is ({others})")
+
+
+def _reason(error: InfeasibleError) -> str:
+    """What an error says, without another format to take: that one is asked as well."""
+    return str(error).partition("; take ")[0]
 
 
 def find(name: str) -> Format:
@@ -107,7 +112,7 @@ def find(name: str) -> Format:
     if runtime is not None:
         raise InputError(f"unknown format {name!r}: {runtime}")
     if key not in FORMATS:
-        raise unknown("format", name, FORMATS, hint="(machines: `blinksim topo export`)")
+        raise unknown("format", name, (*FORMATS, TUNER), hint="(machines: `blinksim topo export`)")
     return FORMATS[key]
 
 
