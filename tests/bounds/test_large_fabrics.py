@@ -66,10 +66,6 @@ def test_bounds_are_the_least_cut_by_hand(fabric: str, nodes: int) -> None:
     machine = cluster(fabric, nodes)
     for collective in ("allgather", "reducescatter", "alltoall"):
         assert bs.bound(machine, collective).rate_GBps == pytest.approx(by_hand(fabric, nodes, collective)), collective
-    if machine.ranks > 4096:
-        with pytest.raises(bs.InfeasibleError, match="would take about 3 minutes"):
-            bs.bound(machine, "allreduce")
-        return
     # Every sum crosses twice: once to be formed, once to be given out.
     both = bs.bound(machine, "allreduce").rate_GBps
     assert both == pytest.approx(by_hand(fabric, nodes, "allgather") / 2, rel=2 / nodes)
