@@ -73,7 +73,7 @@ except KeyboardInterrupt:
 @pytest.mark.slow
 def test_a_command_that_is_stopped_writes_the_best_so_far(tmp_path: Path) -> None:
     file = tmp_path / "best.json"
-    command = [sys.executable, "-m", "blinksim", "synth", "dgx1-v100", "allreduce", "--size", "1MiB", "-o", str(file)]
+    command = [sys.executable, "-m", "blinksim", "synth", "dgx1-v100", "broadcast", "--size", "64MiB", "-o", str(file)]
     command += ["--time-limit", "300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}) as running:
         # The first line is there after some seconds of computing, in the midst of the search.
