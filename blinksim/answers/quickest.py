@@ -22,7 +22,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 from blinksim.simulation.simulation_options import ServiceName
 from blinksim.simulation.simulator import simulate
-from blinksim.simulation.time_terms import terms
+from blinksim.simulation.time_terms import facts, terms
 from blinksim.simulation.timeline import Timeline
 from blinksim.timing.entrants import Field, ceiling_of
 from blinksim.timing.model_registry import DEFAULT, schedule_model
@@ -338,16 +338,8 @@ def _one_by_one(projection: Projection) -> Projection:
 def _simulated_projection(part: Topology, projection: Projection, schedule: Schedule) -> Projection:
     """A projection of a schedule on the links with the time that it takes in a simulation."""
     ran = _simulated(schedule, projection.size)
-    busiest = ran.uses[0]
-    details = {
-        "bottleneck_busy": busiest.busy,
-        "steps": schedule.steps,
-        "pieces": ran.pieces,
-        "loads_s": ran.bound_s,
-        "service": ran.service,
-        "alpha_beta_s": projection.time_s,
-    }
-    found = replace(projection, model="simulate", terms=terms(ran), bottleneck=busiest.resource, details=details)
+    details = {**facts(ran), "service": ran.service, "alpha_beta_s": projection.time_s}
+    found = replace(projection, model="simulate", terms=terms(ran), bottleneck=ran.uses[0].resource, details=details)
     return with_least_time(part, found)
 
 

@@ -7,8 +7,8 @@ every schedule: a cut around one part, or, for trees, a length of 1 on all links
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -90,21 +90,30 @@ def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) ->
     topology, collective = found.topology, found.collective
     rows: dict[str, LevelBound] = {}
     for name, parts in levels(topology):
-        for row in _of_level(name, parts, topology, collective, found.rate):
-            if name not in rows or row.bound.rate < rows[name].bound.rate:
-                rows[name] = row if loads is None else replace(row, carried=_carried(parts, topology, loads))
+        tightest = min(
+            _of_level(name, parts, topology, collective, found.rate), key=lambda row: row.bound.rate, default=None
+        )
+        if tightest is not None and (name not in rows or tightest.bound.rate < rows[name].bound.rate):
+            rows[name] = tightest if loads is None else replace(tightest, carried=_carried(parts, topology, loads))
     return list(rows.values())
+
+
+def _around(parts: Parts, topology: Topology, of_link: Iterable[Fraction]) -> tuple[dict[object, Fraction], ...]:
+    """What the links out of every part have together, and those into it. of_link: what each link of the machine has."""
+    out, into = dict.fromkeys(parts.values(), Fraction(0)), dict.fromkeys(parts.values(), Fraction(0))
+    for link, value in zip(topology.links, of_link, strict=True):
+        a, b = parts.get(link.src), parts.get(link.dst)
+        if a != b:
+            if a is not None:
+                out[a] += value
+            if b is not None:
+                into[b] += value
+    return out, into
 
 
 def _carried(parts: Parts, topology: Topology, loads: Sequence[Fraction]) -> Fraction:
     """The most that any part sends, or takes in, over the links around it."""
-    out, into = defaultdict[object, Fraction](Fraction), defaultdict[object, Fraction](Fraction)
-    for link, load in zip(topology.links, loads, strict=True):
-        a, b = parts.get(link.src), parts.get(link.dst)
-        if a != b:
-            out[a] += load
-            into[b] += load
-    return max((load for way in (out, into) for part, load in way.items() if part is not None), default=Fraction(0))
+    return max((load for way in _around(parts, topology, loads) for load in way.values()), default=Fraction(0))
 
 
 def levels(topology: Topology) -> Iterator[tuple[str, Parts]]:
@@ -161,15 +170,8 @@ def _tightest(parts: Parts, all_parts: list[object], topology: Topology) -> list
     """The parts that are worth a cut: all, or of many the one with the least out and the one with the least in."""
     if len(all_parts) <= _EACH:
         return all_parts
-    out, into = dict.fromkeys(all_parts, Fraction(0)), dict.fromkeys(all_parts, Fraction(0))
-    for link in topology.links:
-        a, b = parts.get(link.src), parts.get(link.dst)
-        if a != b:
-            if a is not None:
-                out[a] += link.bandwidth
-            if b is not None:
-                into[b] += link.bandwidth
-    return list(dict.fromkeys((min(all_parts, key=out.__getitem__), min(all_parts, key=into.__getitem__))))
+    around = _around(parts, topology, (link.bandwidth for link in topology.links))
+    return list(dict.fromkeys(min(all_parts, key=way.__getitem__) for way in around))
 
 
 def _by_trees(

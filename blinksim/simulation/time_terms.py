@@ -56,3 +56,13 @@ def terms(timeline: Timeline) -> tuple[Term, ...]:
         add("reductions" if leg.kind == "reduction" else f"pieces passing {leg.kind}", leg.kind,
             leg.time_s - leg.travel_s)  # fmt: skip
     return tuple(Term(name, time_s, kind) for (name, kind), time_s in found.items())
+
+
+def facts(timeline: Timeline) -> dict[str, float]:
+    """What else a projection says of a run, by name; seconds, shares and numbers."""
+    return {
+        "bottleneck_busy": timeline.uses[0].busy,
+        "steps": timeline.schedule.steps,
+        "pieces": timeline.pieces,
+        "loads_s": timeline.bound_s,
+    }

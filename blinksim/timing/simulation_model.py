@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from blinksim.simulation.time_terms import check_sends, projected, terms
+from blinksim.simulation.time_terms import check_sends, facts, projected, terms
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
@@ -24,12 +24,5 @@ class Simulated(ScheduleModel):
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         timeline = projected(schedule, size, gamma)
-        busiest = timeline.uses[0]
-        details = {
-            "bottleneck_busy": busiest.busy,
-            "steps": schedule.steps,
-            "pieces": timeline.pieces,
-            "engine": timeline.engine,
-            "loads_s": timeline.bound_s,
-        }
-        return Breakdown(terms(timeline), busiest.resource, details)
+        details = {**facts(timeline), "engine": timeline.engine}
+        return Breakdown(terms(timeline), timeline.uses[0].resource, details)
