@@ -63,6 +63,7 @@ def test_the_command_line_offers_the_same_names() -> None:
         "offer": get_args(simulation_options.OfferName),
         "protocol": get_args(simulation_options.ProtocolName),
         "switching": get_args(simulation_options.SwitchingName),
+        "messages": get_args(simulation_options.MessagesName),
     }
 
 

@@ -20,7 +20,7 @@ from blinksim.limits.time_limit import within
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
-from blinksim.simulation.simulation_options import ServiceName
+from blinksim.simulation.simulation_options import MessagesName, RareOptions, ServiceName
 from blinksim.simulation.simulator import simulate
 from blinksim.simulation.time_terms import facts, terms
 from blinksim.simulation.timeline import Timeline
@@ -93,6 +93,11 @@ class AtSize:
         return found
 
     @property
+    def messages(self) -> MessagesName | None:
+        """What is a message in the simulation; None without one."""
+        return self.projection.details.get("messages")
+
+    @property
     def gap(self) -> float:
         """By which part of the least time it is longer than that: 0 where nothing is quicker."""
         return self.time_s / self.least_s - 1
@@ -105,7 +110,8 @@ class AtSize:
     def to_dict(self) -> dict[str, Any]:
         """What ``synth --json`` says of the size."""
         found = self.projection
-        simulated = {"simulated_s": self.time_s, "service": self.service, "alpha_beta_s": self.formula_s}
+        simulated = {"simulated_s": self.time_s, "service": self.service, "messages": self.messages}
+        simulated |= {"alpha_beta_s": self.formula_s}
         return {
             "size_bytes": self.size,
             "time_s": self.time_s,
@@ -127,12 +133,14 @@ class Candidates:
     """What `blinksim.project` considers at a size (bytes), built and timed by the model in force.
 
     projections: quickest first; where the links alone count, simulated where that takes no longer than some seconds.
-    interrupted: True if Ctrl-C ended a search for the size early.
+    messages: what is one in these simulations (`blinksim.simulation.simulation_options.Sending`). interrupted: True if
+    Ctrl-C ended a search for the size early.
     """
 
     field: Contest
     size: int
     projections: tuple[Projection, ...]
+    messages: MessagesName = "joined"
     interrupted: bool = False
 
     def quickest(self) -> tuple[Projection, Schedule | SymmetricSchedule]:
@@ -161,23 +169,28 @@ def candidates(
     *,
     search: bool = False,
     seconds: float | None = None,
+    messages: MessagesName = "joined",
     report: Callable[[str], None] | None = None,
 ) -> Candidates:
     """The algorithms that are considered on a selected topology; raises as `blinksim.contest` does.
 
     Where the model in force counts the links alone, the quickest of them by that model are simulated.
 
-    search: True for those too that search for the size, in that case. seconds: how long all of this may take. report:
-    called with the best time so far. Ctrl-C ends the search with the best so far.
+    search: True for those too that search for the size, in that case. seconds: how long all of this may take. messages:
+    what is one in a simulation of steps. report: called with the best time so far. Ctrl-C ends the search with the best
+    so far. Raises `InputError` for single messages where the model in force counts more than links.
     """
     start = monotonic()
     rivals = contest(part, collective, sizes=[size])
     answers = rivals.answers(size)
-    if rivals.model.on(part).name not in ON_LINKS:
+    name = rivals.model.on(part).name
+    if name not in ON_LINKS:
+        if messages != "joined":
+            raise InputError(f"messages={messages!r} is for the links alone, and {name} counts more; leave it out")
         return Candidates(rivals, size, tuple(answers))
     given = inf if seconds is None else seconds
     with stoppable():
-        simulated = _by_simulation(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given)
+        simulated = _by_simulation(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
         if search:
             best = min((*answers, *simulated), key=lambda one: one.time_s)
             left = given - min(_MOST_KEPT_S, _KEPT * given) - (monotonic() - start)
@@ -187,17 +200,25 @@ def candidates(
             rivals = replace(rivals, field=replace(rivals.field, entrants={**rivals.field.entrants, **more}))
             searched = rivals.only(*more).answers(size) if more else []
             answers += searched
-            simulated += _by_simulation(rivals, searched, _MOST_SIMULATED, start + given - _PROOF_S)
+            simulated += _by_simulation(rivals, searched, _MOST_SIMULATED, start + given - _PROOF_S, messages)
         interrupted = asked_to_stop()
-    timed = {one.algorithm: one for one in (*map(_one_by_one, answers), *simulated)}
+    # Alpha and beta know joined messages only.
+    others = () if messages == "single" and simulated else map(_one_by_one, answers)
+    timed = {one.algorithm: one for one in (*others, *simulated)}
     ordered = sorted(timed.values(), key=lambda one: one.time_s)
-    return Candidates(rivals, size, tuple(ordered), interrupted)
+    return Candidates(rivals, size, tuple(ordered), messages, interrupted)
 
 
-def _by_simulation(rivals: Contest, answers: Sequence[Projection], sends: int, end: float = inf) -> list[Projection]:
+def _by_simulation(
+    rivals: Contest,
+    answers: Sequence[Projection],
+    sends: int,
+    end: float = inf,
+    messages: MessagesName = "joined",
+) -> list[Projection]:
     """The same projections by simulation, quickest first: of those that are quick by alpha and beta, and not too long.
 
-    sends: of all of them together. end: of the time for it, by `monotonic`.
+    sends: of all of them together. end: of the time for it, by `monotonic`. messages: what is one.
     """
     found, best = list[Projection](), inf
     for one in sorted(map(_one_by_one, answers), key=lambda one: one.time_s)[:_MOST_RIVALS]:
@@ -208,7 +229,7 @@ def _by_simulation(rivals: Contest, answers: Sequence[Projection], sends: int, e
             sends -= entrant.sends
             limit = None if end == inf else max(LEAST_SEARCH_S, end - monotonic())
             with suppress(InfeasibleError):
-                run = partial(_simulated_projection, rivals.topology, one, entrant.schedule)
+                run = partial(_simulated_projection, rivals.topology, one, entrant.schedule, messages)
                 found.append(within(limit, "simulation", run))
                 best = min(best, found[-1].time_s)
     return sorted(found, key=lambda one: one.time_s)
@@ -254,7 +275,7 @@ def timed(
         [own] = contest.model.rank(contest.topology, {name: entrant}, rivals.size, contest.bound)
         own = _one_by_one(with_least_time(contest.topology, own))
         if own.least is not None and entrant.sends <= _MOST_SIMULATED:
-            own = _simulated_projection(contest.topology, own, entrant.schedule)
+            own = _simulated_projection(contest.topology, own, entrant.schedule, rivals.messages)
     least = own.least.time_s if own.least else rivals.size / float(bound.rate)
     return AtSize(own, least, tuple(one for one in rivals.projections if one.algorithm != name))
 
@@ -335,16 +356,20 @@ def _one_by_one(projection: Projection) -> Projection:
     return replace(projection, terms=(*projection.terms, Term("trees that send one by one", more, "alpha")))
 
 
-def _simulated_projection(part: Topology, projection: Projection, schedule: Schedule) -> Projection:
+def _simulated_projection(
+    part: Topology, projection: Projection, schedule: Schedule, messages: MessagesName
+) -> Projection:
     """A projection of a schedule on the links with the time that it takes in a simulation."""
-    ran = _simulated(schedule, projection.size)
-    details = {**facts(ran), "service": ran.service, "alpha_beta_s": projection.time_s}
+    ran = _simulated(schedule, projection.size, messages)
+    ways = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
+    details = {**facts(ran), **ways, "alpha_beta_s": projection.time_s}
     found = replace(projection, model="simulate", terms=terms(ran), bottleneck=ran.uses[0].resource, details=details)
     return with_least_time(part, found)
 
 
-def _simulated(schedule: Schedule, size: int) -> Timeline:
+def _simulated(schedule: Schedule, size: int, messages: MessagesName) -> Timeline:
     """A run on the links alone; in the order of steps, or of arrival, whichever is better."""
     services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
-    runs = [simulate(schedule, size, service=service, most_events=_MOST_EVENTS) for service in services]
+    given: RareOptions = {"most_events": _MOST_EVENTS, "messages": messages}
+    runs = [simulate(schedule, size, service=service, **given) for service in services]
     return min(runs, key=lambda run: run.time_s)

@@ -27,6 +27,7 @@ from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict, verify
+from blinksim.simulation.simulation_options import MessagesName
 from blinksim.topology.connectivity import require_served
 from blinksim.units import exact_GBps, in_GBps, size_of
 
@@ -192,6 +193,7 @@ def synthesize(
     algorithm: AlgorithmName | str | None = None,
     *,
     size: int | float | str | None = None,
+    messages: MessagesName = "joined",
     polish_seconds: float | None = None,
     report: Callable[[str], None] | None = None,
     **options: Any,
@@ -209,6 +211,9 @@ def synthesize(
         quickest there among those that `blinksim.project` considers, by the model that it would take.
     size : int or str, optional
         Bytes, or text such as ``"1MiB"``, for which the schedule is to be quick. The answer then has its time.
+    messages : {"joined", "single"}
+        With a size, what is a message where only links count: all chunks that a connection carries in a step, as in
+        plans of MSCCL++, or each of them, as in programs of MSCCL and on emulated lanes.
     polish_seconds : float, optional
         How long to search for lower and fewer trees among equally good ones (`blinksim.algorithms.building.polish`).
     report : callable, optional
@@ -241,9 +246,11 @@ def synthesize(
     """
     limit = options.get("time_limit")
     most = None if limit is None else limit + (polish_seconds or 0)
-    count = None if size is None else size_of(size)
+    if size is None and messages != "joined":
+        raise InputError(f"messages={messages!r} is about a time, and there is no size; give one, or leave it out")
+    at = None if size is None else (size_of(size), messages)
     return within(
-        most, "schedule", lambda: _synthesize(machine, collective, algorithm, count, polish_seconds, report, options)
+        most, "schedule", lambda: _synthesize(machine, collective, algorithm, at, polish_seconds, report, options)
     )
 
 
@@ -251,12 +258,12 @@ def _synthesize(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
     algorithm: AlgorithmName | str | None,
-    size: int | None,
+    at: tuple[int, MessagesName] | None,
     polish_seconds: float | None,
     report: Callable[[str], None] | None,
     options: dict[str, Any],
 ) -> Synthesis:
-    """As `synthesize`, without an end."""
+    """As `synthesize`, without an end. at: the size in bytes, and what a message is."""
     from blinksim.bounds import bound
 
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
@@ -264,14 +271,15 @@ def _synthesize(
     require_served(part, wanted)
     start = perf_counter()
     rivals, own = None, None
-    if size is not None:
-        limit = options.get("time_limit")
-        rivals = candidates(part, wanted, size, search=algorithm is None, seconds=limit, report=report)
+    if at is not None:
+        limit, (size, messages) = options.get("time_limit"), at
+        search = algorithm is None
+        rivals = candidates(part, wanted, size, search=search, seconds=limit, messages=messages, report=report)
     if rivals is None or algorithm is not None:
         chosen = algorithm or _USUAL
         if rivals is not None and "size" in registered(chosen).options():
             options = {"size": rivals.size, **_rest(options, perf_counter() - start)}
-        schedule, known = _named(part, wanted, chosen, options, symmetric=size is None and polish_seconds is None)
+        schedule, known = _named(part, wanted, chosen, options, symmetric=at is None and polish_seconds is None)
     else:
         if odd := sorted(options.keys() - {"time_limit"}):
             raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blinksim.simulation.critical import Leg
-    from blinksim.simulation.simulation_options import OfferName, ProtocolName, ServiceName, SwitchingName
+    from blinksim.simulation.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
     from blinksim.simulation.timeline import Timeline
 
 P = ParamSpec("P")
@@ -34,6 +34,7 @@ class Options(ScheduleMachineOptions):
     slots: int | None
     protocol: ProtocolName
     switching: SwitchingName
+    messages: MessagesName
     launch: str
     channels_together: str | None
     trace: str | None
@@ -82,6 +83,11 @@ Examples:
     ["cut-through", "store-and-forward"],
     "Whether switches and hosts pass a piece on while it arrives.",
 )
+@_choice(
+    "--messages",
+    ["joined", "single"],
+    "What a connection sends in a step: one message of all its chunks, or one of each. Trees always send one of each.",
+)
 @click.option("--launch", metavar="TIME", default="0us", show_default=True, help="Time before anything starts.")
 @click.option(
     "--channels-together",
@@ -129,6 +135,7 @@ def command(schedule: str, size: str, **options: Unpack[Options]) -> None:
             offer=options["offer"],
             slots=options["slots"],
             switching=options["switching"],
+            messages=options["messages"],
         )
     failure = attempt(
         lambda: _write(timeline, options["trace"], options["plot"], force=options["force"], quiet=options["quiet"])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from blinksim.answers.quickest import AtSize
     from blinksim.answers.synthesize import Synthesis
     from blinksim.question import Question
+    from blinksim.simulation.simulation_options import MessagesName
 
 
 # How many other algorithms a line names.
@@ -54,6 +55,7 @@ class Options(MachineOptions, TextOptions):
     traffic: str | None
     algorithm: str | None
     size: str | None
+    messages: MessagesName | None
     time_limit: float | None
     polish: float | None
     trees: int | None
@@ -95,6 +97,12 @@ Examples:
     "--size",
     metavar="SIZE",
     help="Build what is quickest for this many bytes, such as 1MiB, by the model that project takes, and say how long.",
+)
+@click.option(
+    "--messages",
+    type=click.Choice(["joined", "single"]),
+    help="With --size: count what a connection sends in a step as one message, or every chunk as one, as programs of "
+    "MSCCL and emulated lanes send it.  [default: joined]",
 )
 @click.option("--time-limit", type=Decimal(0, min_open=True), metavar="S", help="Seconds after which the search ends.")
 @click.option(
@@ -163,7 +171,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
 
         front.answer(question, wanted, options)
         return
-    algorithm, size = _asked_for(options)
+    algorithm, size, messages = _asked_for(options)
     _check_files(options)
     waiting = Working(f"synthesising {collective} on {machine}", quiet=options["quiet"])
     extra = _extra(algorithm, options, waiting)
@@ -176,8 +184,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
             from blinksim.plots.trees_plot import check_ranks
 
             check_ranks(part.ranks)  # before the work, not after it
+        report, polish = _telling(waiting), options["polish"]
         return synthesize(
-            part, wanted, algorithm, size=size, polish_seconds=options["polish"], report=_telling(waiting), **extra
+            part, wanted, algorithm, size=size, messages=messages, polish_seconds=polish, report=report, **extra
         )
 
     with waiting:
@@ -204,14 +213,17 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         click.get_current_context().exit(130)
 
 
-def _asked_for(options: Options) -> tuple[str | None, int | None]:
-    """The algorithm, None for the quickest at a size, and the size; refuses what is for several schedules."""
+def _asked_for(options: Options) -> tuple[str | None, int | None, MessagesName]:
+    """The algorithm (None: the quickest at a size), the size and what a message is; refuses what is for several."""
     for key in ("point", "front"):
         if options[key] is not None:
             raise InputError(f"--{key} is for the schedules that --pareto finds; add --pareto, or leave it out")
-    if options["size"] is None:
-        return options["algorithm"] or "packed", None
-    return options["algorithm"], parse_size(options["size"])
+    messages = options["messages"] or "joined"
+    if options["size"] is not None:
+        return options["algorithm"], parse_size(options["size"]), messages
+    if options["messages"] is not None:
+        raise InputError("--messages is about a time, and there is no size; add --size, or leave it out")
+    return options["algorithm"] or "packed", None, messages
 
 
 def _check_files(options: Options) -> None:
@@ -305,6 +317,7 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
         named = options["algorithm"] or (schedule.algorithm if size is None else None)
         chosen = "" if named is None or (named == "packed" and size is None) else f" --algorithm {typed(named)}"
         chosen += "" if size is None else f" --size {typed(size)}"
+        chosen += f" --messages {options['messages']}" if options["messages"] else ""
         for key in ("trees", "channels", "chunks", "steps", "rounds", "polish", "time_limit", "seed"):
             value = options[key]
             if value is not None:
@@ -324,7 +337,7 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
     facts = [
         ("terms", terms),
-        *_timed_by(at),
+        *_timed_by(at, schedule.form),
         *(
             at.projection.floor()
             or [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
@@ -338,11 +351,13 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     return [head, *(f"  {label:<9} {text}" for label, text in facts)]
 
 
-def _timed_by(at: AtSize) -> list[tuple[str, str]]:
-    """What timed the schedule, as labels and texts."""
+def _timed_by(at: AtSize, form: str) -> list[tuple[str, str]]:
+    """What timed a schedule of this form, as labels and texts."""
     if at.service is None or at.formula_s is None:
         return at.projection.basis
     order = " --service ordered" if at.service == "ordered" else ""
+    # Trees send single messages anyway.
+    order += " --messages single" if at.messages == "single" and form == "steps" else ""
     formula = f"the sums of alpha and beta say {format_time(at.formula_s)}"
     return [("model", f"simulate{order}: message by message, no launch; {formula}")]
 

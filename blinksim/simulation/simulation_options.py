@@ -21,6 +21,7 @@ OfferName = Literal["turns", "burst"]
 EngineName = Literal["auto", "closed-form", "waves", "heap"]
 SwitchingName = Literal["cut-through", "store-and-forward"]
 ProtocolName = Literal["simple", "ll", "ll128"]
+MessagesName = Literal["joined", "single"]
 
 MOST_PIECES = 65_536
 # Events (pieces times stages) of a run in order of arrival that is not refused.
@@ -79,24 +80,33 @@ class Sending:
 
     protocol: ``simple``, ``ll`` or ``ll128``, which sets the share of what is sent that is data. gamma: seconds per
     byte that a rank reduces. launch: seconds before anything starts. switching: ``cut-through``, where devices inside a
-    route pass a piece on while it arrives, or ``store-and-forward``, where they wait for all of it.
+    route pass a piece on while it arrives, or ``store-and-forward``, where they wait for all of it. messages:
+    ``joined``, where the chunks that one connection carries in one step are one message, or ``single``, where each is a
+    message of its own with an overhead of its own; trees of a forest always are.
     """
 
     protocol: ProtocolName = "simple"
     gamma: float = 0.0
     launch: float = 0.0
     switching: SwitchingName = "cut-through"
+    messages: MessagesName = "joined"
 
     def __post_init__(self) -> None:
         if not (0 <= self.gamma < 1 and 0 <= self.launch <= 3600):
             raise InputError("gamma must lie between 0 and 1 s per byte, launch between 0 and 3600 s")
         if self.switching not in get_args(SwitchingName):
             raise unknown("kind of switching", self.switching, get_args(SwitchingName))
+        if self.messages not in get_args(MessagesName):
+            raise unknown("kind of messages", self.messages, get_args(MessagesName))
         efficiency(self.protocol)
 
     @property
     def efficiency(self) -> Fraction:
         return efficiency(self.protocol)
+
+    def sent(self, form: str) -> MessagesName:
+        """What a message is in a schedule of this form."""
+        return self.messages if form == "steps" else "single"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,7 @@ class RareOptions(TypedDict, total=False):
     offer: OfferName | None
     slots: int | None
     switching: SwitchingName
+    messages: MessagesName
     engine: EngineName
     most_events: int
 

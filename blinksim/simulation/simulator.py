@@ -72,7 +72,7 @@ def simulate(
         Seconds before anything starts.
     **rare
         Rarely needed: offer, slots and engine (`blinksim.simulation.simulation_options.Service`), switching
-        (`Sending` there), most_events (`Chunks` there).
+        and messages (`Sending` there), most_events (`Chunks` there).
 
     Returns
     -------
@@ -97,7 +97,7 @@ def simulate(
         whole_bytes(size),
         Chunks(chunk, pieces, given.get("most_events", MOST_EVENTS)),
         Service(service, given.get("offer"), given.get("slots"), given.get("engine", "auto")),
-        Sending(protocol, gamma, launch, given.get("switching", "cut-through")),
+        Sending(protocol, gamma, launch, given.get("switching", "cut-through"), given.get("messages", "joined")),
     )
 
 
@@ -114,7 +114,7 @@ def simulated(
     if service.shares:
         # A share of a link has no fixed rate that the next link could follow.
         sending = replace(sending, switching="store-and-forward")
-    graph = stages(schedule, switching=sending.switching, reduction=sending.gamma > 0)
+    graph = stages(schedule, switching=sending.switching, messages=sending.messages, reduction=sending.gamma > 0)
     tried: dict[int, float] = {}
     count = chunks.given(size, _largest_share(schedule))
     if count is None:

@@ -9,7 +9,7 @@ Olsder, Quadrat, "Synchronization and linearity", 1992, chapter 2).
 A send waits for everything that earlier steps brought to its chunk at its source, from the last copy on. It does not
 wait for the place where it arrives: receivers have room for what comes early. Where a schedule runs in steps, the
 chunks that one connection carries in one step are one message: it starts when all its chunks are there, pays the
-overhead once, and has arrived when all of it has.
+overhead once, and has arrived when all of it has; unless what runs it sends each of them as a message of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from blinksim.graphs.fronts import fronts
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.waits import connections
-from blinksim.simulation.simulation_options import SwitchingName
+from blinksim.simulation.simulation_options import MessagesName, SwitchingName
 from blinksim.simulation.stage_waits import waits
 from blinksim.structures.arrays import expand
 from blinksim.topology.elements import Link
@@ -124,12 +124,19 @@ class Stages:
         return "a joint"
 
 
-def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", reduction: bool = False) -> Stages:
+def stages(
+    schedule: Schedule,
+    *,
+    switching: SwitchingName = "cut-through",
+    messages: MessagesName = "joined",
+    reduction: bool = False,
+) -> Stages:
     """The stages of a schedule.
 
     switching: ``cut-through``, where devices inside a route pass a piece on while it arrives, or ``store-and-forward``,
-    where they wait for all of it. reduction: True to make a stage of every reduction. Raises `InputError` for sends
-    without a route.
+    where they wait for all of it. messages: ``joined``, where in steps form a message is what a connection carries in a
+    step, or ``single``, where it is one chunk. reduction: True to make a stage of every reduction. Raises `InputError`
+    for sends without a route.
     """
     if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
         raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify names it")
@@ -156,7 +163,7 @@ def stages(schedule: Schedule, *, switching: SwitchingName = "cut-through", redu
     first = _first(path.turn)
     head[send[first]] = np.flatnonzero(first)
     tail[send[~follows]] = np.flatnonzero(~follows)
-    message, later = _messages(schedule, order)
+    message, later = _messages(schedule, order, messages)
     overhead[head[later]] = 0.0
     before, after, joints = waits(schedule, head, tail, message, count)
     inside = np.flatnonzero(follows)
@@ -261,10 +268,10 @@ def _in_order(shared: Resources) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 _PASSED = {"out": 0, "into": 2}
 
 
-def _messages(schedule: Schedule, order: Indices) -> tuple[Indices, Indices]:
+def _messages(schedule: Schedule, order: Indices, messages: MessagesName) -> tuple[Indices, Indices]:
     """The number of the message of each send, -1 where it is a message of its own; and the sends behind their first."""
     message = np.full(schedule.sends, -1, dtype=np.int64)
-    if schedule.form != "steps" or not schedule.sends:
+    if messages == "single" or schedule.form != "steps" or not schedule.sends:
         return message, np.zeros(0, dtype=np.int64)
     connection = connections(schedule)
     key = schedule.step.astype(np.int64) * (int(connection.max()) + 1) + connection

@@ -326,6 +326,7 @@ class Timeline(Rates, Result):
             "slots": self.slots,
             "protocol": self.protocol,
             "switching": self.options.switching,
+            "messages": self.options.sent(self.schedule.form),
             "engine": self.engine,
             "transfers": self.transfer_count,
             "utilisation": self.rows(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from blinksim.answers.synthesize import Synthesis
 from blinksim.cli.main import run
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.execution.emulation.lanes import lane_links
 from blinksim.schedule.model import as_schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
@@ -185,6 +188,37 @@ def test_what_cannot_be_asked_of_a_size() -> None:
         bs.synthesize("dgx1-v100", "allreduce", size="1 furlong")
     with pytest.raises(InfeasibleError, match="take model=alpha-beta"):
         bs.synthesize(MACHINE, "allreduce", "packed_in_network", size="1MiB")
+
+
+def test_messages_of_trees_that_are_sent_one_by_one() -> None:
+    """Joined, few rounds are quicker; on links that send chunk by chunk, fewer and larger messages are."""
+    part = bs.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
+    rate = Fraction(42 * 10**9)
+    links = [replace(link, lane_bandwidth=rate, overhead=3.2e-6, latency=3.9e-6) for link in part.links]
+    lanes = lane_links(part.with_links(links))[0]
+    joined = bs.synthesize(lanes, "allgather", size="16MiB")
+    single = bs.synthesize(lanes, "allgather", size="16MiB", messages="single")
+    assert joined.at is not None
+    assert single.at is not None
+    assert joined.schedule.algorithm == "few_rounds"
+    assert single.schedule.algorithm != "few_rounds"
+    assert (joined.at.messages, single.at.to_dict()["messages"]) == ("joined", "single")
+    [one] = [other for other in single.at.alternatives if other.algorithm == "few_rounds"]
+    assert joined.at.time_s < single.at.time_s < one.time_s
+
+
+def test_messages_need_a_size_and_links_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["synth", "dgx1-v100", "allgather", "--messages", "single"]) == 2
+    assert "--messages is about a time, and there is no size" in capsys.readouterr().err
+    with pytest.raises(InputError, match="there is no size"):
+        bs.synthesize("dgx1-v100", "allgather", messages="single")
+    with pytest.raises(InputError, match="execution counts more"):
+        bs.synthesize(MACHINE.select([0, 1]), "allgather", size="1MiB", messages="single")
+    assert run(["synth", "dgx1-v100", "broadcast", "--size", "64KiB", "--messages", "single"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("  model     simulate") and " --messages single: message by message" in line
+               for line in lines)  # fmt: skip
+    assert lines[-1].endswith("--size 64KiB --messages single -o schedule.json")
 
 
 @pytest.mark.slow

@@ -203,6 +203,7 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         ({"engine": "magic"}, "unknown engine"),
         ({"offer": "none"}, "unknown offer"),
         ({"switching": "circuit"}, "unknown kind of switching"),
+        ({"messages": "many"}, "unknown kind of messages"),
         ({"protocol": "ll64"}, "unknown protocol"),
         ({"slots": 0}, "at least 1"),
         ({"slots": 2, "service": "static"}, "service fifo"),

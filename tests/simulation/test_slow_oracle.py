@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,10 +18,12 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.simulation.simulation_options import MessagesName
 from blinksim.simulation.timeline import exact_time
 
 # Latencies that are sums of powers of two, so that no engine rounds them.
 TICK = 2.0**-30
+kinds = st.sampled_from(get_args(MessagesName))
 
 
 def waits(schedule: Schedule, send: int) -> list[int]:
@@ -37,21 +40,21 @@ def waits(schedule: Schedule, send: int) -> list[int]:
     return [j for j in earlier if step[j] >= max(reads, default=-1)]
 
 
-def messages(schedule: Schedule) -> list[list[int]]:
-    """The sends that travel together: of one connection and step, where the schedule runs in steps."""
+def messages(schedule: Schedule, kind: str) -> list[list[int]]:
+    """The sends that travel together: of one connection and step, where the schedule runs in steps and joins them."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for i in range(schedule.sends):
-        key = (i,) if schedule.form == "forest" else tuple(
+        key = (i,) if schedule.form == "forest" or kind == "single" else tuple(
             int(a[i]) for a in (schedule.step, schedule.src, schedule.dst, schedule.channel))  # fmt: skip
         groups.setdefault(key, []).append(i)
     return list(groups.values())
 
 
-def slow(schedule: Schedule, size: int, pieces: int) -> Fraction:
+def slow(schedule: Schedule, size: int, pieces: int, kind: str = "joined") -> Fraction:
     """Seconds, first come first served: forests in turns, steps in bursts."""
     links = schedule.topology.links
     route = [links[schedule.links_of(int(r))[0]] for r in schedule.route]
-    mates = {i: group for group in messages(schedule) for i in group}
+    mates = {i: group for group in messages(schedule, kind) for i in group}
     wanted = {i: sorted({k for m in mates[i] for j in waits(schedule, m) for k in mates[j]}) for i in mates}
     order = {i: n for n, i in enumerate(sorted(mates, key=lambda i: (schedule.chunk[i], i)))}
     lead = {i: min(mates[i], key=lambda m: order[m]) == i for i in mates}
@@ -98,11 +101,11 @@ def unrounded(schedule: Schedule, latency: int, overhead: int) -> Schedule:
 
 
 @settings(max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
-@given(st.one_of(forests(), exchanges()), st.integers(1, 3), st.integers(0, 9000), st.sampled_from([0, 777]))
-def test_random_schedules(schedule: Schedule, pieces: int, latency: int, overhead: int) -> None:
+@given(st.one_of(forests(), exchanges()), st.integers(1, 3), st.integers(0, 9000), st.sampled_from([0, 777]), kinds)
+def test_random_schedules(schedule: Schedule, pieces: int, latency: int, overhead: int, kind: MessagesName) -> None:
     schedule = unrounded(schedule, latency, overhead)
-    found = bs.simulate(schedule, 27720, pieces=pieces)
-    assert exact_time(found) == slow(schedule, 27720, pieces)
+    found = bs.simulate(schedule, 27720, pieces=pieces, messages=kind)
+    assert exact_time(found) == slow(schedule, 27720, pieces, kind)
 
 
 @pytest.mark.parametrize("name", ["mxnet", "chains", "packed"])

@@ -5,9 +5,10 @@
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. The
 machine is a part of a DGX-1V whose lanes are links of their own, with the rate, overhead and latency that lines of GPUs
-had when they were emulated (`lane.py`). Rivals are all that the registry builds, on these lanes and on the links they
-are lanes of; those that the simulated program (`program_time.py`) sees more than half behind the first are left out.
-Each schedule runs in pieces of several sizes, and its best time counts.
+had when they were emulated (`lane.py`). Such a lane sends every chunk by itself, and the choice counts single messages.
+Rivals are all that the registry builds, on these lanes and on the links they are lanes of; those that the simulated
+program (`program_time.py`) sees more than half behind the first are left out. Each schedule runs in pieces of several
+sizes, and its best time counts.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def make(folder: Path, gpus: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     choices = []
     for part, collective, size in ((p, c, s) for p in PARTS[gpus] for c in COLLECTIVES for s in SIZES):
-        made = synthesize(machines_for(part, size)[0], Collective(collective), size=size)
+        made = synthesize(machines_for(part, size)[0], Collective(collective), size=size, messages="single")
         assert made.at is not None
         chosen = f"{made.schedule.algorithm}-lanes"
         every = {**dict(rivals(part, collective, size)), chosen: made.schedule}
