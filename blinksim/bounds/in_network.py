@@ -89,7 +89,7 @@ class Way:
 
 def abilities(topology: Topology) -> tuple[str, ...]:
     """What the switches of a selected topology can do, sorted."""
-    return tuple(sorted(frozenset[str]().union(*(device.in_network for device in topology.devices))))
+    return tuple(sorted(topology.in_network))
 
 
 def best_bound(

@@ -1,1 +1,1 @@
-"""Data structures without a subject: tables in arrays, disjoint sets."""
+"""Data structures without a subject: tables in arrays, disjoint sets, the garbage collector."""

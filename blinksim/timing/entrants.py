@@ -81,7 +81,7 @@ def ceiling_of(
     certificate = quick_bound(part, collective, grants)
     assumes = granting(assumed_by(certificate, collective), *granted)
     scope = type(certificate).__name__.lower()
-    able = frozenset[str]().union(*(device.in_network for device in part.devices))
+    able = part.in_network
     more = None
     if able and not grants and not collective.personalized:
         every = tuple(ability for ability in BRANCHING if ability in able)

@@ -37,7 +37,7 @@ def _granted(entrant: Parallel, part: Topology) -> tuple[str, ...]:
         return ()
     if not abilities_used(entrant.compact):
         return ()
-    able = frozenset[str]().union(*(device.in_network for device in part.devices))
+    able = part.in_network
     return tuple(ability for ability in BRANCHING if ability in able)
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.structures.collecting import collection_paused
 from blinksim.topology.fabrics.cluster_symmetry import cluster_symmetries
 from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.fabrics.wiring import join
+from blinksim.topology.parts import put_together
 from blinksim.units import whole
 
 if TYPE_CHECKING:
+    from blinksim.topology.elements import Device, Link
     from blinksim.topology.graph import Topology
 
 MOST_DEVICES = 400_000
+# Links from which on tables of a cluster are made of those of a node.
+_MANY = 2_000
 
 
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
@@ -42,6 +47,12 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         )
     for d in node.devices:
         replace(d, name=f"n{nodes - 1}.{d.name}")  # raises for a name that grows too long
+    with collection_paused():
+        return _copies(node, nodes, fabric)
+
+
+def _copies(node: Topology, nodes: int, fabric: Fabric) -> Topology:
+    """`replicate` for what it has checked."""
     devices = [d.placed(f"n{i}.{d.name}", i) for i in range(nodes) for d in node.devices]
     links = [
         link.between(f"{prefix}{link.src}", f"{prefix}{link.dst}", None if link.bus is None else f"{prefix}{link.bus}")
@@ -49,18 +60,29 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         for link in node.links
     ]
     more_devices, more_links = join(fabric, nodes)
-    return replace(
-        node,
-        devices=(*devices, *more_devices),
-        links=(*links, *more_links),
-        members=tuple(f"n{i}.{name}" for i in range(nodes) for name in node.members),
-        relays=tuple(f"n{i}.{name}" for i in range(nodes) for name in node.relays),
+    parts: dict[str, Any] = {
+        "devices": (*devices, *more_devices),
+        "links": (*links, *more_links),
+        "members": tuple(f"n{i}.{name}" for i in range(nodes) for name in node.members),
+        "relays": tuple(f"n{i}.{name}" for i in range(nodes) for name in node.relays),
         # The fabric's own links always count among those that join nodes.
-        inter_node_links=tuple(dict.fromkeys((*node.inter_node_links, fabric.kind))),
-        nodes=nodes,
-        symmetries=cluster_symmetries(node, fabric, nodes, len(more_devices)),
-        fabric=None,
-    )
+        "inter_node_links": tuple(dict.fromkeys((*node.inter_node_links, fabric.kind))),
+        "nodes": nodes,
+        "symmetries": cluster_symmetries(node, fabric, nodes, len(more_devices)),
+        "fabric": None,
+    }
+    if len(parts["links"]) < _MANY:
+        return replace(node, **parts)
+    return put_together(node, _tables(node, nodes, parts["devices"], more_links), **parts)
+
+
+def _tables(node: Topology, nodes: int, devices: Sequence[Device], between: Sequence[Link]) -> dict[str, Any]:
+    """What is known of the devices and links of a cluster by how it was made. between: the links of the fabric."""
+    from blinksim.topology.link_columns import LinkColumns
+
+    index = {device.name: place for place, device in enumerate(devices)}
+    table = node.link_columns.repeated(nodes, len(node.devices)).beside(LinkColumns.of(between, index))
+    return {"index": index, "link_columns": table}
 
 
 def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:

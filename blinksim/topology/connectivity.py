@@ -37,7 +37,10 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
     member; otherwise, and without a collective, between all members both ways.
     """
     if collective is None or not collective.rooted:
-        first = set(components(topology)[0])
+        groups = components(topology)
+        if len(groups) == 1:
+            return []
+        first = set(groups[0])
         return [name for name in topology.members if name not in first]
     collective.check_ranks(topology.ranks)
     index, ahead = topology.index, [list[int]() for _ in topology.devices]
@@ -119,13 +122,10 @@ def _components(topology: Topology) -> list[int]:
 
 def _both_ways(topology: Topology) -> list[int] | None:
     """As `_components` where every link has one that goes back, so that arrays will do; None elsewhere."""
-    import numpy as np
-
-    (src, dst), count = topology.ends, len(topology.devices)
-    ahead, back = (np.unique(a * count + b) for a, b in ((src, dst), (dst, src)))
-    if not np.array_equal(ahead, back):
+    table = topology.link_columns
+    if not table.goes_back:
         return None
-    label: list[int] = joined_labels(count, src, dst).tolist()
+    label: list[int] = joined_labels(len(topology.devices), table.src, table.dst).tolist()
     return label
 
 

@@ -118,10 +118,9 @@ class Device:
     def placed(self, name: str, node: int) -> Device:
         """The same device under another name in another node; the name is not checked again."""
         copy = object.__new__(Device)
-        for field_name in _DEVICE_FIELDS:
-            object.__setattr__(copy, field_name, getattr(self, field_name))
-        object.__setattr__(copy, "name", name)
-        object.__setattr__(copy, "node", node)
+        for put, value in zip(_DEVICE_PUTS, (name, self.kind, node, self.capacity, self.can, self.attributes),
+                              strict=True):  # fmt: skip
+            put(copy, value)
         return copy
 
     @property
@@ -241,9 +240,14 @@ class Link:
     def between(self, src: str, dst: str, bus: str | None) -> Link:
         """The same link between two other devices, on another bus; its figures are not checked again."""
         copy = object.__new__(Link)
-        for put, value in zip(_LINK_PUTS, (src, dst, self.kind, self.lane_bandwidth, self.lanes, self.latency,
-                                           self.overhead, bus), strict=True):  # fmt: skip
-            put(copy, value)
+        _put_src(copy, src)
+        _put_dst(copy, dst)
+        _put_kind(copy, self.kind)
+        _put_rate(copy, self.lane_bandwidth)
+        _put_lanes(copy, self.lanes)
+        _put_latency(copy, self.latency)
+        _put_overhead(copy, self.overhead)
+        _put_bus(copy, bus)
         return copy
 
     @property
@@ -263,5 +267,7 @@ class Link:
 
 
 # Writing a slot through its descriptor is what a frozen dataclass allows at the least cost.
-_DEVICE_FIELDS = tuple(field.name for field in fields(Device))
-_LINK_PUTS = tuple(getattr(Link, field.name).__set__ for field in fields(Link))
+_DEVICE_PUTS = tuple(getattr(Device, field.name).__set__ for field in fields(Device))
+_put_src, _put_dst, _put_kind, _put_rate, _put_lanes, _put_latency, _put_overhead, _put_bus = (
+    getattr(Link, field.name).__set__ for field in fields(Link)
+)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.errors import InputError, unknown
 from blinksim.results import Tabular
 from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link
-from blinksim.topology.parts import check_devices, check_links, check_roles, link_ends
+from blinksim.topology.parts import check_devices, check_links, check_roles, regarded
 from blinksim.topology.selection import Names, class_names, listed, relay_names
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.cost.nccl_rates import NcclRates
     from blinksim.topology.fabrics.fabric import Fabric
+    from blinksim.topology.link_columns import LinkColumns
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
 
@@ -118,7 +119,14 @@ class Topology(Tabular):
     @cached_property
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Position in `devices` of where each link begins, and of where it ends."""
-        return link_ends(self)
+        return self.link_columns.src, self.link_columns.dst
+
+    @cached_property
+    def link_columns(self) -> LinkColumns:
+        """The links as columns of whole numbers; known of a large cluster before anyone asks."""
+        from blinksim.topology.link_columns import LinkColumns
+
+        return LinkColumns.of(self.links, self.index)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -143,7 +151,15 @@ class Topology(Tabular):
     @cached_property
     def link_classes(self) -> tuple[str, ...]:
         """The classes that occur, in the order in which they first do."""
+        if "link_columns" in self.__dict__:
+            return self.link_columns.classes
         return tuple(dict.fromkeys(link.kind for link in self.links))
+
+    @cached_property
+    def in_network(self) -> frozenset[str]:
+        """What some device can do to data on its way (`Device.in_network`)."""
+        sorts = {(device.kind, device.can): device for device in self.devices}
+        return frozenset[str]().union(*(device.in_network for device in sorts.values()))
 
     @property
     def ranks(self) -> int:
@@ -244,20 +260,20 @@ class Topology(Tabular):
             for device in self.devices
             if not device.holds or device.name in keep
         ]
-        names = {device.name for device in kept}
-        result = replace(
-            self,
-            devices=tuple(kept),
-            links=tuple(
-                link for link in self.links if link.kind in classes and link.src in names and link.dst in names
-            ),
-            members=chosen,
-            relays=helpers,
-            collective_links=classes,
-            inter_node_links=(),
-            symmetries=self._restricted(kept),
-        )
-        result = result.pruned()
+        roles: dict[str, Any] = {
+            "members": chosen,
+            "relays": helpers,
+            "collective_links": classes,
+            "inter_node_links": (),
+        }
+        if len(kept) == len(self.devices) and not turned and {*classes} == {*self.link_classes}:
+            result = regarded(self, **roles).pruned()
+        else:
+            names = {device.name for device in kept}
+            among = (x for x in self.links if x.kind in classes and x.src in names and x.dst in names)
+            result = replace(
+                self, devices=tuple(kept), links=tuple(among), symmetries=self._restricted(kept), **roles
+            ).pruned()
         if connected:
             from blinksim.topology import connectivity
 
@@ -271,6 +287,8 @@ class Topology(Tabular):
 
     def pruned(self) -> Topology:
         """Without the forwarders that no link touches."""
+        if "link_columns" in self.__dict__ and self.link_columns.touches_all(len(self.devices)):
+            return self
         used = {end for link in self.links for end in (link.src, link.dst)} | {*self.members, *self.relays}
         if len(used) == len(self.devices):
             return self

@@ -1,4 +1,4 @@
-"""The parts of a topology: what they must be, and where its links begin and end as arrays.
+"""The parts of a topology: what they must be, and how topologies are made of parts that are known to be right.
 
 Checks go over all links at once, as clusters have hundreds of thousands; only a fault is looked up one by one.
 """
@@ -6,17 +6,19 @@ Checks go over all links at once, as clusters have hundreds of thousands; only a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import check_machine_name
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from blinksim.topology.graph import Topology
+
+# Cached properties of a topology that its members and relays do not change.
+_OF_DEVICES_AND_LINKS = ("index", "link_columns", "out_links", "in_network")
 
 
 def check_devices(topology: Topology) -> None:
@@ -63,19 +65,31 @@ def check_roles(topology: Topology) -> None:
             raise InputError(f"{', '.join(doubled)} named more than once; each device {role}")
 
 
-def link_ends(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For every link the positions of the devices where it begins and ends."""
-    import numpy as np
+def regarded(topology: Topology, **changes: Any) -> Topology:
+    """`dataclasses.replace` where devices and links stay: these are neither checked nor read again.
 
-    place, count = topology.index.__getitem__, len(topology.links)
-    return (
-        np.fromiter((place(link.src) for link in topology.links), dtype=np.int64, count=count),
-        np.fromiter((place(link.dst) for link in topology.links), dtype=np.int64, count=count),
-    )
+    Raises `InputError` for members and relays as `check_roles` does.
+    """
+    kept = {name: topology.__dict__[name] for name in _OF_DEVICES_AND_LINKS if name in topology.__dict__}
+    return put_together(topology, kept, **changes)
+
+
+def put_together(topology: Topology, known: Mapping[str, Any], **changes: Any) -> Topology:
+    """`dataclasses.replace` with devices and links that are right by how they were made; only roles are checked.
+
+    known: cached properties of the result.
+    """
+    made: Topology = object.__new__(type(topology))
+    made.__dict__.update({field.name: getattr(topology, field.name) for field in fields(topology)}, **known, **changes)
+    check_roles(made)
+    return made
 
 
 def bandwidths(topology: Topology) -> tuple[Fraction, ...]:
     """Bytes/s of every link; equal ones of equal lanes are one object, so that they are worked out once."""
+    if "link_columns" in topology.__dict__:
+        rates = topology.link_columns.bandwidths
+        return tuple(map(rates.__getitem__, topology.link_columns.figure.tolist()))
     known: dict[tuple[int, int], Fraction] = {}
     found = []
     for link in topology.links:

@@ -124,22 +124,10 @@ def _encode(topology: Topology) -> _Encoded:
         ),
         len(topology.devices),
     )
-    links = topology.links
-    colour = _ranked(
-        (
-            (link.lane_bandwidth, (link.kind, link.lanes, link.latency, link.overhead, link.bus is None))
-            for link in links
-        ),
-        len(links),
-    )
-    buses: dict[str, int] = {}
-    bus = np.array(
-        [-1 if link.bus is None else buses.setdefault(link.bus, len(buses)) for link in links], dtype=np.int64
-    )
-    src, dst = topology.ends
-    # Links of one colour are of one kind.
-    _, one, of_colour = np.unique(colour, return_index=True, return_inverse=True)
-    kind = np.unique([links[place].kind for place in one.tolist()], return_inverse=True)[1][of_colour]
+    table = topology.link_columns
+    # Links of one bus and links without any are never alike.
+    _, colour = np.unique(2 * table.figure + (table.bus >= 0), return_inverse=True)
+    src, dst, kind, bus = table.src, table.dst, table.kind, table.bus
     bare = _Encoded(device, src, dst, colour, kind, bus, src, src)
     keys = bare.key(src, dst)
     order = np.argsort(keys)

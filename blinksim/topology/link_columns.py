@@ -1,0 +1,156 @@
+"""The links of a topology as columns of whole numbers, for sums over all of them at once.
+
+A cluster has hundreds of thousands of links and few different ones: what a link can carry is a row number of a short
+list of exact figures. Copies of a node repeat its columns, so that those of a cluster are put together from two small
+tables (`repeated`, `beside`) without a look at any link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blinksim.structures.arrays import distinct
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from blinksim.topology.elements import Link
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+Figures = tuple[Fraction, int, str, float, float]
+"""What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinkColumns:
+    """Links by their columns (L): src and dst, positions of devices; the row of `figures`; the bus, -1 for none.
+
+    Rows of `figures` differ, and those that no link has may be among them.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> table = bs.load("dgx-a100", nodes=4).link_columns
+    >>> len(table.src), [figures[2] for figures in table.figures]
+    (320, ['nvlink', 'pcie', 'pcie', 'ib'])
+    """
+
+    src: Ints
+    dst: Ints
+    figure: Ints
+    figures: tuple[Figures, ...]
+    bus: Ints
+
+    @classmethod
+    def of(cls, links: Sequence[Link], index: Mapping[str, int]) -> LinkColumns:
+        """The columns of links read one by one. index: the position of each device."""
+        place, count = index.__getitem__, len(links)
+        src = np.fromiter((place(link.src) for link in links), dtype=np.int64, count=count)
+        dst = np.fromiter((place(link.dst) for link in links), dtype=np.int64, count=count)
+        figure, figures = _figures(links)
+        names: dict[str | None, int] = {None: -1}
+        number = (names.setdefault(link.bus, len(names) - 1) for link in links)
+        return cls(src, dst, figure, figures, np.fromiter(number, dtype=np.int64, count=count))
+
+    def repeated(self, times: int, devices: int) -> LinkColumns:
+        """The columns of so many copies one after another, each of so many devices."""
+        shift = np.repeat(np.arange(times) * devices, len(self.src))
+        buses = int(self.bus.max(initial=-1)) + 1
+        bus = np.tile(self.bus, times)
+        bus[bus >= 0] += np.repeat(np.arange(times) * buses, len(self.bus))[bus >= 0]
+        return LinkColumns(
+            np.tile(self.src, times) + shift,
+            np.tile(self.dst, times) + shift,
+            np.tile(self.figure, times),
+            self.figures,
+            bus,
+        )
+
+    def beside(self, other: LinkColumns) -> LinkColumns:
+        """These links and then the others, between the same devices; no bus has links of both."""
+        known = {figures: row for row, figures in enumerate(self.figures)}
+        # Equal figures of both are one row; a fabric of few links has few.
+        rows = [known.setdefault(figures, len(known)) for figures in other.figures]
+        bus = np.where(other.bus >= 0, other.bus + int(self.bus.max(initial=-1)) + 1, -1)
+        return LinkColumns(
+            np.concatenate([self.src, other.src]),
+            np.concatenate([self.dst, other.dst]),
+            np.concatenate([self.figure, np.array(rows, dtype=np.int64)[other.figure]]),
+            tuple(known),
+            np.concatenate([self.bus, bus]),
+        )
+
+    @property
+    def bandwidths(self) -> list[Fraction]:
+        """Bytes/s of each row of `figures`, all lanes together."""
+        return [lane * lanes for lane, lanes, *_ in self.figures]
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that occur, in the order in which they first do."""
+        first = {row: place for place, row in zip(*_first(self.figure), strict=True)}
+        return tuple(dict.fromkeys(self.figures[row][2] for row in sorted(first, key=first.__getitem__)))
+
+    @cached_property
+    def kind(self) -> Ints:
+        """For every link the place of its class among `classes`."""
+        number = {kind: place for place, kind in enumerate(self.classes)}
+        return np.array([number.get(figures[2], -1) for figures in self.figures], dtype=np.int64)[self.figure]
+
+    def touches_all(self, devices: int) -> bool:
+        """True if each of so many devices has a link."""
+        touched = np.zeros(devices, dtype=np.bool_)
+        touched[self.src] = touched[self.dst] = True
+        return bool(touched.all())
+
+    def capacity(self, chosen: Bools | Ints) -> Fraction:
+        """Bytes/s that the chosen links carry together; a shared bus counts once, as its widest of them."""
+        figure, bus, rates = self.figure[chosen], self.bus[chosen], self.bandwidths
+        order = sorted(range(len(rates)), key=rates.__getitem__)
+        counts = np.bincount(figure[bus < 0], minlength=len(rates))
+        if (bus >= 0).any():
+            place = np.empty(len(rates), dtype=np.int64)
+            place[order] = np.arange(len(rates))
+            widest = np.full(int(bus.max()) + 1, -1)
+            np.maximum.at(widest, bus[bus >= 0], place[figure[bus >= 0]])
+            counts += np.bincount(np.array(order)[widest[widest >= 0]], minlength=len(rates))
+        return sum((rate * times for rate, times in zip(rates, counts.tolist(), strict=True)), Fraction(0))
+
+    @property
+    def goes_back(self) -> bool:
+        """True if each two devices with a link one way have one the other way."""
+        count = int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1
+        return np.array_equal(distinct(self.src * count + self.dst), distinct(self.dst * count + self.src))
+
+
+def _first(values: Ints) -> tuple[list[int], list[int]]:
+    """Where each value first occurs, and the values."""
+    found, places = np.unique(values, return_index=True)
+    return places.tolist(), found.tolist()
+
+
+def _figures(links: Sequence[Link]) -> tuple[Ints, tuple[Figures, ...]]:
+    """For every link the row of its figures, and the rows.
+
+    Fractions hash slowly and few of them are different objects, so figures are told apart by identity first.
+    """
+    rows: dict[Figures, int] = {}
+    quick: dict[tuple[int, int, str, float, float], int] = {}
+
+    def row(link: Link) -> int:
+        lane = link.lane_bandwidth
+        key = id(lane), link.lanes, link.kind, link.latency, link.overhead
+        found = quick.get(key)
+        if found is None:
+            found = quick[key] = rows.setdefault((lane, *key[1:]), len(rows))
+        return found
+
+    return np.fromiter(map(row, links), dtype=np.int64, count=len(links)), tuple(rows)
