@@ -3,7 +3,9 @@
 Addresses that only a launch knows are marked: those in the caller's input and output, and those of flags, which have
 two halves. The tail has the bytes of half the flags, a bit for every rank that sends to this one, the address of the
 alarm (a word in the computer's memory that says that a launch has failed), what is written to the output (parts, bytes
-of each, bytes from one to the next) and the addresses of every rank's notes.
+of each, bytes from one to the next), the rounds, the bytes from one to the next, the number of gates and the addresses
+of every rank's notes. In a launch of several rounds the gates follow: the words here in which the blocks of all queues
+of all ranks announce a round, and for each queue the words in which it does. Both are those of slice 0.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.execution.executors.tables import HEAD_WORDS, STRIDE, kernel_source, pack
+from blinksim.execution.executors.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.jobs.segment import Segment
 from blinksim.jobs.turns import Turn
 from blinksim.programs.dtypes import ElementType
@@ -23,10 +25,8 @@ from blinksim.programs.program import Longs
 from blinksim.textio import text_files
 
 IN_INPUT, IN_OUTPUT, IN_FLAGS = 1 << 61, 1 << 60, 1 << 59
-# Words of the launch counter: launches done, blocks that have left, what the last launch was.
-STATE_WORDS = 3
-# The longest queue that the kernel copies into shared memory, where it fills in the addresses.
-_CACHE_WORDS = 2048
+# Words of the counters: launches done, blocks that have left, what the last launch was, rounds done.
+STATE_WORDS = 4
 _INBOX_BYTES = 8
 
 
@@ -43,13 +43,26 @@ def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, i
     flags = [IN_FLAGS + at + segment.flags_at for at in segments]
     ranks = len(segments)
     table = pack(program, buffers, flags, [0] * ranks)[rank]
-    if table[STRIDE] > _CACHE_WORDS:
-        raise InfeasibleError(f"{turn.says}: a queue has {table[STRIDE]} words, and the kernel holds {_CACHE_WORDS}")
+    if table[STRIDE] > CACHE_WORDS:
+        raise InfeasibleError(f"{turn.says}: a queue has {table[STRIDE]} words, and the kernel holds {CACHE_WORDS}")
     table[_INBOX_BYTES] = half
     end = HEAD_WORDS + int(table[0] * table[STRIDE])
     senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
-    tail = [segment.flags, senders, alarm, *turn.written, *segments]
+    gates, posts = _announcements(turn, rank, segments, segment) if turn.rounds > 1 else ([], [])
+    tail = [segment.flags, senders, alarm, *turn.written, turn.rounds, turn.step, len(gates), *segments, *gates, *posts]
     return np.concatenate([table[:end], np.array(tail, dtype=np.int64)])
+
+
+def _announcements(turn: Turn, rank: int, segments: Sequence[int], segment: Segment) -> tuple[list[int], list[int]]:
+    """Addresses of the words for slice 0 in which all queues announce rounds to this rank, and its queues to all."""
+    program = turn.program
+    queues = [len(program.queues_of(device)) for device in range(len(program.devices))]
+
+    def word(at: int, device: int, queue: int) -> int:
+        return at + segment.rounds_at + 8 * program.slices * (max(queues) * device + queue)
+
+    gates = [word(segments[rank], device, queue) for device, of in enumerate(queues) for queue in range(of)]
+    return gates, [word(at, rank, queue) for queue in range(queues[rank]) for at in segments]
 
 
 def call_source(kind: ElementType, op: str, packets: bool) -> str:

@@ -18,11 +18,12 @@ from blinksim.jobs.call_tables import STATE_WORDS, call_source, call_table
 from blinksim.jobs.segment import NOTES_BYTES, Segment
 from blinksim.jobs.turns import Turn
 from blinksim.programs.dtypes import POISON_BYTE
-from blinksim.programs.program import Longs
+from blinksim.programs.program import READY, Longs, Program
 from blinksim.units import format_size_about
 
-# Blocks of a launch: enough to fill the links, few enough to leave most processors to what computes meanwhile.
-BLOCKS = 64
+# Blocks of a launch, at most. More than half as many have half the threads: small blocks fill the links better than few
+# large ones, and those of two groups fit on an H200 together.
+BLOCKS = 128
 # Tables kept on the GPU, each some KiB.
 _MOST_TABLES = 1024
 
@@ -31,17 +32,20 @@ class GpuBackend(Backend):
     """The GPU of this process.
 
     gpu: its number in CUDA. stream: the address of the stream that turns are queued on, or 0 for a new one; `launch`
-    takes addresses in the GPU's memory. Raises `MissingError` without CuPy or a GPU.
+    takes addresses in the GPU's memory. blocks: of a launch, at most; by default one for each processor, up to
+    `BLOCKS`, which leaves room for another group's. Raises `MissingError` without CuPy or a GPU.
     """
 
-    def __init__(self, gpu: int, stream: int = 0, blocks: int = BLOCKS) -> None:
-        self.cupy, self.gpu, self.blocks = require_cupy(), gpu, blocks
+    def __init__(self, gpu: int, stream: int = 0, blocks: int | None = None) -> None:
+        self.cupy, self.gpu = require_cupy(), gpu
         self.name = f"GPU {gpu}"
         runtime = self.cupy.cuda.runtime
         if not 0 <= gpu < runtime.getDeviceCount():
             raise MissingError(f"there is no GPU {gpu}: this process sees {runtime.getDeviceCount()}, numbered from 0")
         self.packets = keeps_lines_whole(self.cupy, range(runtime.getDeviceCount()))
-        with self.device():
+        with self.device() as device:
+            processors = int(device.attributes["MultiProcessorCount"])
+            self.blocks = min(BLOCKS, processors) if blocks is None else min(blocks, 2 * processors)
             streams = self.cupy.cuda
             self.stream = streams.ExternalStream(stream) if stream else streams.Stream(non_blocking=True)
             self.watch = streams.Stream(non_blocking=True)
@@ -175,6 +179,12 @@ class GpuBackend(Backend):
 _INPUT, _OUTPUT, _TIMEOUT = 7, 8, 10
 
 
+def threads_of(program: Program, grid: int, blocks: int) -> int:
+    """The threads of each block of a launch of `grid` blocks, of which there may be `blocks`."""
+    # The rate of a wire is that of a whole block.
+    return THREADS if program.order == READY or 2 * grid <= blocks else THREADS // 2
+
+
 class _Prepared:
     """What launches of a turn need: its table on the GPU, and the arguments of the kernel in this computer's memory.
 
@@ -193,9 +203,10 @@ class _Prepared:
         self.places = (ctypes.c_void_p * len(given))(*range(first, first + 8 * len(given), 8))
         self.at, self.function = ctypes.addressof(self.places), kernel.kernel.ptr
         self.grid = max(1, int(words[0] * words[1]))
+        self.threads = threads_of(turn.program, self.grid, backend.blocks)
 
     def launch(self, source: int, target: int, timeout_ns: int) -> None:
         """Queues the kernel on the stream, on the current GPU; the driver copies the arguments before it returns."""
         arguments = self.arguments
         arguments[_INPUT], arguments[_OUTPUT], arguments[_TIMEOUT] = source, target, timeout_ns
-        self.launcher(self.function, self.grid, 1, 1, THREADS, 1, 1, 0, self.stream.ptr, self.at, 0)
+        self.launcher(self.function, self.grid, 1, 1, self.threads, 1, 1, 0, self.stream.ptr, self.at, 0)

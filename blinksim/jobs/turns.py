@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from blinksim.jobs.job_plan import JobPlan
 from blinksim.jobs.segment import Segment
 from blinksim.programs.compile import compile_schedule
 from blinksim.programs.fit import fit
-from blinksim.programs.layout import INPUT, OUTPUT
+from blinksim.programs.layout import INPUT, OUTPUT, SCRATCH
 from blinksim.programs.program import BY_KEY, Program
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
@@ -29,7 +30,8 @@ class Turn:
 
     program: with the places of INPUT and OUTPUT where they are in the caller's vectors. by: the algorithm and the
     protocol. says, signature: what is called. input_at, output_at: bytes to add to the caller's addresses. written:
-    (parts, bytes of each, bytes from one to the next) of what this rank's output gets.
+    (parts, bytes of each, bytes from one to the next) of what this rank's output gets. rounds: how often the program
+    runs, each time `step` bytes further on in the caller's vectors.
     """
 
     program: Program
@@ -39,12 +41,15 @@ class Turn:
     input_at: int
     output_at: int
     written: tuple[int, int, int]
+    rounds: int = 1
+    step: int = 0
 
 
 class Turns:
     """Makes the turns of calls for one rank.
 
-    blocks: how many thread blocks a launch has at most. packets: False if the links may split the lines of packets.
+    blocks: how many thread blocks a launch has at most; half as many are wires, which are large ones. packets: False if
+    the links may split the lines of packets.
     """
 
     def __init__(self, plan: JobPlan, rank: int, segment: Segment, blocks: int, packets: bool = True) -> None:
@@ -69,7 +74,13 @@ class Turns:
         programs = {longest: program}
         for length in {length for _, length in stretches} - {longest}:
             programs[length] = self._program(call, length, parts)
-        return [self._turn(call, programs[length], first, length, parts) for first, length in stretches]
+        turns = []
+        for length, alike in groupby(stretches, key=itemgetter(1)):
+            firsts = [first for first, _ in alike]
+            rounds = len(firsts) if self.segment.repeats(programs[length]) else 1
+            for first in firsts[::rounds]:
+                turns.append(self._turn(call, programs[length], first, length, parts, rounds))
+        return turns
 
     def _program(self, call: Call, length: int, parts: int) -> Program:
         choice = self.plan.choose(call)
@@ -79,6 +90,7 @@ class Turns:
         program = compile_schedule(
             choice.schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True
         )
+        program = without_unread(program)
         fitted = fit(program, self.blocks)
         if packets and program.order == BY_KEY:
             split = split_queues(program)
@@ -91,30 +103,32 @@ class Turns:
 
     def _emulated(self, call: Call, elements: int, schedule: Schedule, lane_blocks: int) -> Program:
         in_place = call.parts(self.plan.ranks) == 1
-        piece = wire_piece(schedule, elements * call.kind.itemsize)
+        piece, most = wire_piece(schedule, elements * call.kind.itemsize), max(1, self.blocks // 2)
         program, _ = emulate(
-            schedule, elements, call.kind, lane_blocks, piece, in_place=in_place, staged=True, most_blocks=self.blocks
+            schedule, elements, call.kind, lane_blocks, piece, in_place=in_place, staged=True, most_blocks=most
         )
         return program
 
-    def _turn(self, call: Call, program: Program, first: int, length: int, parts: int) -> Turn:
+    def _turn(self, call: Call, program: Program, first: int, length: int, parts: int, rounds: int) -> Turn:
         size = call.kind.itemsize
         whole = call.count // parts
         spread = _spread(program, call.collective, length, whole)
-        written = (1, length * size, 0)
+        moved = rounds * length
+        written = (1, moved * size, 0)
         if call.collective == "allgather":
-            written = (parts, length * size, whole * size)
+            written = (parts, moved * size, whole * size)
         elif (call.collective == "reduce" and self.rank != call.root) or (
             call.collective == "broadcast" and self.rank == call.root
         ):
             written = (0, 0, 0)
-        says = say(call, first, length, self.plan.ranks)
+        says = say(call, first, moved, self.plan.ranks)
         choice = self.plan.choose(call)
         by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
         if choice.lane_blocks is not None:
             by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
-        signature = signature_of(call, first, length, _content(program))
-        return Turn(spread, by, says, signature, first * size, first * size, written)
+        signature = signature_of(call, first, moved, _content(program))
+        at, step = first * size, length * size
+        return Turn(spread, by, says, signature, at, at, written, rounds, step)
 
 
 def split_queues(program: Program) -> Program:
@@ -135,6 +149,21 @@ def split_queues(program: Program) -> Program:
         queue_start=np.append(begins, program.ops).astype(np.int64),
         queue_name=tuple(program.queue_name[number] for number in queue[begins].tolist()),
     )
+
+
+def without_unread(program: Program) -> Program:
+    """The same without stores to scratch memory on devices that never read any: sums that were only passed on."""
+    at = np.repeat(program.op_device, np.diff(program.source_start))
+    reading = np.unique(at[program.sources[:, 0] == SCRATCH])
+    unread = (program.destinations[:, 1] == SCRATCH) & ~np.isin(program.destinations[:, 0], reading)
+    op = np.repeat(np.arange(program.ops), np.diff(program.destination_start))
+    kept = np.bincount(op[~unread], minlength=program.ops)
+    unread &= kept[op] > 0  # an op without any target would only wait
+    sizes = program.sizes.copy()
+    left = program.destinations[~unread]
+    sizes[~np.isin(np.arange(len(sizes)), left[left[:, 1] == SCRATCH, 0]), SCRATCH] = 0
+    before = np.concatenate(([0], np.cumsum(~unread)))
+    return replace(program, sizes=sizes, destinations=left, destination_start=before[program.destination_start])
 
 
 def _content(program: Program) -> bytes:

@@ -5,7 +5,7 @@
                           model of this machine (default: built-in rules)
 ``BLINKSIM_BUFFER``       the memory that a group allocates on each GPU, such as ``256MiB`` (default: 193 MiB)
 ``BLINKSIM_TIMEOUT``      seconds that a rank waits for another before the group fails (default: 10)
-``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 64)
+``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 128, or one for each of the GPU's processors)
 ``BLINKSIM_BLOCKING``     1: ``wait`` returns when the data are there, or raises (default: it orders streams only)
 ``BLINKSIM_LOG``          1: rank 0 says on standard error what runs, once for every kind of call (default: it does not)
 ========================  =============================================================================================
@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from blinksim.errors import InputError
-from blinksim.jobs.gpu_backend import BLOCKS
 from blinksim.jobs.group import TIMEOUT_S
 from blinksim.jobs.segment import Segment
 from blinksim.units import size_of
@@ -34,7 +33,7 @@ class Settings:
     plan: str = ""
     segment: Segment = field(default_factory=Segment)
     timeout_s: float = TIMEOUT_S
-    blocks: int = BLOCKS
+    blocks: int | None = None
     blocking: bool = False
     log: bool = False
 
@@ -46,7 +45,7 @@ class Settings:
             environment.get("BLINKSIM_PLAN", ""),
             Segment.of(size_of(buffer)) if buffer else Segment(),
             _number(environment, "BLINKSIM_TIMEOUT", TIMEOUT_S),
-            int(_number(environment, "BLINKSIM_BLOCKS", BLOCKS)),
+            int(_number(environment, "BLINKSIM_BLOCKS", 0)) if environment.get("BLINKSIM_BLOCKS") else None,
             environment.get("BLINKSIM_BLOCKING", "0") not in ("", "0"),
             environment.get("BLINKSIM_LOG", "0") not in ("", "0"),
         )

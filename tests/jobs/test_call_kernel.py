@@ -154,12 +154,70 @@ def test_the_kernel_jumps_over_waves_without_work(packets: bool, tmp_path: Path)
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithms", "memory", "part"),
+    [
+        (("ring", "ring", "ring", "chain", "chain"), 4 << 20, 500_001),
+        (("two_shot", "direct", "direct", "binary", "binary"), 256 << 10, 50_001),
+    ],
+)
+def test_the_kernel_repeats_a_program_in_one_launch(
+    algorithms: tuple[str, ...], memory: int, part: int, tmp_path: Path
+) -> None:
+    """Many rounds through small inboxes, call after call, with one launch of a single round between them."""
+    library = fake_cupy.build(call_source(FLOAT, "sum", False), tmp_path)
+    rules = [Rule(name, None, what, "simple") for name, what in zip(CALLED, algorithms, strict=True)]
+    plan = JobPlan.for_switch(RANKS).with_rules(rules, "rounds")
+    ranks, counted = Ranks(library, plan, False, Segment.of(memory)), 0
+    for collective in CALLED * 2:
+        call = Call(collective, part * RANKS, FLOAT)
+        turns = ranks.turns[0].of(call)
+        assert len(turns) <= 2  # the second one for what is left over
+        assert turns[0].rounds > 3
+        assert memory < 1 << 20 or turns[0].program.slices > 1
+        given = part if collective == "allgather" else call.count
+        sources = [np.arange(given, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
+        total = np.sum(sources, axis=0)
+        got = part if collective == "reducescatter" else call.count
+        targets = sources if call.parts(RANKS) == 1 else [np.zeros(got, dtype=np.float32) for _ in range(RANKS)]
+        expected = {
+            "allreduce": [total] * RANKS,
+            "allgather": [np.concatenate(sources)] * RANKS,
+            "reducescatter": np.array_split(total, RANKS),
+            "broadcast": [sources[0].copy()] * RANKS,
+            "reduce": [total, *(source.copy() for source in sources[1:])],
+        }[collective]
+        ranks.run([call] * RANKS, sources, targets)
+        for rank in range(RANKS):
+            assert np.array_equal(targets[rank], expected[rank]), (collective, rank, ranks.explain(rank))
+        counted += sum(turn.rounds for turn in turns)
+    assert {int(state[3]) for state in ranks.state} == {counted}
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_rounds_end_when_a_rank_does_not_come(tmp_path: Path) -> None:
+    library = fake_cupy.build(call_source(FLOAT, "sum", False), tmp_path)
+    ranks = Ranks(library, JobPlan.for_switch(RANKS).with_rules([Rule("allreduce", None, "ring", "simple")], "rounds"),
+                  False, Segment.of(256 << 10))  # fmt: skip
+    calls = [Call("allreduce", 300_000 if rank else 100, FLOAT) for rank in range(RANKS)]
+    assert ranks.turns[0].of(calls[1])[0].rounds > 3
+    data = [np.ones(300_000, dtype=np.float32) for _ in range(RANKS)]
+    ranks.run(calls, data, data, timeout_s=0.3)
+    messages = [ranks.explain(rank) for rank in range(RANKS)]
+    assert all(messages)
+    assert any("must call the same" in message and "rank 0" in message for message in messages)
+    assert all(np.isnan(values).all() for values in data[1:])
+
+
+@needs_compiler
+@pytest.mark.slow
 def test_the_kernel_keeps_to_the_lanes_of_another_machine(tmp_path: Path) -> None:
     """Wires take what is ready: twice over the same memory, then a rank that calls something else."""
     library = fake_cupy.build(call_source(FLOAT, "sum", False), tmp_path)
     schedule = bs.synthesize(bs.load("dgx1-v100").select("0,2,3"), "allreduce", "packed").schedule
     plan = JobPlan.for_switch(RANKS).with_rules([Rule("allreduce", None, schedule, "simple", 1)], "lanes")
-    ranks = Ranks(library, plan, False, Segment.of(8 << 20), blocks=12)
+    ranks = Ranks(library, plan, False, Segment.of(8 << 20), blocks=24)
     call = Call("allreduce", 300_001, FLOAT)
     data = [np.arange(call.count, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
     total = np.sum(data, axis=0)
@@ -250,6 +308,22 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         assert np.array_equal(broadcast, np.arange(part * RANKS))
         assert rank or np.array_equal(reduce, sums)
         assert "must call the same" in message or "has failed" in message
+
+
+def test_launches_of_two_groups_fit_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By default half the registers of a GPU at most; and never more blocks than run at once."""
+    most_threads = 65536 // 128
+    for processors in (20, 108, 132, 160):
+        with fake_cupy.installed(monkeypatch, tmp_path, 2, blocks=processors):
+            monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+            for asked in (None, 8, 10_000):
+                backend = GpuBackend(1, blocks=asked)
+                turns = Turns(JobPlan.for_switch(2), 0, Segment(), backend.blocks)
+                for count in (1000, 1 << 20, 1 << 26):
+                    program = turns.of(Call("allreduce", count, FLOAT))[0].program
+                    grid = len(program.queues_of(0)) * program.slices
+                    room = processors * (most_threads // gpu_backend.threads_of(program, grid, backend.blocks))
+                    assert grid * (1 if asked == 10_000 else 2) <= room
 
 
 def test_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
 from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
 from blinksim.jobs.calls import CALLED, Call, signature_of
-from blinksim.jobs.job_plan import JobPlan
+from blinksim.jobs.job_plan import JobPlan, Rule
 from blinksim.jobs.segment import Segment
-from blinksim.jobs.turns import Turns
+from blinksim.jobs.turns import Turns, without_unread
+from blinksim.programs.compile import compile_schedule
 from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.programs.layout import SCRATCH
 from blinksim.topology.shapes import one_switch
 
 FLOAT = ELEMENT_TYPES["float32"]
@@ -48,6 +52,35 @@ def test_other_calls_have_other_signatures() -> None:
     told_apart = {str(call): signature_of(call, 0, 60) for call in calls}
     assert len(set(told_apart.values())) == len(told_apart)
     assert signature_of(calls[0], 0, 30) != signature_of(calls[0], 30, 30)
+
+
+@pytest.mark.parametrize("count", [47_680 * 20, 999_999])
+def test_a_long_message_takes_one_launch_of_many_rounds(count: int) -> None:
+    """And one for what is left over; packets, whose messages are short, take a launch for every stretch."""
+    plan, segment = JobPlan.for_switch(4), Segment.of(1 << 20)
+    for protocol in ("simple", "ll128"):
+        rules = [Rule("allreduce", None, "ring", protocol)]
+        turns = Turns(plan.with_rules(rules, "one rule"), 0, segment, 8).of(Call("allreduce", count, FLOAT))
+        assert (len(turns) == 1 + (count % 47_680 > 0)) == (protocol == "simple")
+        moved = [turn.rounds * turn.step // 4 for turn in turns]
+        assert sum(moved) == count
+        assert [turn.written[1] // 4 for turn in turns] == moved
+        assert [turn.output_at // 4 for turn in turns] == [sum(moved[:number]) for number in range(len(turns))]
+        assert len({turn.signature for turn in turns}) == len(turns)
+
+
+def test_stores_that_nobody_reads_are_left_out() -> None:
+    """A ring passes sums on that it need not keep; recursive doubling goes on with them."""
+    plan, call = JobPlan.for_switch(4), Call("allreduce", 4096, FLOAT)
+    for name, kept in (("ring", False), ("recursive_doubling", True)):
+        schedule = REGISTRY[name].build(plan.topology, call.what)
+        program = compile_schedule(schedule, call.count, FLOAT, in_place=True, packets=False, staged=True)
+        less = without_unread(program)
+        assert program.sizes[:, SCRATCH].any()
+        assert (less.destinations[:, 1] == SCRATCH).any() == less.sizes[:, SCRATCH].any() == kept
+        assert (np.diff(less.destination_start)[np.diff(program.destination_start) > 0] > 0).all()
+        others = program.destinations[:, 1] != SCRATCH
+        assert np.array_equal(less.destinations[less.destinations[:, 1] != SCRATCH], program.destinations[others])
 
 
 def test_unequal_parts_are_refused() -> None:

@@ -28,6 +28,8 @@ from blinksim.textio import text_files
 HEAD_WORDS, OP_WORDS = 11, 7
 # Where the head has the words from one queue to the next.
 STRIDE = 9
+# The longest queue that the kernel copies into shared memory.
+CACHE_WORDS = 2048
 # Words that the kernel leaves behind when a wait takes too long.
 ERROR_WORDS = 6
 # Marks addresses in an inbox.
