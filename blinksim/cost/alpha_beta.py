@@ -100,9 +100,8 @@ def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats
 
     scale: a factor on both, of each link.
     """
-    ways, links = spread or one_way(schedule), schedule.topology.links
-    latency = np.array([link.latency for link in links]) * scale
-    overhead = np.array([link.overhead for link in links]) * scale
+    ways, columns = spread or one_way(schedule), schedule.topology.link_columns
+    latency, overhead = columns.latency * scale, columns.overhead * scale
     first = ways.start[:-1]
     way = np.add.reduceat(latency[ways.links], first) + overhead[ways.links[first]]
     return np.asarray(np.maximum.reduceat(way, ways.first[:-1]))
@@ -120,7 +119,7 @@ class Starts:
     def of(cls, schedule: Schedule, ways: Spread, shared: Resources) -> Starts:
         """What the messages on every route of a schedule occupy, besides their bytes."""
         first = ways.links[ways.start[:-1]]
-        overhead = np.array([link.overhead for link in schedule.topology.links])[first]
+        overhead = schedule.topology.link_columns.overhead[first]
         # The link, or its bus, is the first of the resources that it uses.
         return cls(ways.first, shared.members[shared.starts[first]], overhead)
 

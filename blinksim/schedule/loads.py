@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import overload
 from weakref import ref
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy.typing as npt
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import sums_at
 from blinksim.structures.arrays import expand
+from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
-from blinksim.topology.parts import bandwidths
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Resources:
     by device.
     """
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     kinds: tuple[str, ...]
     rate: tuple[Fraction, ...]
     starts: npt.NDArray[np.int32]
@@ -40,8 +41,8 @@ class Resources:
     @cached_property
     def rates(self) -> npt.NDArray[np.float64]:
         """`rate` as numbers of machine precision."""
-        known = {id(rate): float(rate) for rate in {id(rate): rate for rate in self.rate}.values()}
-        return np.array([known[id(rate)] for rate in self.rate])
+        number, different = self.classes
+        return np.array([float(rate) for rate in different], dtype=np.float64)[number]
 
     @cached_property
     def classes(self) -> tuple[npt.NDArray[np.int64], tuple[Fraction, ...]]:
@@ -83,12 +84,12 @@ def _resources(topology: Topology) -> Resources:
     if not any(link.bus for link in topology.links) and not any(d.capacity is not None for d in topology.devices):
         # Large machines are of this sort: every link is a resource of its own.
         links, counted = topology.links, np.arange(len(topology.links) + 1, dtype=np.int32)
-        named = [link.name for link in links], [link.kind for link in links]
-        kinds_of_sums = [topology.devices[place].kind for place in adders]
+        columns = topology.link_columns
+        kinds_of_links = [figures[2] for figures in columns.figures]
         return Resources(
-            (*named[0], *sums),
-            (*named[1], *kinds_of_sums),
-            (*bandwidths(topology), *rates_of_sums),
+            _Names(links, sums),
+            (*map(kinds_of_links.__getitem__, columns.figure.tolist()), *(topology.devices[x].kind for x in adders)),
+            (*map(columns.bandwidths.__getitem__, columns.figure.tolist()), *rates_of_sums),
             counted,
             counted[:-1],
             {place: len(links) + count for count, place in enumerate(adders)},
@@ -122,9 +123,29 @@ def _resources(topology: Topology) -> Resources:
     return Resources(tuple(names), tuple(kinds), tuple(rates), *listed, own)
 
 
+class _Names(Sequence[str]):
+    """The names of links and then of adders; those of the many links are put together when asked for."""
+
+    def __init__(self, links: Sequence[Link], sums: Sequence[str]) -> None:
+        self._links, self._sums = links, sums
+
+    def __len__(self) -> int:
+        return len(self._links) + len(self._sums)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        return self._links[place].name if place < len(self._links) else self._sums[place - len(self._links)]
+
+
 def _adders(topology: Topology) -> tuple[list[int], list[str], list[Fraction]]:
     """The devices whose adders have a rate, what their sums are called, and that rate."""
-    found = [(place, device.name, device.reduction_rate) for place, device in enumerate(topology.devices)]
+    stated = ((place, device) for place, device in enumerate(topology.devices) if "reduction_rate" in device.attributes)
+    found = [(place, device.name, device.reduction_rate) for place, device in stated]
     known = [(place, f"sums at {name}", rate) for place, name, rate in found if rate is not None]
     return [place for place, _, _ in known], [name for _, name, _ in known], [rate for _, _, rate in known]
 

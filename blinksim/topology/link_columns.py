@@ -88,7 +88,7 @@ class LinkColumns:
             np.concatenate([self.bus, bus]),
         )
 
-    @property
+    @cached_property
     def bandwidths(self) -> list[Fraction]:
         """Bytes/s of each row of `figures`, all lanes together."""
         return [lane * lanes for lane, lanes, *_ in self.figures]
@@ -104,6 +104,16 @@ class LinkColumns:
         """For every link the place of its class among `classes`."""
         number = {kind: place for place, kind in enumerate(self.classes)}
         return np.array([number.get(figures[2], -1) for figures in self.figures], dtype=np.int64)[self.figure]
+
+    @cached_property
+    def latency(self) -> NDArray[np.float64]:
+        """Seconds of every link."""
+        return np.array([figures[3] for figures in self.figures], dtype=np.float64)[self.figure]
+
+    @cached_property
+    def overhead(self) -> NDArray[np.float64]:
+        """Seconds of every link."""
+        return np.array([figures[4] for figures in self.figures], dtype=np.float64)[self.figure]
 
     def touches_all(self, devices: int) -> bool:
         """True if each of so many devices has a link."""

@@ -6,7 +6,7 @@ neighbours do not all queue at the first NIC, and `ways` lists them all. Paralle
 one link with the sum of their bandwidths.
 
 In a cluster of many nodes a search looks at the nodes of the two ends and what is between them only
-(`blinksim.topology.near`).
+(`blinksim.topology.routing.near`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,22 @@ from math import gcd, lcm, prod
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.topology.near import OUTSIDE, Neighbourhood
-from blinksim.topology.parts import bandwidths
+from blinksim.topology.routing.bundles import MOST_WAYS, Bundle, Bundles
+from blinksim.topology.routing.near import OUTSIDE, Between, Neighbourhood
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
-# Ways that a pair of devices divides its data among.
-MOST_WAYS = 64
 # Nodes from which on a search leaves those out that hold neither end.
 _MANY_NODES = 64
-# Links to take in turn; of parallel links a wide one stands there more often than a narrow one.
-_Bundle = tuple[int, ...]
 # For each device reached, the bundles that end a shortest and widest route to it.
-_Arrivals = dict[int, list[_Bundle]]
+_Arrivals = dict[int, list[Bundle]]
 # A search: where it starts, in which node it ends, and whether it passes devices with data.
 _Region = tuple[int, int, bool]
 # In place of a node, for a search that leaves none out.
 _EVERYWHERE = OUTSIDE
 # Where links lead: devices, the links there, and the rank of their width.
-_Ends = list[tuple[int, _Bundle, int]]
+_Ends = list[tuple[int, Bundle, int]]
 
 
 class Router:
@@ -50,10 +46,10 @@ class Router:
         self._tail, self._head = (ends.tolist() for ends in topology.ends)
         relays = set(topology.relays)
         self._holds = [device.holds or device.name in relays for device in topology.devices]
-        self._bundles = self._bundled()
-        self._out = [[(end, *found) for end, found in ends.items()] for ends in self._bundles]
+        self._bundles = Bundles(topology)
+        self._ends_of: dict[int, _Ends] = {}
         # With a link between any two devices at most, and data on all that have links, a pair has a single way.
-        self._single = all(len(bundle) == 1 and self._holds[end] for ends in self._out for end, bundle, _ in ends)
+        self._single = self._bundles.all_single() and all(map(self._holds.__getitem__, self._head))
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
@@ -66,49 +62,6 @@ class Router:
             device = topology.device(name)
             self._turn[topology.index[name]] = position.setdefault(device.node, 0)
             position[device.node] += 1
-
-    def _bundled(self) -> list[dict[int, tuple[_Bundle, int]]]:
-        """For each device and each neighbour the links there, and the rank of their width among all widths."""
-        joined: list[dict[int, list[int]]] = [{} for _ in self.topology.devices]
-        for number, (tail, head) in enumerate(zip(self._tail, self._head, strict=True)):
-            joined[tail].setdefault(head, []).append(number)
-        # Rank the bandwidths: integers compare faster than fractions, and these hash slowly.
-        rates = bandwidths(self.topology)
-        single = {id(rate): rate for rate in rates}
-        several = {tuple(found): self._width(found) for ends in joined for found in ends.values() if len(found) > 1}
-        place = {width: number for number, width in enumerate(sorted({*single.values(), *several.values()}))}
-        rank = {key: place[width] for key, width in single.items()}
-        more = {key: (self._weighted(key), place[width]) for key, width in several.items()}
-
-        def bundle(found: list[int]) -> tuple[_Bundle, int]:
-            if len(found) > 1:
-                return more[tuple(found)]
-            return (found[0],), rank[id(rates[found[0]])]
-
-        return [{end: bundle(found) for end, found in ends.items()} for ends in joined]
-
-    def _width(self, links: Sequence[int]) -> Fraction:
-        """Bytes/s of parallel links together; a bus counts once."""
-        if len(links) == 1:
-            return self.topology.links[links[0]].bandwidth
-        chosen = [self.topology.links[i] for i in links]
-        buses = {link.bus: link.bandwidth for link in chosen if link.bus is not None}
-        return sum((link.bandwidth for link in chosen if link.bus is None), sum(buses.values(), start=Fraction(0)))
-
-    def _weighted(self, links: Sequence[int]) -> _Bundle:
-        """Parallel links, each as often as its bandwidth demands; only the widest if that needs too many turns."""
-        if len(links) == 1:
-            return (links[0],)
-        chosen = {i: self.topology.links[i] for i in links}
-        on_bus = Counter(link.bus for link in chosen.values())
-        share = {i: link.bandwidth / (1 if link.bus is None else on_bus[link.bus]) for i, link in chosen.items()}
-        unit = Fraction(
-            gcd(*(rate.numerator for rate in share.values())), lcm(*(rate.denominator for rate in share.values()))
-        )
-        if sum(share.values()) > MOST_WAYS * unit:
-            widest = max(share.values())
-            return tuple(i for i, rate in share.items() if rate == widest)
-        return tuple(i for i, rate in share.items() for _ in range(int(rate / unit)))
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is no way."""
@@ -185,7 +138,7 @@ class Router:
             known[place] = found
         return found
 
-    def _bundle(self, region: _Region, place: int) -> _Bundle:
+    def _bundle(self, region: _Region, place: int) -> Bundle:
         """The links to take in turn into a place, on routes of a search."""
         return _level(self._arrivals[region][place])
 
@@ -198,9 +151,9 @@ class Router:
                 return False
         return True
 
-    def _chosen(self, region: _Region, dst: int) -> dict[int, _Bundle]:
+    def _chosen(self, region: _Region, dst: int) -> dict[int, Bundle]:
         """The links to take in turn into every place that a route of a search to `dst` may pass."""
-        choices: dict[int, _Bundle] = {}
+        choices: dict[int, Bundle] = {}
         stack = [dst]
         while stack:
             place = stack.pop()
@@ -211,7 +164,7 @@ class Router:
                     stack.append(before)
         return choices
 
-    def _combined(self, choices: dict[int, _Bundle], src: int, dst: int, number: int) -> tuple[int, ...]:
+    def _combined(self, choices: dict[int, Bundle], src: int, dst: int, number: int) -> tuple[int, ...]:
         """The route whose branches are the digits of `number`."""
         path: list[int] = []
         place = dst
@@ -249,8 +202,8 @@ class Router:
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
 
     def _by_origin(
-        self, src: int, bundles: list[_Bundle], arrivals: _Arrivals, known: dict[int, frozenset[int]]
-    ) -> list[_Bundle]:
+        self, src: int, bundles: list[Bundle], arrivals: _Arrivals, known: dict[int, frozenset[int]]
+    ) -> list[Bundle]:
         """Of the bundles that end routes past members, those that come from the same ones before; the turn says which.
 
         So a neighbour counts once, however many devices without data lead here from it. known: the members before each
@@ -264,13 +217,20 @@ class Router:
                 known[place] = frozenset().union(*(before(self._tail[b[0]]) for b in arrivals[place]))
             return known[place]
 
-        groups: dict[frozenset[int], list[_Bundle]] = {}
+        groups: dict[frozenset[int], list[Bundle]] = {}
         for bundle in bundles:
             groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
         return list(groups.values())[self._turn[src] % len(groups)]
 
     def _neighbourhood(self) -> Neighbourhood:
-        return Neighbourhood([device.node for device in self.topology.devices], [list(ends) for ends in self._bundles])
+        return Neighbourhood([device.node for device in self.topology.devices], *self.topology.ends)
+
+    def _out(self, place: int) -> _Ends:
+        """Where the links of a device lead."""
+        found = self._ends_of.get(place)
+        if found is None:
+            found = self._ends_of[place] = [(end, *bundle) for end, bundle in self._bundles[place].items()]
+        return found
 
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:
         """The search that finds routes from `src` to `dst`, if there are any; past devices with data only if asked."""
@@ -279,9 +239,13 @@ class Router:
             region = (src, node, past_members)
             if region not in self._arrivals:
                 self._arrivals[region] = self._breadth_first(src, self._ends(region))
-            if dst in self._arrivals[region]:
+            if dst in self._arrivals[region] or not (past_members or self._without_data.may_join(src, dst)):
                 break
         return region
+
+    @cached_property
+    def _without_data(self) -> Between:
+        return Between(*self.topology.ends, self._holds)
 
     def searches(self, pairs: Iterable[tuple[int, int]]) -> int:
         """How many searches the routes between these devices take that are no neighbours."""
@@ -298,7 +262,7 @@ class Router:
     def _ends(self, region: _Region) -> Callable[[int], _Ends]:
         """Where links of a device lead that a search passes; nowhere if it holds data and none such is passed."""
         src, to, past_members = region
-        every = self._out.__getitem__ if past_members else self._past_no_data
+        every = self._out if past_members else self._past_no_data
         if to == _EVERYWHERE:
             return every
         # Only in the nodes of the two devices and between them.
@@ -321,7 +285,7 @@ class Router:
         return ends
 
     def _past_no_data(self, place: int) -> _Ends:
-        return [] if self._holds[place] else self._out[place]
+        return [] if self._holds[place] else self._out(place)
 
     def _breadth_first(self, src: int, ends: Callable[[int], _Ends]) -> _Arrivals:
         """What ends the shortest and widest routes from one device. ends: where links of a device passed lead."""
@@ -332,7 +296,7 @@ class Router:
             reached: dict[int, int] = {}
             for place in level:
                 here = width[place]
-                for end, bundle, bandwidth in self._out[src] if place == src else ends(place):
+                for end, bundle, bandwidth in self._out(src) if place == src else ends(place):
                     if end in width:
                         continue
                     wide = bandwidth if bandwidth < here else here
@@ -363,7 +327,7 @@ class Router:
         return min(links[i].bandwidth * len(ways) / shared.get(links[i].bus or "", times) for i, times in load.items())
 
 
-def _level(bundles: Sequence[_Bundle]) -> _Bundle:
+def _level(bundles: Sequence[Bundle]) -> Bundle:
     """The links of equally good bundles, each bundle as often as any other."""
     if len(bundles) == 1:
         return bundles[0]

@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import permutations
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,8 @@ from blinksim import machines
 from blinksim.topology import shapes
 from blinksim.topology.fabrics.fabric import Fabric, Level
 from blinksim.topology.graph import Topology
-from blinksim.topology.near import Neighbourhood
 from blinksim.topology.routes import Router
+from blinksim.topology.routing.near import Neighbourhood
 
 EVERYWHERE = 10**9
 
@@ -59,8 +60,8 @@ def test_only_switches_on_a_shortest_way_count() -> None:
     #  nodes 0, 1, 2 below the switches 3, 4, 5 below the switch 6; the switch 7 hangs at 6.
     node = [0, 1, 2, -1, -1, -1, -1, -1]
     pairs = [(0, 3), (1, 4), (2, 5), (3, 6), (4, 6), (5, 6), (6, 7)]
-    out = [[b for a, b in (*pairs, *((b, a) for a, b in pairs)) if a == place] for place in range(8)]
-    near = Neighbourhood(node, out)
+    src, dst = np.array([*pairs, *((b, a) for a, b in pairs)]).T
+    near = Neighbourhood(node, src, dst)
     assert near.switches(0, 1) == {3, 4, 6}
     assert near.switches(2, 2) == {5}
     assert near.inner_links == 8

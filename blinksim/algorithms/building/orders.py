@@ -9,7 +9,7 @@ ring that leaves the node from a GPU of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import islice, pairwise, permutations
 
@@ -78,14 +78,19 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     return use.parts * len(rings) / shared.longest(amounts)
 
 
-def _lanes(topology: Topology) -> dict[tuple[int, int], int]:
-    """Lanes between each pair of ranks that a full-duplex link joins directly, in units of the thinnest lane."""
-    rank = {name: i for i, name in enumerate(topology.members)}
+def _lanes(topology: Topology, ranks: Sequence[int] | None = None) -> dict[tuple[int, int], int]:
+    """Lanes between each pair of ranks that a full-duplex link joins directly, in units of the thinnest lane.
+
+    ranks: those that count, numbered by their place here. Default: all.
+    """
+    columns, rank = topology.link_columns, np.full(len(topology.devices), -1)
+    held = [topology.index[topology.members[i]] for i in (range(topology.ranks) if ranks is None else ranks)]
+    rank[held] = np.arange(len(held))
+    a, b, rates = rank[columns.src], rank[columns.dst], columns.bandwidths
+    own = np.flatnonzero((a >= 0) & (b >= 0) & (columns.bus < 0))
     direct: dict[tuple[int, int], Fraction] = {}
-    for link in topology.links:
-        if link.src in rank and link.dst in rank and link.bus is None:
-            pair = (rank[link.src], rank[link.dst])
-            direct[pair] = direct.get(pair, Fraction(0)) + link.bandwidth
+    for *pair, row in zip(a[own].tolist(), b[own].tolist(), columns.figure[own].tolist(), strict=True):
+        direct[pair[0], pair[1]] = direct.get((pair[0], pair[1]), Fraction(0)) + rates[row]
     both = {pair: min(rate, direct[pair[::-1]]) for pair, rate in direct.items() if pair[::-1] in direct}
     unit = min(both.values(), default=Fraction(1))
     return {pair: int(rate / unit) for pair, rate in both.items()}
@@ -153,7 +158,7 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
     if len(groups) == 1 or local == 1 or len({len(group) for group in groups}) > 1:
         return [single]
     inside = [tuple(range(local))]
-    cycles = _pack(_lanes(topology.subset(topology.members[rank] for rank in groups[0])), local) if (
+    cycles = _pack(_lanes(topology, groups[0]), local) if (
         2 < local <= EXACT
     ) else []  # fmt: skip
     both = [*cycles, *map(_reverse, cycles)]

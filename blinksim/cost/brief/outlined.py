@@ -47,7 +47,7 @@ class _Starts:
 
     def __init__(self, outline: Outline, shared: Resources) -> None:
         self.resource = shared.members[shared.starts[:-1]]
-        self.overhead = np.array([link.overhead for link in outline.topology.links])
+        self.overhead = outline.topology.link_columns.overhead
 
     def further(self, use: LinkUse, count: int) -> Floats:
         """Seconds of overhead on each resource, without the longest one there."""

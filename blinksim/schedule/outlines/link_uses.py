@@ -161,9 +161,6 @@ def _parts(spread: Spread) -> int:
 
 def _slowest(topology: Topology, spread: Spread) -> float:
     """The most seconds of latency on a way, with the overhead of its first link."""
-    latency, overhead = (
-        np.array([getattr(topology.links[link], what) for link in spread.links.tolist()])
-        for what in ("latency", "overhead")
-    )
+    latency, overhead = topology.link_columns.latency[spread.links], topology.link_columns.overhead[spread.links]
     first = spread.start[:-1]
     return float((np.add.reduceat(latency, first) + overhead[first]).max(initial=0.0))
