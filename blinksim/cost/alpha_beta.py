@@ -13,6 +13,7 @@ could send to all others at once through one port, and times would fall below wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from weakref import WeakKeyDictionary
@@ -33,6 +34,8 @@ Ints = npt.NDArray[np.int32]
 FURTHER = "overhead of further messages"
 # Places (a chunk on a device) per send from which on those that are passed are numbered.
 _SPARSE = 16
+# Steps from which on few sends in each, fewer than these on average, are followed one by one.
+_LONG, _FEW = 500, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +331,11 @@ def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: 
         # Most chunks of an alltoall pass a few devices only: number the places that are passed.
         passed, numbers = np.unique(np.concatenate((source, target)), return_inverse=True)
         places, source, target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
-    times, lags, fills, slowest = (np.zeros(places) for _ in range(4))
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+    if len(bounds) > _LONG and schedule.sends < _FEW * len(bounds):
+        columns = schedule.step, source, target, alphas, transfer
+        return _longest_of_long(zip(*(column.tolist() for column in columns), strict=True), places, pieces)
+    times, lags, fills, slowest = (np.zeros(places) for _ in range(4))
     for first, end in pairwise(bounds.tolist()):
         came, reached = source[first:end], target[first:end]
         lag = lags[came] + alphas[first:end]
@@ -344,3 +350,37 @@ def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: 
     tails = fills - slowest
     latest = int(np.argmax(lags + tails / pieces))
     return float(lags[latest]), float(tails[latest])
+
+
+def _longest_of_long(
+    hops: Iterable[tuple[int, int, int, float, float]], places: int, pieces: int
+) -> tuple[float, float]:
+    """As `_longest_path`, hop by hop, for many steps with few sends in each, as those of a chain.
+
+    hops: step, place of the sender, place of the receiver, alpha and transfer, by step.
+    """
+    here: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * places
+    arrived: dict[int, tuple[float, float, float, float]] = {}
+    now = -1
+    for step, came, reached, alpha, transfer in hops:
+        if step != now:
+            # Sends of a step read what was there when it began.
+            _let_in(here, arrived)
+            arrived, now = {}, step
+        _, lag, fill, slowest = here[came]
+        lag, fill = lag + alpha, fill + transfer
+        time = lag + fill / pieces
+        if reached not in arrived or time >= arrived[reached][0]:
+            arrived[reached] = time, lag, fill, max(slowest, transfer)
+    _let_in(here, arrived)
+    tails = [(lag, fill - slowest) for _, lag, fill, slowest in here]
+    return max(tails, key=lambda ends: ends[0] + ends[1] / pieces)
+
+
+def _let_in(
+    here: list[tuple[float, float, float, float]], arrived: Mapping[int, tuple[float, float, float, float]]
+) -> None:
+    """Keeps what arrived at a place where it is later than what was there."""
+    for place, found in arrived.items():
+        if found[0] > here[place][0]:
+            here[place] = found

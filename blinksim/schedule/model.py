@@ -258,6 +258,10 @@ class Builder:
         self._target: list[int] = []
         self._columns: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(7)]
         self._routes: dict[tuple[int, ...], int] = {}
+        # All routes in the order of their numbers: how many links each has, and these.
+        self._route_lengths: list[npt.NDArray[np.int64] | list[int]] = []
+        self._route_links: list[npt.NDArray[np.int64] | list[int]] = []
+        self._numbered = 0
 
     def add_chunk(self, share: Fraction | int | str, origin: int = -1, target: int = -1) -> int:
         """A chunk with a share of the size, exact: ``Fraction(1, 8)``, ``1`` or ``"1/8"``; returns its number.
@@ -277,12 +281,32 @@ class Builder:
 
     def add_route(self, links: Sequence[int]) -> int:
         """The number of the route over these links (indices into topology.links)."""
-        return self._routes.setdefault(tuple(links), len(self._routes))
+        return self.add_routes((links,))[0]
 
     def add_routes(self, routes: Iterable[Sequence[int]]) -> list[int]:
         """The numbers of several routes."""
-        known = self._routes
-        return [known.setdefault(tuple(links), len(known)) for links in routes]
+        known, found, lengths, links = self._routes, list[int](), list[int](), list[int]()
+        for route in routes:
+            key = tuple(route)
+            number = known.setdefault(key, self._numbered + len(lengths))
+            if number == self._numbered + len(lengths):
+                lengths.append(len(key))
+                links += key
+            found.append(number)
+        self._numbered += len(lengths)
+        for parts, more in ((self._route_lengths, lengths), (self._route_links, links)):
+            if parts and isinstance(parts[-1], list):
+                parts[-1] += more
+            else:
+                parts.append(more)
+        return found
+
+    def add_new_routes(self, start: npt.NDArray[np.int64], links: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers of many routes of which none was added before: route r has links[start[r]:start[r + 1]]."""
+        self._route_lengths.append(np.diff(start))
+        self._route_links.append(links)
+        self._numbered += len(start) - 1
+        return np.arange(self._numbered - len(start) + 1, self._numbered)
 
     def add_sends(
         self,
@@ -309,7 +333,9 @@ class Builder:
         columns = [np.concatenate(c) if c else np.zeros(0, np.int32) for c in self._columns]
         order = np.argsort(columns[4], kind="stable")
         chunk, src, dst, op, step, route, channel = (np.ascontiguousarray(c[order]) for c in columns)
-        lengths = [0, *(len(links) for links in self._routes)]
+        lengths, links = (
+            np.concatenate([np.zeros(0, dtype=np.int64), *parts]) for parts in (self._route_lengths, self._route_links)
+        )
         return Schedule(
             topology=self.topology,
             collective=self.collective,
@@ -326,13 +352,9 @@ class Builder:
             step=step,
             route=route,
             channel=channel,
-            route_start=np.cumsum(lengths).astype(np.int32),
-            route_links=_flat(self._routes),
+            route_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+            route_links=links.astype(np.int32),
         )
-
-
-def _flat(routes: Iterable[tuple[int, ...]]) -> npt.NDArray[np.int32]:
-    return np.array([link for links in routes for link in links], dtype=np.int32)
 
 
 class HasSchedule(Protocol):

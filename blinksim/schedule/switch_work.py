@@ -38,8 +38,14 @@ class Operation:
 
 def switches(schedule: Schedule) -> set[int]:
     """The devices between which data goes and that do more to it than to forward it, GPUs and tiles left out."""
-    ends = {*np.unique(schedule.src).tolist(), *np.unique(schedule.dst).tolist()}
-    return {end for end in ends if schedule.topology.devices[end].in_network}
+    topology = schedule.topology
+    if not topology.in_network:
+        return set()
+    ends = np.zeros(len(topology.devices), dtype=np.bool_)
+    ends[schedule.src] = ends[schedule.dst] = True
+    # Of thousands of devices, most are members, which are GPUs and tiles.
+    ends[[topology.index[name] for name in topology.members]] = False
+    return {end for end in np.flatnonzero(ends).tolist() if topology.devices[end].in_network}
 
 
 def abilities_used(schedule: Schedule) -> frozenset[str]:

@@ -111,15 +111,18 @@ def ways_of_routes(topology: Topology, start: Indices, links: Indices) -> list[W
 
 def distinct_routes(start: Indices, links: Indices) -> tuple[Indices, Indices]:
     """The first of each set of equal routes, and for every route the number of its set."""
-    seen: dict[tuple[int, ...], int] = {}
-    first, which, listed = list[int](), list[int](), links.tolist()
-    for number, (begin, end) in enumerate(pairwise(start.tolist())):
-        route = tuple(listed[begin:end])
-        place = seen.setdefault(route, len(seen))
-        if place == len(first):
-            first.append(number)
-        which.append(place)
-    return np.array(first, dtype=np.int64), np.array(which, dtype=np.int64)
+    lengths = np.diff(start)
+    leader = np.arange(len(lengths))
+    for length in distinct(lengths).tolist():
+        alike = np.flatnonzero(lengths == length)
+        if not length:
+            leader[alike] = alike[0]
+            continue
+        rows = links[start[alike][:, None] + np.arange(length)]
+        _, one, of_row = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        leader[alike] = alike[one[of_row.ravel()]]
+    first, which = np.unique(leader, return_inverse=True)
+    return first, which
 
 
 def one_way(schedule: Schedule) -> Spread:

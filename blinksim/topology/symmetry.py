@@ -7,9 +7,8 @@ section 4.1). A permutation p is a sequence: device i goes to device p[i].
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
@@ -20,6 +19,7 @@ from blinksim.structures.union_find import joined_labels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from blinksim.topology.elements import Device
     from blinksim.topology.graph import Topology
 
 # Devices from which on nodes that are alike are looked for: without them, bounds take a search for every rank.
@@ -28,22 +28,27 @@ Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Orbits = tuple[tuple[int, ...], ...]
 
 
-def _ranked(rows: Iterable[tuple[Fraction | None, Hashable]], count: int) -> NDArray[np.int64]:
-    """A small number for every row, a rate and the rest, equal for equal ones.
+def _sorts(topology: Topology) -> NDArray[np.int64]:
+    """A number for every device, equal for those of one kind, capacity, abilities and role.
 
-    Fractions hash slowly and few of them are different objects, so rows are told apart by identity first.
+    Copies of a device share its parts, so devices are told apart by identity first: fractions hash slowly.
     """
     seen: dict[Hashable, int] = {}
-    quick: dict[tuple[int, Hashable], int] = {}
+    quick: dict[tuple[int, int, str, int], int] = {}
 
-    def number(row: tuple[Fraction | None, Hashable]) -> int:
-        rate, rest = row
-        found = quick.get((id(rate), rest))
+    def number(device: Device) -> int:
+        key = id(device.attributes), id(device.can), device.kind, id(device.capacity)
+        found = quick.get(key)
         if found is None:
-            found = quick[id(rate), rest] = seen.setdefault(row, len(seen))
+            row = device.kind, device.capacity, device.can, str(device.attributes.get("reduction_rate"))
+            found = quick[key] = seen.setdefault(row, len(seen))
         return found
 
-    return np.fromiter(map(number, rows), dtype=np.int64, count=count)
+    sort = np.fromiter(map(number, topology.devices), dtype=np.int64, count=len(topology.devices))
+    role = np.zeros(len(sort), dtype=np.int64)
+    for value, names in ((1, topology.members), (2, topology.relays)):
+        role[[topology.index[name] for name in names]] = value
+    return np.asarray(3 * sort + role)
 
 
 @dataclass(frozen=True)
@@ -116,14 +121,7 @@ def encoded(topology: Topology) -> _Encoded:
 
 
 def _encode(topology: Topology) -> _Encoded:
-    members, relays = set(topology.members), set(topology.relays)
-    device = _ranked(
-        (
-            (d.capacity, (d.kind, str(d.attributes.get("reduction_rate")), d.can, d.name in members, d.name in relays))
-            for d in topology.devices
-        ),
-        len(topology.devices),
-    )
+    device = _sorts(topology)
     table = topology.link_columns
     # Links of one bus and links without any are never alike.
     _, colour = np.unique(2 * table.figure + (table.bus >= 0), return_inverse=True)

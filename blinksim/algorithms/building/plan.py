@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -102,24 +101,25 @@ class Plan(Builder):
         new = pairs[~among(pairs, known)]
         if len(new):
             found = self._routes_between(self._devices[new // self.n], self._devices[new % self.n])
-            known, routes = np.concatenate([known, new]), np.concatenate([routes, np.array(found, dtype=np.int64)])
+            known, routes = np.concatenate([known, new]), np.concatenate([routes, found])
             order = np.argsort(known, kind="stable")
             known, routes = known[order], routes[order]
             self._known = known, routes
         return np.asarray(routes[np.searchsorted(known, pairs)])
 
-    def _routes_between(self, src: Devices, dst: Devices) -> list[int]:
+    def _routes_between(self, src: Devices, dst: Devices) -> npt.NDArray[np.int64]:
         """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
         pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
         ends_of = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
         effort.check_routes(self.algorithm, self.topology, ends_of)
         routes = [self.router.route(a, b) for a, b in ends_of]
         if pairs.group is None:
-            return self.add_routes(routes)
+            return np.array(self.add_routes(routes), dtype=np.int64)
         start = np.cumsum([0, *map(len, routes)])
-        ends, found = pairs.images(start, np.array([link for route in routes for link in route], dtype=np.int64))
-        listed, cuts = found.tolist(), ends.tolist()
-        return self.add_routes(tuple(listed[first:end]) for first, end in pairwise(cuts))
+        # Pairs that have not sent yet have routes that nobody added.
+        return self.add_new_routes(
+            *pairs.images(start, np.array([link for route in routes for link in route], dtype=np.int64))
+        )
 
 
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.rooted_trees import depths, from_parents
+from blinksim.graphs.rooted_trees import by_levels
 from blinksim.packing.search.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE
 
+Ints = npt.NDArray[np.int64]
 Parents = dict[int, int]
 """The parent of every rank but the root."""
 
@@ -19,17 +23,14 @@ Parents = dict[int, int]
 def add_tree(plan: Plan, collective: Collective, share: Fraction, parents: Parents, root: int, channel: int) -> None:
     """One chunk on one tree: up for a reduction, down for a distribution, up and then down for allreduce."""
     chunk = plan.add_chunk(share)
-    arcs = from_parents(parents, root)
-    depth = depths(root, arcs)
-    tall = max(depth.values())
+    parent, child, depth = by_levels(parents, root)
+    tall = int(depth.max(initial=0))
     if collective.reduces:
-        up = sorted(arcs, key=lambda arc: -depth[arc[1]])
-        steps = [tall - depth[child] for _, child in up]
-        _edges(plan, [child for _, child in up], [parent for parent, _ in up], chunk, REDUCE, steps, channel)
+        up = np.argsort(-depth, kind="stable")
+        _edges(plan, child[up], parent[up], chunk, REDUCE, tall - depth[up], channel)
     if collective.ends == EVERY:
         after = tall if collective.reduces else 0
-        steps = [after + depth[child] - 1 for _, child in arcs]
-        _edges(plan, [parent for parent, _ in arcs], [child for _, child in arcs], chunk, COPY, steps, channel)
+        _edges(plan, parent, child, chunk, COPY, after + depth - 1, channel)
 
 
 def add_chains(plan: Plan, collective: Collective, orders: Sequence[Order]) -> None:
@@ -50,8 +51,6 @@ def _cut_at(ring: Order, root: int, reduces: bool) -> Order:
     return (path[0], *reversed(path[1:])) if reduces else path
 
 
-def _edges(
-    plan: Plan, src: Sequence[int], dst: Sequence[int], chunk: int, op: int, step: Sequence[int], channel: int
-) -> None:
+def _edges(plan: Plan, src: Ints, dst: Ints, chunk: int, op: int, step: Ints, channel: int) -> None:
     if len(src):
         plan.send(src, dst, chunk=chunk, op=op, step=step, channel=channel)
