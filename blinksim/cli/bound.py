@@ -138,7 +138,7 @@ def _no_more(found: BoundResult) -> Iterator[str]:
     from blinksim.topology.elements import BRANCHING
 
     if found.even_granted is not None:
-        yield f"no more where {granted_to_switches(found.even_granted.grants)}"
+        yield f"the same where {granted_to_switches(found.even_granted.grants)}"
         return
     able = set(abilities(found.topology))
     cuts = [entry.rate for entry in found.bounds if entry.assumes == NOTHING]
@@ -171,6 +171,14 @@ def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
     if not any(level.limits for level in levels):
         lines += "\n  no level limits by itself: the bound's certificate counts links of several"
     return lines
+
+
+def _row_name(entry: Bound, found: BoundResult) -> str:
+    """The scope, and what switches do where there are two rows of it: one where they only forward, and one not."""
+    if found.in_network is None or entry.scope != found.in_network.scope:
+        return entry.scope
+    adds = {"reduce", "reduce_into_reader"} & {*entry.grants}
+    return f"{entry.scope}, switches {'add' if adds else 'multicast' if entry.grants else 'forward'}"
 
 
 def _flat(entry: Bound) -> dict[str, object]:
@@ -215,7 +223,7 @@ def _show(
         click.echo(f"  {line}")
     click.echo()
     rows = [
-        (entry.scope, exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
+        (_row_name(entry, found), exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
         for entry in found.bounds
     ]
     click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4)))
