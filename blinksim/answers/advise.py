@@ -62,7 +62,7 @@ class Advice(Result):
     loadable : Option, optional
         The quickest that NCCL reads from a graph file.
     other : Option, optional
-        `best` for RCCL or MSCCL, where it is quicker than what NCCL does.
+        `best` for MSCCL or RCCL (`runtime`), where it is quicker than what NCCL does.
     model : str
         What timed the schedules: ``execution`` or ``alpha-beta``.
     nvls : NvlsGain, optional
@@ -130,15 +130,20 @@ class Advice(Result):
         found, reached = self.other, (self.load.time_s if self.load else self.expected.time_s)
         return found if found and self.large and found.time_s * WORTH <= reached else None
 
+    @property
+    def runtime(self) -> str:
+        """What reads programs of MSCCL on these GPUs."""
+        return "MSCCL" if self.expectation.library == "NCCL" else self.expectation.library
+
     def sentence(self) -> str:
         """The advice in one line."""
         what = f"{self.collective} of {format_size(self.size)} on {self.part.ranks} GPUs of {self.part.name}"
-        own = self.expected.time_s
-        for option, how in ((self.load, "load {} into NCCL"), (self.alternative, "{} is worth RCCL or MSCCL")):
+        own, library = self.expected.time_s, self.expectation.library
+        for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
                 return (
-                    f"{what}: {how.format(option.algorithm)}: {format_rate(self.algbw(option.time_s))} algbw in place "
-                    f"of {format_rate(self.algbw(own))}, {own / option.time_s:.2g} times as fast"
+                    f"{what}: load {option.algorithm} into {runtime}: {format_rate(self.algbw(option.time_s))} algbw "
+                    f"in place of {format_rate(self.algbw(own))}, {own / option.time_s:.2g} times as fast"
                 )
         if not self.expectation.runs:
             return (
@@ -148,17 +153,19 @@ class Advice(Result):
         if not self.large:
             return f"{what}: nothing worth loading{self._latency_decides()}"
         reached, possible = (100 * self.share(time_s) for time_s in (own, self.best.time_s))
-        words = f"{what}: nothing worth loading: NCCL's own choice reaches {reached:.0f} % of the bound"
+        words = f"{what}: nothing worth loading: {library}'s own choice reaches {reached:.0f} % of the bound"
         if self.best.time_s * WORTH > own:
             return words
-        return f"{words}, and no file makes NCCL or MSCCL reach the {possible:.0f} % of {self.best.algorithm}"
+        runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
+        return f"{words}, and no file makes {runtimes} reach the {possible:.0f} % of {self.best.algorithm}"
 
     def _latency_decides(self) -> str:
         if not self.real:
             reached = f"{format_time(self.best.time_s)}, {100 * self.share(self.best.time_s):.0f} % of the bound"
             return f": latency decides at this size; on links alone {self.best.algorithm} takes {reached}"
         own, mine = format_time(self.expected.time_s), format_time(self.best.time_s)
-        return f", latency decides: NCCL's own choice takes {own}, a program of {self.best.algorithm} {mine}"
+        library = self.expectation.library
+        return f", latency decides: {library}'s own choice takes {own}, a program of {self.best.algorithm} {mine}"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -189,6 +196,7 @@ class Advice(Result):
             "bound_words": self.bound.certificate.words(self.part),
             "certificate": self.bound.certificate.to_dict(),
             **({} if self.least_s is None else {"least_time_s": self.least_s}),
+            "library": self.expectation.library.lower(),
             "nccl": {
                 "model": self.expectation.name,
                 "choice": self.expected.choice,
@@ -226,7 +234,7 @@ class Advice(Result):
         ]
 
     def __repr__(self) -> str:
-        return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; NCCL: {self.expected.choice}>"
+        return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; {self.expectation.library}: {self.expected.choice}>"
 
 
 def advise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import textwrap
 from dataclasses import replace
@@ -153,14 +154,14 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
         ("", best.certificate.words(part)),
         *at_least,
         *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
-        ("NCCL" if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
+        (own.library if own.runs else "rings", f"{reached(found.expected.time_s)}: {found.expected.choice}{channels}"),
         ("", said),
         *([("NVLS", found.nvls.sentence())] if found.nvls else []),
-        ("best", f"{reached(found.best.time_s)}: {_described(found.best)}"),
+        _best(found, f"{reached(found.best.time_s)}: {_described(found.best)}"),
     ]
     loadable = found.loadable
     if loadable is not None and loadable.exported is not None and loadable.time_s <= found.expected.time_s:
-        facts.append(("for NCCL", f"{reached(loadable.time_s)}: {loadable.exported.summary}"))
+        facts.append((f"for {own.library}", f"{reached(loadable.time_s)}: {loadable.exported.summary}"))
     facts += [
         ("ranks", f"{part.ranks}: {names(part.members)}"),
         ("links", f"{', '.join(part.link_classes)} at {part.rates} rates"),
@@ -174,13 +175,22 @@ def _changed(found: Advice, was: Advice | None) -> list[tuple[str, str]]:
     """What the edits cost: the bound, what NCCL does by itself, and the best schedule."""
     if was is None:
         return []
-    own = "NCCL" if found.expectation.runs else "rings"
+    own = found.expectation.library if found.expectation.runs else "rings"
     pairs = {
         "bound": (float(was.bound.rate), float(found.bound.rate)),
         own: (was.algbw(was.expected.time_s), found.algbw(found.expected.time_s)),
         "best": (was.algbw(was.best.time_s), found.algbw(found.best.time_s)),
     }
     return [("" if number else "before", f"{key}: {left(*pairs[key])}") for number, key in enumerate(pairs)]
+
+
+def _best(found: Advice, words: str) -> tuple[str, str]:
+    """The row of the quickest schedule, which what the library does may beat."""
+    if found.best.time_s <= found.expected.time_s:
+        return "best", words
+    why = ", whose switches add" if found.expected.choice.startswith("nvls") else ""
+    own = f"{found.expectation.library}'s own choice" if found.expectation.runs else "rings"
+    return "schedule", f"{words}; slower than {own}{why}"
 
 
 def _wrapped(key: str, words: str) -> str:
@@ -207,7 +217,8 @@ def _how(
         return
     name = option.algorithm
     end = ".xml" if output is None else ""
-    target = output or f"{name}{end}"
+    folder = "algorithms" if option.exported.whole_folder else ""
+    target = output or os.path.join(folder, f"{name}{end}")
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in option.exported.variables(target).items())
     if output:
         click.echo(_wrapped("written", output))
@@ -219,7 +230,8 @@ def _how(
     if not output:
         click.echo("  make it:")
         click.echo(f"    {save}blinksim synth {line} {collective} --algorithm {name} -o {name}.json")
-        click.echo(f"    blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
+        make = f"mkdir -p {folder} && " if folder else ""
+        click.echo(f"    {make}blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
     measured = command_line(question)
     click.echo(f"next: measure with nccl-tests, then blinksim diagnose log.txt --machine {measured}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
@@ -160,7 +161,10 @@ def proof_lines(found: Exported, output: str) -> list[str]:
 
 def _named(line: str, output: str) -> str:
     """A line of advice with the file's name, quoted for a shell or for Python."""
-    return line.replace("{python}", repr(output)).replace("{file}", typed(output))
+    named = {"{python}": repr(output), "{file}": typed(output), "{folder}": typed(os.path.dirname(output) or ".")}
+    for place, words in named.items():
+        line = line.replace(place, words)
+    return line
 
 
 def _as_json(found: Exported, form: str, schedule: str, output: str | None) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ class Exported:
     facts : tuple of str
         What was checked.
     environment : mapping of str to str
-        Variables and their values, in which ``{file}`` is where the file went.
+        Variables and their values, in which ``{file}`` is where the file went, and ``{folder}`` the folder of it.
     proof : tuple of str
         What shows that the runtime uses it.
     notes : tuple of str
@@ -47,7 +48,15 @@ class Exported:
 
     def variables(self, file: str) -> dict[str, str]:
         """The environment for a file (or folder) written to `file`."""
-        return {name: value.replace("{file}", file) for name, value in self.environment.items()}
+        folder = os.path.dirname(file) or "."
+        return {
+            name: value.replace("{file}", file).replace("{folder}", folder) for name, value in self.environment.items()
+        }
+
+    @property
+    def whole_folder(self) -> bool:
+        """True if the runtime reads every file of the folder."""
+        return any("{folder}" in value for value in self.environment.values())
 
 
 def most_channels(given: int | None, default: int, highest: int, why: str) -> int:

@@ -25,6 +25,8 @@ BRANCHING = {
     "reduce_into_reader": "reduce into readers",
 }
 GPU_KINDS = ("gpu", "tile")
+# Libraries of collectives: NVIDIA's, and AMD's fork of it.
+NCCL, RCCL = "nccl", "rccl"
 # Compute capability, times ten, from which the NVSwitches of GPUs multicast and reduce.
 SM_WITH_NVLS = 90
 # Attributes of such a switch: the groups that it keeps, bytes/s of sums, element types; each has its source beside it.
@@ -132,6 +134,14 @@ class Device:
     def in_network(self) -> frozenset[str]:
         """What the device does to data on its way: those of `BRANCHING` that it can; nothing for GPUs and tiles."""
         return frozenset() if self.kind in GPU_KINDS else self.can & BRANCHING.keys()
+
+    @property
+    def library(self) -> str:
+        """What runs collectives on a GPU, by its attribute ``library``; ``nccl`` unless that says otherwise.
+
+        RCCL's own files give its GPUs a gfx number (``gcn``).
+        """
+        return str(self.attributes.get("library", RCCL if "gcn" in self.attributes else NCCL)).lower()
 
     def doubts(self) -> Iterator[str]:
         """What is odd about what it does to data on its way, in words."""

@@ -214,3 +214,22 @@ def test_other_rates_and_edits_of_links_leave_measured_constants_out() -> None:
     assert advise(damaged).model == "alpha-beta"
     assert advise(damaged).part.rates == "nccl"
     assert advise(Question("hgx-h200", members="0-3", rates="measured")).model == "execution"
+
+
+def test_amd_gpus_load_into_rccl() -> None:
+    """RCCL's source (misc/msccl/msccl_lifecycle.cc) reads every file of MSCCL_ALGO_DIR."""
+    found = advise("mi300x")
+    check(found)
+    assert "load two_shot into RCCL: " in found.sentence()
+    assert found.alternative is not None
+    assert found.alternative.exported is not None
+    loads = found.alternative.exported.variables("here/two_shot.xml")
+    assert loads == {"MSCCL_ALGO_DIR": "here", "RCCL_MSCCL_FORCE_ENABLE": "1"}
+    assert found.alternative.exported.variables("two_shot.xml")["MSCCL_ALGO_DIR"] == "."
+    assert found.to_dict()["library"] == "rccl"
+
+
+def test_nccl_is_not_offered_to_what_other_libraries_drive() -> None:
+    found = advise("gaudi2")
+    assert "NCCL does not run here" in found.sentence()
+    assert (found.load, found.alternative) == (None, None)

@@ -154,3 +154,10 @@ def test_errors_are_one_line(
     assert out == ""
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_a_schedule_slower_than_nccls_choice_is_not_called_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ask(capsys, "hgx-h100")[0].splitlines()
+    assert not any(line.startswith("  best ") for line in lines)
+    row = next(number for number, line in enumerate(lines) if line.startswith("  schedule "))
+    assert "slower than NCCL's own choice, whose switches add" in " ".join(lines[row : row + 2])

@@ -95,6 +95,11 @@ class Expectation:
         return self._asked[0] is not None
 
     @property
+    def library(self) -> str:
+        """What to call the library: NCCL, or RCCL on AMD's GPUs."""
+        return self.part.device(self.part.members[0]).library.upper() if self.runs else "NCCL"
+
+    @property
     def prediction(self) -> Prediction | None:
         """What NCCL would do; None where it does not run, or has no model of the collective."""
         return self._asked[0] if self.collective.name in COLLECTIVES else None
@@ -103,7 +108,7 @@ class Expectation:
     def silence(self) -> str:
         """Why NCCL's own model is not used, empty if it is."""
         if self.runs and self.prediction is None:
-            return f"NCCL has no model of {self.collective.name}, which it runs as plain sends"
+            return f"{self.library} has no model of {self.collective.name}, which it runs as plain sends"
         return self._asked[1]
 
     @cached_property
@@ -137,7 +142,8 @@ class Expectation:
         if not found:
             return self.rings.name
         other = f" (the log is of NCCL {self.ran})" if self.ran not in ("", found.version) else ""
-        return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}"
+        fork = "" if self.library == "NCCL" else f"; {self.library} is a fork of it"
+        return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
 
     def of_a_log(self, size: int) -> Expected:
         """As `at`, but where switches add by the constants of NVLS: NCCL's own time is up to a third too short."""

@@ -23,9 +23,17 @@ from blinksim.formats.msccl.msccl_check import (
 from blinksim.schedule.model import Schedule
 from blinksim.textio.exported import Exported, most_channels
 from blinksim.textio.text_table import count as counted_as
+from blinksim.topology.elements import RCCL
 
 SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"
 _NOWHERE = Place(INPUT, -1)
+# What loads a file: Microsoft's MSCCL (its README), and RCCL with MSCCL built in (RCCL src/misc/msccl/msccl_lifecycle.cc
+# and AMD's "RCCL usage tips" of ROCm 7.2; those of 7.13 say that it is gone).
+_MSCCL_LOADS = {"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"}
+_RCCL_LOADS = {"MSCCL_ALGO_DIR": "{folder}", "RCCL_MSCCL_FORCE_ENABLE": "1"}
+_FOR_NCCL = "stock NCCL cannot load it; Microsoft's executor for NCCL reads all files of the folder in MSCCL_ALGO_DIR"
+_FOR_RCCL = "RCCL takes every file of that folder for an algorithm: leave nothing else in it"
+_UNTRIED = "not run here on a runtime: check the results of a small call before you rely on it"
 
 
 @dataclass(eq=False)
@@ -72,7 +80,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         raise InfeasibleError(
             f"{error}: this schedule needs connections that hold more than one send. Take another algorithm="
         ) from None
-    notes = ["stock NCCL cannot load it; RCCL: one file in RCCL_MSCCL_ALGO_DIR; executor for NCCL: MSCCL_ALGO_DIR"]
+    on_amd = schedule.topology.device(schedule.topology.members[0]).library == RCCL
+    notes = [_FOR_RCCL if on_amd else _FOR_NCCL]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}, whatever the call says: the format does not name it")
     if counted.steps > RCCL_STEPS:
@@ -86,10 +95,12 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
         f"{counted_as(counted.blocks, 'thread block')} on the busiest GPU, {counted_as(counted.channels, 'channel')}",
         facts=("every chunk ends where the collective promises, with one buffer a connection and in any order",),
-        environment={"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"},
-        proof=("NCCL INFO … MSCCL: … algorithm loaded (the words differ between runtimes)",),
+        environment=_RCCL_LOADS if on_amd else _MSCCL_LOADS,
+        proof=("NCCL INFO Using MSCCL files from {folder}",)
+        if on_amd
+        else ("NCCL INFO … MSCCL: … algorithm loaded (the words differ between runtimes)",),
         notes=tuple(notes),
-        caution="not run here on a runtime: check the results of a small call before you rely on it",
+        caution=f"RCCL reads such files up to ROCm 7.2, no longer in 7.13; {_UNTRIED}" if on_amd else _UNTRIED,
     )
 
 

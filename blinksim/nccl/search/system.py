@@ -17,6 +17,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import C2C, NET, NVL, PIX, SYS
 from blinksim.nccl.search.merged import CPU_KIND, GPU_KIND, NIC_KIND, PCI_KIND, PORT_KIND, SWITCH_KIND, merged
 from blinksim.topology.cluster import nodes_of
+from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Device, Topology
 
 GRAIN = 1000
@@ -115,6 +116,8 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     for name in chosen:
         if topology.device(name).kind != "gpu":
             raise InfeasibleError(f"{name} is a {topology.device(name).kind}; NCCL runs on NVIDIA GPUs")
+        if topology.device(name).library not in (NCCL, RCCL):
+            raise InfeasibleError(f"collectives of {name} are run by {topology.device(name).library}, not by NCCL")
     groups = nodes_of(topology, chosen)
     first = topology.device(chosen[0]).node
     count = len(groups)
