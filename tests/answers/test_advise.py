@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from validated_nccl import points
@@ -233,3 +234,18 @@ def test_nccl_is_not_offered_to_what_other_libraries_drive() -> None:
     found = advise("gaudi2")
     assert "NCCL does not run here" in found.sentence()
     assert (found.load, found.alternative) == (None, None)
+
+
+def test_links_that_run_one_way_only(tmp_path: Path) -> None:
+    """NCCL takes every link both ways; it ran at many times the bound over links that it does not have."""
+    file = tmp_path / "oneway.yaml"
+    links = "".join(f"  - {{from: gpu{n}, to: gpu{(n + 1) % 4}, class: nvlink}}\n" for n in range(4))
+    kind = "{bandwidth: 25GB/s, latency: 1us, overhead: 1us, source: made up}"
+    file.write_text(
+        f'name: oneway\ndevices: [{{name: "gpu[0-3]", kind: gpu}}]\nlink_classes: {{nvlink: {kind}}}\nlinks:\n{links}'
+    )
+    found = advise(file)
+    check(found)
+    assert "NCCL does not run here" in found.sentence()
+    with pytest.raises(InfeasibleError, match="NCCL finds no way from each GPU to the next and back"):
+        predict(load(file))

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.channel_graph import Graph
-from blinksim.nccl.families import FAMILIES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
+from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import MOST_CHANNELS, Rules, search
 from blinksim.nccl.search.system import System, system_of
@@ -121,7 +121,13 @@ def predict(
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
 
     def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
-        return given[family] if family in given else search(paths, rules, pattern, least, most)
+        graph = given[family] if family in given else search(paths, rules, pattern, least, most)
+        if graph is not None and family not in given and graph.type_intra == PATH_TYPES[DIS]:
+            raise InfeasibleError(
+                f"{topology.name}: NCCL finds no way from each GPU to the next and back: it takes links that run both "
+                "ways, through one other GPU at most; draw the CPUs and PCIe"
+            )
+        return graph
 
     ring = found("ring", PATTERN_RING, 1, MOST_CHANNELS)
     assert ring is not None
