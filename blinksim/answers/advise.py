@@ -234,7 +234,8 @@ class Advice(Result):
         ]
 
     def __repr__(self) -> str:
-        return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; {self.expectation.library}: {self.expected.choice}>"
+        own = f"{self.expectation.library}: {self.expected.choice}"
+        return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; {own}>"
 
 
 def advise(

@@ -22,7 +22,7 @@ from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_size, format_size_about, format_time, sizes_of
 
 # Algorithms that stand beside each other on a line of 80 characters.
-_COLUMNS = 5
+COLUMNS = 5
 # What rows say of programs, where some are timed.
 _OF_A_RUN = ("protocol", "calls")
 
@@ -158,7 +158,7 @@ class Comparison(Result):
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
-        shown, slower = _columns(self.projections)
+        shown, slower = columns(self.projections)
         bounded = any(_least(projections) for projections in self.projections)
         floor = [*(["at least", "reached"] if bounded else []), *(["for the size"] if self.made else [])]
         rows = []
@@ -251,13 +251,13 @@ class Comparison(Result):
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
 
 
-def _columns(found: Sequence[Sequence[Projection]]) -> tuple[list[str], list[str]]:
-    """Algorithms to be shown, and the others: those that lead somewhere first, then as many of those that come closest
-    at the largest size as fit on a line."""
+def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple[list[str], list[str]]:
+    """Algorithms to be shown, and the others: those that lead somewhere, then, up to `most` in all, those that come
+    closest at the largest size."""
     leaders = list(dict.fromkeys(projections[0].algorithm for projections in reversed(found)))
-    columns = [*leaders, *(one.algorithm for one in found[-1] if one.algorithm not in leaders)]
-    shown = max(_COLUMNS, len(leaders))
-    return columns[:shown], columns[shown:]
+    names = [*leaders, *(one.algorithm for one in found[-1] if one.algorithm not in leaders)]
+    shown = max(most, len(leaders))
+    return names[:shown], names[shown:]
 
 
 def _least(projections: Sequence[Projection]) -> float | None:
@@ -364,7 +364,7 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
         if report is not None:
             report(f"timing {format_size(size)}")
         timed.append(candidates.answers(size, best=True))
-    shown, _ = _columns(timed)
+    shown, _ = columns(timed)
     found = tuple(_in_full(candidates, projections, shown) for projections in timed)
     crossovers = tuple(
         _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)

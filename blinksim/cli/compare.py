@@ -130,7 +130,10 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         found = study.compare(part, wanted, sizes, listed, say, others, model, seconds)
         if options["plot"] and seconds is None and timing == registry.DEFAULT and not (listed or others):
             some = some_sizes(part, sizes)
-            found = replace(found, made=made_for(part, wanted, some, _SECONDS_A_SIZE, say))
+            made = made_for(part, wanted, some, _SECONDS_A_SIZE, say)
+            used = {one.algorithm for one in made.values()}
+            left = {name: why for name, why in found.left_out.items() if name not in used}
+            found = replace(found, made=made, left_out=left)
     _show(found, question, options)
     if options["plot"]:
         from blinksim import plots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from blinksim.answers.compare import COLUMNS, columns
 from blinksim.answers.measurements.beside import measured_beside
 from blinksim.collective import busbw_factor
 from blinksim.plots.measures import Measure, measure, number_axis, value_axis
@@ -26,7 +27,7 @@ _ENVELOPE, _SEARCHED = "#cfcfcf", "#d62728"
 _HOLLOW = ("x", "+", "s", "^", "D")
 
 
-def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
+def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Figure:
     """The rates or times against size, a line per algorithm, the crossovers marked and the bounds dashed.
 
     The title says what is shown. Hollow markers are what was measured on the machine, where the project knows of it: of
@@ -38,7 +39,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     comparison : Comparison
         What to draw.
     most : int
-        Algorithms to draw: those that come closest to the best one at any size.
+        Algorithms to draw at most, besides those that lead somewhere; as many as the table has unless given.
     y : str
         ``algbw``, ``busbw`` or ``time``.
 
@@ -59,9 +60,7 @@ def compare(comparison: Comparison, most: int = 8, y: str = "algbw") -> Figure:
     for found in comparison.projections:
         for projection in found:
             rates[projection.algorithm][projection.size] = float(projection.algbw)
-    best = {projection.size: float(projection.algbw) for projection in comparison.best()}
-    closest = sorted(rates, key=lambda name: -max(rate / best[size] for size, rate in rates[name].items()))
-    shown = sorted(closest[:most], key=lambda name: -rates[name][comparison.sizes[-1]])
+    shown, _ = columns(comparison.projections, most)
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     values: list[float] = []
     _envelope(axes, comparison, shown_as, factor)
@@ -115,9 +114,9 @@ def _bound(axes: Axes, comparison: Comparison, shown_as: Measure, factor: float,
     top = max(known, key=lambda bound: bound.rate, default=None)
     if top is None or fastest > 1.001 * float(top.rate):
         return []
-    bounds = [(top.rate, "best that is possible", "--")]
+    bounds = [(top.rate, "bound on the rate", "--")]
     if top.in_network is not None:
-        bounds = [(top.rate, "best if switches only forward", "--"), (top.in_network[0], "best if switches add", ":")]
+        bounds = [(top.rate, "bound if switches only forward", "--"), (top.in_network[0], "bound if switches add", ":")]
     values: list[float] = []
     for rate, label, style in bounds:
         line = [shown_as.of(float(rate), size, factor) for size in comparison.sizes]
@@ -143,7 +142,7 @@ def _least_times(axes: Axes, comparison: Comparison, shown_as: Measure, factor: 
     known = {size: time for size, time in least.items() if time}
     line = [shown_as.of(size / time, size, factor) for size, time in known.items()]
     if line:
-        label = "no schedule is quicker"
+        label = "bound at this size"
         axes.plot([*known], line, color="#000000", linestyle="-.", linewidth=1.0, label=label)
     return line
 

@@ -55,7 +55,7 @@ def pareto(front: Pareto) -> Figure:
         face = colour if point.quickest_from is not None else "none"
         label = plain(f"{number}  {point.name}")
         axes.scatter([x], [y], s=36, facecolors=face, edgecolors=colour, label=label, zorder=2)
-    axes.axhline(front.bound.rate_GBps, color="#000000", linestyle="--", linewidth=1.0, label="best that is possible")
+    axes.axhline(front.bound.rate_GBps, color="#000000", linestyle="--", linewidth=1.0, label="bound on the rate")
     axes.set_xlabel("latency (us)")
     axes.set_ylabel("algbw for large sizes (GB/s)")
     # Where latencies are far apart, those of small sizes would lie on top of each other.

@@ -21,7 +21,7 @@ from blinksim.errors import InputError
 from blinksim.plots.style import machine_words
 from blinksim.question import Question
 
-BOUND = "best that is possible"
+BOUND = "bound on the rate"
 EDITS = "edit=none;without gpu0-gpu3;without gpu9"
 
 
@@ -172,11 +172,11 @@ def test_a_comparison_draws_every_algorithm_and_the_bound(y: str) -> None:
     found = compared()
     axes = plots.compare(found, y=y).axes[0]
     lines = named(axes)
-    assert set(lines) == {"ring", "direct", "two_shot", BOUND, "quickest", "no schedule is quicker"}
+    assert set(lines) == {"ring", "direct", "two_shot", BOUND, "quickest", "bound at this size"}
     row = {"algbw": "algbw_GBps", "busbw": "busbw_GBps", "time": "time_s"}[y]
     best = [(one.size, one.row()[row]) for one in found.best()]
     assert np.allclose(points(lines["quickest"]), best, rtol=1e-12)
-    least = points(lines["no schedule is quicker"])
+    least = points(lines["bound at this size"])
     assert all(a <= b if y == "time" else a >= b for (_, a), (_, b) in zip(least, best, strict=True))
     ring = [(r["size_bytes"], r[row]) for r in found.rows() if r["algorithm"] == "ring"]
     assert np.allclose(points(lines["ring"]), ring, rtol=1e-12)

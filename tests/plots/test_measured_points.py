@@ -71,8 +71,8 @@ def test_published_cells_are_named_by_library_and_set() -> None:
     # NCCL had switches add there: it may exceed what holds where they only forward, not what holds where they add.
     bounds = {str(line.get_label()): max(line.get_ydata(), default=0) for line in axes.get_lines()}
     most = max(max(line.values()) for line in points(axes).values())
-    assert bounds["best if switches only forward"] == pytest.approx(1800 / 7)
-    assert bounds["best if switches add"] == pytest.approx(400)
+    assert bounds["bound if switches only forward"] == pytest.approx(1800 / 7)
+    assert bounds["bound if switches add"] == pytest.approx(400)
     assert 1800 / 7 < most < 400
 
 

@@ -27,8 +27,8 @@ from blinksim.topology.elements import RCCL
 
 SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"
 _NOWHERE = Place(INPUT, -1)
-# What loads a file: Microsoft's MSCCL (its README), and RCCL with MSCCL built in (RCCL src/misc/msccl/msccl_lifecycle.cc
-# and AMD's "RCCL usage tips" of ROCm 7.2; those of 7.13 say that it is gone).
+# What loads a file: Microsoft's MSCCL (its README), and RCCL with MSCCL built in (its misc/msccl/msccl_lifecycle.cc and
+# AMD's "RCCL usage tips" of ROCm 7.2; those of 7.13 say that it is gone).
 _MSCCL_LOADS = {"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"}
 _RCCL_LOADS = {"MSCCL_ALGO_DIR": "{folder}", "RCCL_MSCCL_FORCE_ENABLE": "1"}
 _FOR_NCCL = "stock NCCL cannot load it; Microsoft's executor for NCCL reads all files of the folder in MSCCL_ALGO_DIR"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Colours times dashes: more lines cannot be told apart.
 MOST_LINES = len(COLOURS) * len(DASHES)
 MOST_PANELS = 6
-_BOUND = "best that is possible"
+_BOUND = "bound on the rate"
 
 
 def lines(table: Table, across: str, down: str | None, panel: str | None, title: str) -> Figure:
