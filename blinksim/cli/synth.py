@@ -181,9 +181,10 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     def work() -> Synthesis:
         part = question.part(collective=wanted)
         if options["plot"] and not wanted.exchanges:
-            from blinksim.plots.trees_plot import check_ranks
+            from blinksim.plots.machine_view import view
+            from blinksim.plots.topology_plot import check_devices
 
-            check_ranks(part.ranks)  # before the work, not after it
+            check_devices(view(part))  # before the work, not after it
         report, polish = _telling(waiting), options["polish"]
         return synthesize(
             part, wanted, algorithm, size=size, messages=messages, polish_seconds=polish, report=report, **extra
@@ -204,8 +205,9 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if options["plot"]:
         from blinksim import plots
 
-        picture = plots.loads if found.compact.collective.exchanges else plots.trees
-        path = plots.save(picture(found.schedule), options["plot"], force=options["force"])
+        exchanges = found.compact.collective.exchanges
+        picture = plots.loads(found.schedule) if exchanges else plots.trees(found)
+        path = plots.save(picture, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
     if not found.verdict.ok:
         click.get_current_context().exit(1)

@@ -23,6 +23,15 @@ class Changes:
         links = (*self.gone, *(link for link, _ in self.weaker))
         return {*self.devices, *(end for link in links for end in (link.src, link.dst))}
 
+    def without(self, kind: str, before: Topology) -> Changes:
+        """The same without what happened to devices of a kind, and to their links."""
+        lost = {device.name for device in before.devices if device.kind == kind}
+        return Changes(
+            tuple(name for name in self.devices if name not in lost),
+            tuple(link for link in self.gone if not {link.src, link.dst} & lost),
+            tuple(entry for entry in self.weaker if not {entry[0].src, entry[0].dst} & lost),
+        )
+
 
 def changes(before: Topology | None, after: Topology) -> Changes:
     """What `after` lacks of `before`; a whole class that became slower is another rate, not a damage."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
@@ -81,6 +82,10 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, P
     if any(link.src in routers and link.dst in routers for link in links) and _all_with_gpus(routers, holders, links):
         around = max(3.0, 0.22 * len(routers), 0.14 * len(holders))
         return _around(devices, links, _circle(sorted(routers, key=natural), around), around)
+    if len(devices) == len(holders) + 1 and switches and len(holders) > _CROWDED:
+        # A row would be many times as wide as high.
+        places = _circle(sorted(holders, key=natural), max(2.5, 0.16 * len(holders)))
+        return places | dict.fromkeys(routers, (0.0, 0.0))
     if len(holders) == len(devices) or (direct and not switches):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
         return _around(devices, links, _circle(sorted(holders, key=natural), radius), radius)
@@ -114,15 +119,22 @@ def _around(
         taken: list[float] = []
         # Half of the circle stays free, so that every device finds a place.
         step = min(0.8 / radius, math.pi / max(1, len(near)) / 1.1)
-        for name, spots in near.items():
-            across, up = sum(x for x, _ in spots), sum(y for _, y in spots)
-            # What is linked to all sides stands on top.
-            angle = math.atan2(up, across) if math.hypot(across, up) > 1e-6 else math.pi / 2
+        wanted = {name: round(_towards(spots), 6) for name, spots in near.items()}
+        crowd = Counter(wanted.values())
+        for name, middle in wanted.items():
+            # Those that want the same place fan out to both sides of it.
+            angle = middle + (crowd[middle] - 1) / 2 * step
             while any(math.dist((math.cos(angle), math.sin(angle)), (math.cos(t), math.sin(t))) < step for t in taken):
                 angle -= 1.04 * step
             taken.append(angle)
             places[name] = (radius * math.cos(angle), radius * math.sin(angle))
     return places
+
+
+def _towards(spots: Sequence[Point]) -> float:
+    """The angle at which something linked to `spots` stands; what is linked to all sides stands on top."""
+    across, up = sum(x for x, _ in spots), sum(y for _, y in spots)
+    return math.atan2(up, across) if math.hypot(across, up) > 1e-6 else math.pi / 2
 
 
 def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Clusters of more devices show one node in full.
 MOST_IN_FULL = 64
 _MOST_BOXES = 5
+_EDGE = 0.75
 _BOX = (1.7, 1.3)
 
 
@@ -108,6 +109,15 @@ def view(machine: Topology, node: int = 0) -> View:
     where = {name: places[key] for name, key in stands_for.items() if key in places}
     places |= fabric_places(fabric, links, where | reach)
     return View(machine, (*inside, *fabric), places, stands_for, tuple(boxes), frames)
+
+
+def corners(shown: View) -> tuple[float, float, float, float]:
+    """The least and the largest x, then y, of all that is shown, with room for markers."""
+    spots = list(shown.places.values())
+    for box in (*shown.boxes, *shown.frames):
+        spots += [(box.left, box.bottom), (box.left + box.width, box.bottom + box.height)]
+    (low_x, high_x), (low_y, high_y) = ((min(axis), max(axis)) for axis in zip(*spots, strict=True))
+    return low_x - _EDGE, high_x + _EDGE, low_y - _EDGE, high_y + _EDGE
 
 
 def _frames(machine: Topology, places: dict[str, Point]) -> tuple[Box, ...]:

@@ -119,7 +119,8 @@ def _marks(axes: Axes, timeline: Timeline, scale: float) -> None:
     ):
         axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
         axes.annotate(label, (seconds * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7, ha=side,
-                      va="bottom", color="#555555")  # fmt: skip
+                      va="bottom", color="#555555", xytext=(2 if side == "left" else -2, 0),
+                      textcoords="offset points")  # fmt: skip
 
 
 def _bars(axes: Axes, spans: Spans, scale: float) -> None:

@@ -11,7 +11,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots.changes import Changes, changes
 from blinksim.plots.layout import Point, span
-from blinksim.plots.machine_view import Line, View, view
+from blinksim.plots.machine_view import Line, View, corners, view
 from blinksim.plots.style import COLOURS, PAPER, drawn_machine, figure, natural, plain, wrapped
 from blinksim.topology.graph import Topology
 from blinksim.units import in_GBps
@@ -31,7 +31,6 @@ _SHAPES = {"gpu": "o", "tile": "o", "switch": "s", "pcie": "s", "cpu": "D", "nic
 _CUT, _CUT_DASHES = "#D55E00", (0, (2.2, 1.0))
 _DAMAGE, _GONE_DASHES = "#C00000", (0, (4, 3))
 _WIDEST, _TALLEST = 16.0, 12.0
-_EDGE = 0.75
 _MOST_CHANGES = 6
 _MANY_LINKS = 60
 
@@ -71,16 +70,17 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     if not isinstance(machine, Topology):
         machine = as_topology(machine).select(connected=False)
     changed = changes(before, machine)
+    if before is not None and any(device.name not in before.index for device in machine.devices):
+        # Another fabric: what it replaced would hide it.
+        changed = changed.without("fabric", before)
     base = before if before is not None and changed.devices else machine
     node = next((base.device(name).node for name in sorted(changed.places) if base.device(name).node >= 0), 0)
     shown = view(base, node)
-    if len(shown.devices) > MOST_DEVICES:
-        count = len(shown.devices)
-        raise InputError(f"{count} devices are too many to draw (at most {MOST_DEVICES}); show fewer nodes")
+    check_devices(shown)
     drawn, axes = _canvas(shown)
     parts, words = _parts(machine, bound) if bound is not None else ([], "")
     shade(axes, machine, shown.places, parts)
-    _frame(axes, shown)
+    frame(axes, shown)
     cut = {name: number for number, part in enumerate(parts) for name in part}
     classes = _links(axes, shown, machine, cut, changed)
     _gone(axes, shown, changed)
@@ -93,17 +93,20 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
 
 def _canvas(shown: View) -> tuple[Figure, Axes]:
     """Axes that hold all places with their markers, to one scale in both directions."""
-    spots = [(x, y) for x, y in shown.places.values()]
-    for box in (*shown.boxes, *shown.frames):
-        spots += [(box.left, box.bottom), (box.left + box.width, box.bottom + box.height)]
-    low_x, high_x = min(x for x, _ in spots) - _EDGE, max(x for x, _ in spots) + _EDGE
-    low_y, high_y = min(y for _, y in spots) - _EDGE, max(y for _, y in spots) + _EDGE
+    low_x, high_x, low_y, high_y = corners(shown)
     scale = min(0.95, _WIDEST / (high_x - low_x), _TALLEST / (high_y - low_y))
     drawn, axes = figure(max(7.0, scale * (high_x - low_x)), max(2.2, scale * (high_y - low_y)) + 1.3)
     bare(axes)
     axes.set_xlim(low_x, high_x)
     axes.set_ylim(low_y, high_y)
     return drawn, axes
+
+
+def check_devices(shown: View) -> None:
+    """Raises `InputError` for more devices than a picture can show."""
+    count = len(shown.devices)
+    if count > MOST_DEVICES:
+        raise InputError(f"{count:,} devices are too many to draw (at most {MOST_DEVICES}); show fewer nodes")
 
 
 def bare(axes: Axes) -> None:
@@ -113,7 +116,7 @@ def bare(axes: Axes) -> None:
     axes.margins(0.08)
 
 
-def _frame(axes: Axes, shown: View) -> None:
+def frame(axes: Axes, shown: View) -> None:
     """Nodes as boxes: frames around what is drawn, words in place of what is not."""
     from matplotlib.patches import FancyBboxPatch
 
@@ -213,12 +216,6 @@ def way(places: Mapping[str, Point], a: str, b: str) -> list[Point]:
     heights = [4 * bulge * step * (1 - step) for step in steps]
     return [(ax + step * (bx - ax) - up * right[1], ay + step * (by - ay) + up * right[0])
             for step, up in zip(steps, heights, strict=True)]  # fmt: skip
-
-
-def pairs(machine: Topology) -> list[tuple[str, str]]:
-    """Every linked pair once."""
-    ends = {tuple(sorted((link.src, link.dst), key=machine.index.__getitem__)) for link in machine.links}
-    return sorted(((a, b) for a, b in ends), key=lambda pair: (natural(pair[0]), natural(pair[1])))
 
 
 def class_colour(machine: Topology, kind: str) -> str:

@@ -5,33 +5,44 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from blinksim.errors import InputError
-from blinksim.plots.layout import layout
+import numpy as np
+
+from blinksim.plots.machine_view import corners, view
 from blinksim.plots.style import COLOURS, drawn_machine, wrapped
-from blinksim.plots.topology_plot import bare, devices, pairs, way
+from blinksim.plots.topology_plot import bare, check_devices, devices, frame, way
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction
 
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.schedule.model import ScheduleLike
+    from blinksim.plots.machine_view import View
+    from blinksim.schedule.model import Schedule, ScheduleLike
 
-MOST_RANKS = 64
 # Denominators of fractions that say more than per cent do.
 _READABLE = 100
+# Inches of a picture across, and of a panel upwards.
+_WIDTH, _TALLEST, _LOWEST = 10.4, 2.75, 1.6
+# Panels side by side by how many times as wide as high the machine is, and rows that fit on a page.
+_COLUMNS = ((1.6, 4), (3.2, 2), (math.inf, 1))
+_ROWS = {4: 3, 2: 4, 1: 4}
 
 
-def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
+def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     """The ways of a schedule's chunks, those with the largest shares first: arrows for what is copied, lines without
     for what is also reduced the other way.
+
+    Of more chunks than panels, one of each shape is drawn: of those with the same share, as many sends from each rank
+    and as long ways. Of a large cluster one node is drawn in full, the others as boxes.
 
     Parameters
     ----------
     schedule : Schedule or Synthesis
-        Whose chunks to draw.
-    most : int
-        Panels.
+        Whose chunks to draw; one by symmetry is not written out for it.
+    most : int, optional
+        Panels. Default: as many as fit on a page, at most 12.
 
     Returns
     -------
@@ -41,7 +52,7 @@ def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
     Raises
     ------
     InputError
-        For more than 64 ranks, whose trees no picture can show.
+        For more than 400 devices that would have to be drawn.
 
     Examples
     --------
@@ -50,55 +61,100 @@ def trees(schedule: ScheduleLike, most: int = 12) -> Figure:
     """
     from matplotlib.figure import Figure as Canvas
 
-    from blinksim.schedule.model import COPY, as_schedule
-
-    schedule = as_schedule(schedule)
-    machine = schedule.topology
-    check_ranks(machine.ranks)
-    order = sorted(range(schedule.chunks), key=lambda chunk: (-schedule.share(chunk), chunk))
-    shown = order[: min(most, schedule.chunks)]
-    columns = min(4, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    drawn = Canvas(figsize=(2.6 * columns, 2.75 * rows + 0.4), layout="constrained", dpi=150)
-    places = layout(machine)
-    for number, chunk in enumerate(shown):
+    whole, times = _unturned(schedule)
+    shown = view(whole.topology)
+    check_devices(shown)
+    low_x, high_x, low_y, high_y = corners(shown)
+    wide = (high_x - low_x) / (high_y - low_y)
+    columns = next(number for ratio, number in _COLUMNS if wide <= ratio)
+    most = most or columns * _ROWS[columns]
+    alike = _alike(whole, times, most)
+    columns = min(columns, len(alike))
+    rows = math.ceil(len(alike) / columns)
+    across = _WIDTH / max(columns, 4 if wide <= _COLUMNS[0][0] else 1)
+    height = max(_LOWEST, min(_TALLEST, across / wide + 0.35))
+    drawn = Canvas(figsize=(across * columns, height * rows + 0.4), layout="constrained", dpi=150)
+    idle = {(line.a, line.b) for line in shown.lines(whole.topology.links)}
+    for number, chunk in enumerate(alike):
         axes = drawn.add_subplot(rows, columns, number + 1)
         bare(axes)
-        for a, b in pairs(machine):
-            axes.plot(*zip(*way(places, a, b), strict=True), color="#dddddd", linewidth=1.0, zorder=0)
-        mine = schedule.chunk == chunk
-        copies = mine & (schedule.op == COPY)
-        sends = copies if copies.any() else mine
-        colour = COLOURS[number % len(COLOURS)]
-        for route in schedule.route[sends]:
-            for link in (machine.links[i] for i in schedule.links_of(int(route))):
-                arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 7, "shrinkB": 7}
-                if len(way(places, link.src, link.dst)) > 2:
-                    forward = machine.index[link.src] < machine.index[link.dst]
-                    arrow["connectionstyle"] = f"arc3,rad={-0.2 if forward else 0.2}"
-                axes.annotate("", xy=places[link.dst], xytext=places[link.src], arrowprops=arrow, zorder=2)
-        devices(axes, machine, places, size=130)
-        axes.set_title(_share(schedule.share(chunk)), fontsize=8)
-    hidden = f", the {len(shown)} largest of {schedule.chunks}" if len(shown) < schedule.chunks else ""
-    both_ways = schedule.collective.name == "allreduce" and schedule.form == "forest"
-    reduced = "; data is reduced up the same trees first" if both_ways else ""
-    drawn.suptitle(
-        wrapped(
-            f"{schedule.algorithm} {schedule.collective} on {drawn_machine(machine)}, {machine.rates} rates: "
-            f"{schedule.parts()}{hidden}{reduced}",
-            drawn.get_figwidth(),
-        ),
-        fontsize=9,
-        x=0.01,
-        ha="left",
-    )
+        axes.set_xlim(low_x, high_x)
+        axes.set_ylim(low_y, high_y)
+        for a, b in idle:
+            axes.plot(*zip(*way(shown.places, a, b), strict=True), color="#dddddd", linewidth=1.0, zorder=0)
+        frame(axes, shown)
+        _arrows(axes, shown, whole, chunk, COLOURS[number % len(COLOURS)])
+        devices(axes, whole.topology, shown.places, shown.devices, size=130)
+        again = f", {alike[chunk]:,} alike" if alike[chunk] > 1 else ""
+        axes.set_title(_share(whole.share(chunk)) + again, fontsize=8)
+    drawn.suptitle(wrapped(_title(schedule, whole, alike, sum(times)), drawn.get_figwidth()), fontsize=9, x=0.01,
+                   ha="left")  # fmt: skip
     return drawn
 
 
-def check_ranks(ranks: int) -> None:
-    """Raises `InputError` for more ranks than whose trees a picture can show."""
-    if ranks > MOST_RANKS:
-        raise InputError(f"the trees of {ranks:,} ranks are too many to draw (at most {MOST_RANKS} ranks)")
+def _unturned(schedule: ScheduleLike) -> tuple[Schedule, list[int]]:
+    """The schedule, of one by symmetry what is turned, and how many images every chunk has."""
+    from blinksim.schedule.model import as_schedule
+    from blinksim.schedule.turned.symmetric import SymmetricSchedule
+
+    compact = getattr(schedule, "compact", schedule)
+    if isinstance(compact, SymmetricSchedule):
+        return compact.base, compact.times.tolist()
+    whole = as_schedule(schedule)
+    return whole, [1] * whole.chunks
+
+
+def _alike(schedule: Schedule, times: Sequence[int], most: int) -> dict[int, int]:
+    """The chunks to draw, those with the largest shares first, and how many each stands for."""
+    order = sorted(range(schedule.chunks), key=lambda chunk: (-schedule.share(chunk), chunk))
+    if schedule.chunks <= most:
+        return {chunk: times[chunk] for chunk in order}
+    lengths = np.array([len(schedule.links_of(route)) for route in range(int(schedule.route.max()) + 1)])
+    shapes: dict[tuple[object, ...], int] = {}
+    found: dict[int, int] = {}
+    for chunk in order:
+        mine = schedule.chunk == chunk
+        degrees = np.sort(np.bincount(schedule.src[mine])).tobytes()
+        shape = (schedule.share(chunk), degrees.lstrip(b"\0"), np.sort(lengths[schedule.route[mine]]).tobytes())
+        first = shapes.setdefault(shape, chunk)
+        found[first] = found.get(first, 0) + times[chunk]
+    return dict(list(found.items())[:most])
+
+
+def _arrows(axes: Axes, shown: View, schedule: Schedule, chunk: int, colour: str) -> None:
+    """The sends of a chunk, every link once, as far as both of its ends are drawn."""
+    from blinksim.schedule.model import COPY
+
+    mine = schedule.chunk == chunk
+    copies = mine & (schedule.op == COPY)
+    routes = np.unique(schedule.route[copies if copies.any() else mine]).tolist()
+    used = (schedule.topology.links[link] for route in routes for link in schedule.links_of(route))
+    order = {name: place for place, name in enumerate(shown.places)}
+    for a, b in dict.fromkeys((shown.stands_for.get(link.src), shown.stands_for.get(link.dst)) for link in used):
+        if a is None or b is None or a == b:
+            continue
+        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 7, "shrinkB": 7}
+        if len(way(shown.places, a, b)) > 2:
+            arrow["connectionstyle"] = f"arc3,rad={-0.2 if order[a] < order[b] else 0.2}"
+        axes.annotate("", xy=shown.places[b], xytext=shown.places[a], arrowprops=arrow, zorder=2)
+
+
+def _title(given: ScheduleLike, schedule: Schedule, alike: dict[int, int], chunks: int) -> str:
+    stood_for, shapes = sum(alike.values()), len(alike)
+    if stood_for < chunks:
+        left = f"{stood_for:,} of {chunks:,}"
+        hidden = f", the {left} largest" if stood_for == shapes else f", one of each of {shapes} shapes ({left})"
+    else:
+        kinds = ", all of one shape" if shapes == 1 else f", one of each of {shapes} shapes"
+        hidden = kinds if stood_for > shapes else ""
+    both_ways = schedule.collective.name == "allreduce" and schedule.form == "forest"
+    reduced = "; data is reduced up the same trees first" if both_ways else ""
+    parts = getattr(given, "compact", given).parts()  # type: ignore[union-attr]
+    machine = schedule.topology
+    return (
+        f"{schedule.algorithm} {schedule.collective} on {drawn_machine(machine)}, {machine.rates} rates: "
+        f"{parts}{hidden}{reduced}"
+    )
 
 
 def _share(share: Fraction) -> str:

@@ -69,8 +69,9 @@ def loads(*schedules: ScheduleLike) -> Figure:
                 baseline=None,
             )
         rate = f"{format_rate(1 / most)} algbw" if any(busy) else "nothing is sent"
-        words = f"{schedule.collective} by {schedule.algorithm} on {drawn_machine(schedule.topology)}: {rate}"
-        axes.set_title(wrapped(words, _WIDTH - 0.8), fontsize=10, loc="left")
+        words = f"{schedule.collective} by {schedule.algorithm} on {drawn_machine(schedule.topology)}"
+        width = drawn.get_figwidth() / len(given) - 0.8
+        axes.set_title(f"{wrapped(words, width)}\n{rate}", fontsize=10, loc="left")
         axes.set_xlabel("links of a class, busiest first, %")
         axes.set_xlim(0, 100)
         axes.set_ylim(0, 105)
