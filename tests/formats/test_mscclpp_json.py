@@ -19,7 +19,7 @@ from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.msccl.moves import moves
 from blinksim.formats.msccl.mscclpp_check import check_text, read_text, run
 from blinksim.formats.msccl.mscclpp_json import export, to_text
-from blinksim.schedule.model import COPY, REDUCE
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 # On one node there is no hierarchy to build.
@@ -43,9 +43,30 @@ def test_the_ring_of_eight_just_fits() -> None:
     eight = machines.load("dgx1-v100").select()
     exported = export(algorithm("rings").build(eight, Collective("allreduce")))
     assert "57 operations" in exported.summary
-    sixteen = steps(full(2), "broadcast", whole(40), [[(chunk, "gpu0", "gpu1", COPY)] for chunk in range(40)])
-    with pytest.raises(InfeasibleError, match=r"MSCCL\+\+ takes 64"):
-        export(sixteen)
+
+
+def one_by_one(count: int) -> Schedule:
+    """A broadcast of so many chunks, in as many steps."""
+    return steps(full(2), "broadcast", whole(count), [[(chunk, "gpu0", "gpu1", COPY)] for chunk in range(count)])
+
+
+def test_what_one_block_cannot_do_others_go_on_with() -> None:
+    exported = export(one_by_one(40))
+    assert "3 thread blocks on the busiest GPU, up to 62 operations each" in exported.summary
+    plan = read_text(exported.files[""], "plan.json")
+    assert [run(plan, seed=seed) for seed in range(6)] == [""] * 6
+    with pytest.raises(InfeasibleError, match=r"MSCCL\+\+ takes 64 in each of 80"):
+        export(one_by_one(2000))
+
+
+def test_what_a_connection_sends_in_a_step_is_signalled_once() -> None:
+    together = [[(chunk, "gpu0", "gpu1", COPY) for chunk in range(3)]]
+    for form, ops in (
+        ("steps", "wait nop put put put nop signal"),
+        ("forest", "wait nop" + 3 * " put nop signal"),
+    ):
+        [sender, _] = json.loads(export(steps(full(2), "broadcast", whole(3), together, form=form)).files[""])["gpus"]
+        assert " ".join(op["name"] for op in sender["threadblocks"][0]["ops"]) == ops
 
 
 def test_the_plan_has_what_the_reader_requires() -> None:

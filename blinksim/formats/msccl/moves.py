@@ -8,19 +8,18 @@ taken apart into one move for each hop, since a runtime only sends from one rank
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import gcd
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError
+from blinksim.formats.msccl.share_units import Units, units
 from blinksim.schedule import chunk_ends
-from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 
 INPUT, OUTPUT, SCRATCH = "i", "o", "s"
-MOST_UNITS = 32767
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,10 @@ class Place:
 
     buffer: str
     start: int
+
+    def after(self, units: int) -> Place:
+        """So many units further on."""
+        return Place(self.buffer, self.start + units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class Moves:
     """All moves of a schedule, in order of their rounds.
 
     units: of the vector (`size`). inputs, outputs, scratch: units of each rank's buffers. copies: (rank, from, to,
-    units) inside a rank: what ends where it started. aliased: whether input and output may be one buffer.
+    units) inside a rank: what ends where it started. aliased: whether input and output may be one buffer. joined: True
+    if what a connection carries in a round can be one message, as in a schedule in steps. notes: on rounded shares.
     """
 
     collective: str
@@ -70,17 +74,19 @@ class Moves:
     moves: tuple[Move, ...]
     copies: tuple[tuple[int, Place, Place, int], ...]
     aliased: bool
+    joined: bool
+    notes: tuple[str, ...] = ()
 
 
 class _Buffers:
     """Where every rank has every chunk as the schedule goes on, and how much scratch is allocated."""
 
-    def __init__(self, schedule: Schedule, units: int, lengths: list[int]) -> None:
-        self.lengths = lengths
+    def __init__(self, schedule: Schedule, cut: Units) -> None:
+        self.lengths = cut.lengths
         self.scratch = [0] * schedule.topology.ranks
         self.at: dict[tuple[int, int], Place] = {}
         self._homes: dict[tuple[int, int], Place] = {}
-        starts_in, self._starts_out = _offsets(schedule, lengths, units)
+        starts_in, self._starts_out = _offsets(schedule, cut)
         chunks = np.arange(schedule.chunks, dtype=np.int32)
         self._ends: list[set[int]] = []
         for rank in range(schedule.topology.ranks):
@@ -116,15 +122,15 @@ def moves(schedule: Schedule) -> Moves:
     """The moves of a verified schedule.
 
     Raises `InfeasibleError` for schedules with GPUs without a rank or with switches, which these runtimes do not know,
-    or if the shares need more than `MOST_UNITS` units.
+    or if no rounding brings the shares to few enough units.
     """
     collective, ranks = schedule.collective, schedule.topology.ranks
     if ranks < 2:
         raise InfeasibleError("a collective needs at least two ranks; there is no program to write")
     if collective.traffic is not None:
         raise InfeasibleError("programs of MSCCL and MSCCL++ move blocks of equal length; an alltoallv has none")
-    units, lengths = _cut(schedule)
-    buffers = _Buffers(schedule, units, lengths)
+    cut, joined = units(schedule), schedule.form == "steps" and _any_order(schedule)
+    buffers = _Buffers(schedule, cut)
     found: list[Move] = []
     first_round = 0
     bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
@@ -134,34 +140,40 @@ def moves(schedule: Schedule) -> Moves:
         for send in ends[first:last]:
             if send not in by_ends:
                 by_ends[send] = _hops(schedule, *send)
-        stops = {send: by_ends[ends[send]] for send in range(first, last)}
+        sends = _by_connection(schedule, first, last) if joined else range(first, last)
+        stops = {send: by_ends[ends[send]] for send in sends}
         found += _step(schedule, stops, buffers, first_round)
         first_round += max((len(passed) - 1 for passed in stops.values()), default=0)
-    inputs, outputs = collective.buffers(units, ranks)
+    inputs, outputs = collective.buffers(cut.count, ranks)
     return Moves(
         collective=collective.name,
         ranks=ranks,
         root=collective.root,
-        units=units,
+        units=cut.count,
         inputs=inputs,
         outputs=outputs,
         scratch=tuple(buffers.scratch),
         moves=tuple(move for move in found if move.units),
         copies=tuple(buffers.copies()),
         aliased=collective.name != "alltoall",
+        joined=joined,
+        notes=tuple(cut.notes()),
     )
 
 
-def _cut(schedule: Schedule) -> tuple[int, list[int]]:
-    """Units of the vector, and of each chunk."""
-    unit = gcd(schedule.share_den, *map(int, schedule.share_num))
-    units = schedule.share_den // unit
-    if units > MOST_UNITS:
-        raise InfeasibleError(
-            f"the shares cut the vector into {units} equal parts; plans hold {MOST_UNITS}. Build it with "
-            "algorithm=chains or algorithm=rings, whose shares are simple"
-        )
-    return units, [int(share) // unit for share in schedule.share_num]
+def _any_order(schedule: Schedule) -> bool:
+    """True if the sends of a step may come in any order: of several, of which one is a copy, the last one counts."""
+    place = schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
+    key = place * max(1, schedule.steps) + schedule.step
+    _, where, times = np.unique(key, return_inverse=True, return_counts=True)
+    return not bool((times[where][schedule.op == COPY] > 1).any())
+
+
+def _by_connection(schedule: Schedule, first: int, last: int) -> Sequence[int]:
+    """The sends of a step, those of one connection together, so that one message can bring them."""
+    keys = (table[first:last] for table in (schedule.channel, schedule.src, schedule.dst))
+    order: list[int] = (first + np.lexsort(tuple(keys))).tolist()
+    return order
 
 
 def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, first_round: int) -> Iterator[Move]:
@@ -219,12 +231,12 @@ def _hops(schedule: Schedule, src: int, dst: int, route: int) -> list[int]:
     return [int(schedule.rank_of[stop]) for stop in stops]
 
 
-def _offsets(schedule: Schedule, lengths: list[int], units: int) -> tuple[list[int], list[int]]:
+def _offsets(schedule: Schedule, cut: Units) -> tuple[list[int], list[int]]:
     """Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it."""
-    block = units // schedule.topology.ranks
+    block = cut.count // schedule.topology.ranks
     filled: dict[tuple[int, int], int] = {}
     starts_in, starts_out = [], []
-    for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), lengths, strict=True):
+    for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), cut.lengths, strict=True):
         # An input holds a block for every target that the collective names, an output one for every origin.
         owner = start, end = schedule.collective.labels(origin, target)
         inside = filled.get(owner, 0)

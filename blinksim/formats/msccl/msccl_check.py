@@ -351,5 +351,5 @@ class Buffers(Generic[V]):
             for k, value in enumerate(values):
                 self.memory[self.place(rank, step.target[0], step.target[1] + k)] = value
         if step.kind in _SENDS:
-            out.append(self.contents.sent(rank, block.send, block.channel, values))
+            out.append(self.contents.sent(rank, block.send, block.channel, values, more=False))
         return ""

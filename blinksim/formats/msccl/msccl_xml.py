@@ -7,8 +7,8 @@ parsers ask for (RCCL src/misc/msccl, msccl-tools language/ir.py). MSCCL: Cowan 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats.msccl.moves import INPUT, OUTPUT, Move, Moves, Place, moves
@@ -38,7 +38,10 @@ _UNTRIED = "not run here on a runtime: check the results of a small call before 
 
 @dataclass(eq=False)
 class _Step:
-    """One step; place: in its block. waits: the steps that it waits for. number: with waits counted."""
+    """One step; place: in its block. waits: the steps that it waits for. number: with waits counted.
+
+    known: how many steps of every block are done when this one is, by what it and the steps before it waited for.
+    """
 
     kind: str
     source: Place
@@ -49,6 +52,23 @@ class _Step:
     waits: list[_Step] = field(default_factory=list)
     number: int = -1
     awaited: bool = False
+    known: dict[int, int] = field(default_factory=dict)
+
+    def settle(self, before: _Step | None) -> None:
+        """Keeps the waits that tell something new; `before`: the step before it in its block.
+
+        Whatever it waits for must be settled.
+        """
+        self.known = dict(before.known) if before else {}
+        kept = []
+        # The last step that was settled tells most.
+        for other in sorted(self.waits, key=lambda step: -sum(step.known.values())):
+            if self.known.get(id(other.block), 0) <= other.place:
+                kept.append(other)
+                self.known = {key: max(self.known.get(key, 0), other.known.get(key, 0))
+                              for key in (self.known.keys() | other.known.keys())}  # fmt: skip
+        self.waits = kept
+        self.known[id(self.block)] = self.place + 1
 
 
 @dataclass(eq=False)
@@ -59,6 +79,13 @@ class _Block:
     receive: int
     channel: int
     steps: list[_Step] = field(default_factory=list)
+
+    def add(self, kind: str, source: Place, target: Place, count: int, waits: list[_Step]) -> _Step:
+        """A step behind the others."""
+        step = _Step(kind, source, target, count, self, len(self.steps), waits)
+        step.settle(self.steps[-1] if self.steps else None)
+        self.steps.append(step)
+        return step
 
 
 @dataclass
@@ -81,7 +108,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
             f"{error}: this schedule needs connections that hold more than one send. Take another algorithm="
         ) from None
     on_amd = schedule.topology.device(schedule.topology.members[0]).library == RCCL
-    notes = [_FOR_RCCL if on_amd else _FOR_NCCL]
+    notes = [*plan.notes, _FOR_RCCL if on_amd else _FOR_NCCL]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}, whatever the call says: the format does not name it")
     if counted.steps > RCCL_STEPS:
@@ -113,7 +140,7 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
     own: list[list[Move]] = [[] for _ in range(plan.ranks)]
     for move in plan.moves:
         for rank in {move.src, move.dst}:
-            own[rank].append(move)
+            own[rank] += _parts(move)
     both = int(plan.aliased)
     used = 1 + max(number.values(), default=0)
     lines = [
@@ -148,36 +175,51 @@ def _blocks(plan: Moves, rank: int, mine: Sequence[Move], channel: dict[int, int
             last += 1
         for move in (move for move in mine[first:last] if move.src == rank):
             here = data.setdefault(move.slot_read, _Data())
-            steps = _pieces(SEND, move.reads, move.reads, move, block(move.dst, -1, channel[move.channel]))
-            steps[0].waits += [here.written] if here.written else []
-            here.read.append(steps[-1])
+            waits = [here.written] if here.written else []
+            to = block(move.dst, -1, channel[move.channel])
+            here.read.append(to.add(SEND, move.reads, move.reads, move.units, waits))
         for move in (move for move in mine[first:last] if move.dst == rank):
             here = data.setdefault(move.slot_written, _Data())
             kind = RECEIVE if move.operand is None else REDUCE_IN
             source = move.into if move.operand is None else move.operand
-            steps = _pieces(kind, source, move.into, move, block(-1, move.src, channel[move.channel]))
-            steps[0].waits += [*here.read, *([here.written] if here.written else [])]
-            data[move.slot_written] = _Data(steps[-1])
+            waits = [*here.read, *([here.written] if here.written else [])]
+            by = block(-1, move.src, channel[move.channel])
+            data[move.slot_written] = _Data(by.add(kind, source, move.into, move.units, waits))
         first = last
     copies = [(source, target, units) for owner, source, target, units in plan.copies if owner == rank]
     for source, target, units in _joined(copies):
         local = block(-1, -1, 0)
-        for start in range(0, units, MOST_COUNT):
-            count = min(MOST_COUNT, units - start)
-            places = Place(source.buffer, source.start + start), Place(target.buffer, target.start + start)
-            local.steps.append(_Step(COPY, *places, count, local))
+        for start, count in _counts(units):
+            local.add(COPY, source.after(start), target.after(start), count, [])
     return list(blocks.values())
 
 
-def _pieces(kind: str, source: Place, target: Place, move: Move, block: _Block) -> list[_Step]:
-    """A move as steps of at most `MOST_COUNT` chunks, added to its block."""
-    steps: list[_Step] = []
-    for start in range(0, move.units, MOST_COUNT):
-        count = min(MOST_COUNT, move.units - start)
-        places = Place(source.buffer, source.start + start), Place(target.buffer, target.start + start)
-        steps.append(_Step(kind, *places, count, block, len(block.steps) + len(steps)))
-    block.steps += steps
-    return steps
+def _counts(units: int) -> Iterator[tuple[int, int]]:
+    """Where the parts of so many units start that a step can move, and how many units each has."""
+    for start in range(0, units, MOST_COUNT):
+        yield start, min(MOST_COUNT, units - start)
+
+
+def _parts(move: Move) -> list[Move]:
+    """A move in parts that a step can move.
+
+    Each is data of its own: two GPUs that exchange something long would otherwise wait for each other's last part
+    before they take the first one.
+    """
+    if move.units <= MOST_COUNT:
+        return [move]
+    return [
+        replace(
+            move,
+            units=count,
+            reads=move.reads.after(start),
+            into=move.into.after(start),
+            operand=None if move.operand is None else move.operand.after(start),
+            slot_read=f"{move.slot_read} from {start}",
+            slot_written=f"{move.slot_written} from {start}",
+        )
+        for start, count in _counts(move.units)
+    ]
 
 
 def _joined(copies: list[tuple[Place, Place, int]]) -> list[tuple[Place, Place, int]]:
@@ -198,18 +240,10 @@ def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
     for block in blocks:
         program: list[tuple[_Step | None, _Step | None]] = []
         for step in block.steps:
-            # Of several steps of one block the last one is enough; its own block's are before it anyway.
-            latest: dict[int, _Step] = {}
-            for other in step.waits:
-                if other.block is not block:
-                    known = latest.get(id(other.block))
-                    if known is None or other.place > known.place:
-                        latest[id(other.block)] = other
-            needed = list(latest.values())
-            program += [(None, other) for other in needed[:-1]]
+            program += [(None, other) for other in step.waits[:-1]]
             step.number = len(program)
-            program.append((step, needed[-1] if needed else None))
-            for other in needed:
+            program.append((step, step.waits[-1] if step.waits else None))
+            for other in step.waits:
                 other.awaited = True
         programs.append(program)
         if len(program) > MOST_STEPS:

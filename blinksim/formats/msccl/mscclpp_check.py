@@ -312,7 +312,7 @@ class Memory(Generic[V]):
 
     def carry_out(self, block: BlockId, position: int) -> str:
         op = self._operation(block, position)
-        wrong = self._apply(op, self._before.get(block, ""), block[0])
+        wrong = self._apply(op, self._before.get(block, ""), block[0], self._goes_on(block, position))
         if op.kind == "signal":
             self.signals[self.plan.twin[block[0], op.channel]] += 1
         elif op.kind == "wait":
@@ -322,8 +322,18 @@ class Memory(Generic[V]):
         self._before[block] = "" if op.kind in ("nop", "barrier") else op.kind
         return wrong
 
-    def _apply(self, op: Operation, before: str, own: int) -> str:
-        """Carries out an operation on data; `before`: the kind of the one before it, empty after all threads met."""
+    def _goes_on(self, block: BlockId, position: int) -> bool:
+        """True if the block puts more over the same connection before it signals."""
+        rank, number = block
+        after = (op for op in self.plan.blocks[rank][number][position + 1 :] if op.kind in ("put", "signal"))
+        following = next(after, None)
+        return following is not None and following.kind == "put"
+
+    def _apply(self, op: Operation, before: str, own: int, more: bool) -> str:
+        """Carries out an operation on data; `before`: the kind of the one before it, empty after all threads met.
+
+        more: for a put, as in `Contents.sent`.
+        """
         if op.kind == "signal" and before in ("put", "copy", "re"):
             return f"a signal right after {before}: other threads may still be writing; a nop belongs between"
         if op.kind in ("put", "copy", "re") and before == "wait":
@@ -340,7 +350,7 @@ class Memory(Generic[V]):
             self.effort.spend(self.contents.effort(values))
         (rank, buffer, start, _) = op.targets[0]
         if rank != own:
-            values = self.contents.sent(own, rank, self.plan.nth(own, op.channel), values)
+            values = self.contents.sent(own, rank, self.plan.nth(own, op.channel), values, more)
         for k, value in enumerate(values):
             self.memory[rank, buffer, start + k] = value
         return ""

@@ -2,14 +2,18 @@
 
 A connection has a thread block at either end: one puts and signals, the other waits and adds or copies what came into
 place. Data lands where nothing is read any more, or in scratch of its own, so a put never has to ask; only at the
-start of a plan each receiver signals that it is ready. Blocks that share data meet at barriers. Limits: MSCCL++
+start of a plan each receiver signals that it is ready. Blocks that share data meet at barriers. What goes over a
+connection in one step is put chunk by chunk and signalled once. Limits: MSCCL++
 src/core/include/execution_common.hpp (64 operations a block, 16 barriers).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -21,7 +25,10 @@ from blinksim.textio.exported import Exported
 from blinksim.textio.text_table import count as counted_as
 
 Connection = tuple[int, int, int]
+Numbered = tuple[int, Move]
 ALIGNMENT = 16
+# Thread blocks wait for each other, so all must run at once: one on every multiprocessor of the smallest GPU (V100).
+MOST_BLOCKS = 80
 
 
 @dataclass(eq=False)
@@ -48,7 +55,10 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     except FileError as error:
         raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
     size = ALIGNMENT * plan.units
-    notes = [f"message sizes must be multiples of {size} bytes; scratch is {max(counted.scratch)}/{plan.units} of one"]
+    notes = [
+        *plan.notes,
+        f"message sizes must be multiples of {size} bytes; scratch is {max(counted.scratch)}/{plan.units} of one",
+    ]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}: the format does not name it")
     return Exported(
@@ -63,18 +73,22 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
 
 
 def to_text(plan: Moves, name: str) -> str:
-    """The JSON of a plan; raises `InfeasibleError` if a thread block gets more operations than the executor has."""
-    connections = sorted({(move.src, move.dst, move.channel) for move in plan.moves})
-    scratch = list(plan.scratch)
-    staging: dict[int, Place] = {}
-    touched: set[tuple[int, str]] = set()
-    for number, move in enumerate(plan.moves):
-        # Directly into place where nothing was before; otherwise beside it.
-        if move.operand is not None or (move.dst, move.slot_written) in touched:
-            staging[number] = Place(SCRATCH, scratch[move.dst])
-            scratch[move.dst] += move.units
-        touched.add((move.dst, move.slot_written))
-    gpus = [_gpu(plan, rank, connections, staging, scratch[rank]) for rank in range(plan.ranks)]
+    """The JSON of a plan; raises `InfeasibleError` if it takes more thread blocks or operations than there are."""
+    blocks = dict.fromkeys(((move.src, move.dst, move.channel) for move in plan.moves), 1)
+    while True:
+        gpus, crowded = _gpus(_dealt(plan, blocks))
+        if not crowded:
+            break
+        for (src, dst, channel), operations in crowded.items():
+            connection = (src, dst, channel % _channels(plan))
+            blocks[connection] += -(-operations // MOST_OPERATIONS) - 1
+            mine = sum(number for ends, number in blocks.items() if src in ends[:2])
+            if mine > MOST_BLOCKS or blocks[connection] > len(plan.moves):
+                raise InfeasibleError(
+                    f"a thread block of rank {src} has {operations} operations, and MSCCL++ takes {MOST_OPERATIONS} "
+                    f"in each of {MOST_BLOCKS}. Build the schedule with fewer steps (algorithm=chains, two_shot), or "
+                    "take format=msccl-xml"
+                )
     head = {
         "name": name,
         "collective": plan.collective,
@@ -91,10 +105,56 @@ def to_text(plan: Moves, name: str) -> str:
     return json.dumps(head, indent=1) + "\n"
 
 
-def _gpu(
-    plan: Moves, rank: int, connections: list[Connection], staging: dict[int, Place], scratch: int
-) -> dict[str, Any]:
-    mine = [c for c in connections if rank in c[:2]]
+def _channels(plan: Moves) -> int:
+    return 1 + max((move.channel for move in plan.moves), default=0)
+
+
+def _dealt(plan: Moves, blocks: Mapping[Connection, int]) -> Moves:
+    """The plan with a channel for each of the `blocks` of a connection, which go on where the one before ends.
+
+    What is signalled together stays together, unless it is long.
+    """
+    channels = _channels(plan)
+    total = Counter((move.src, move.dst, move.channel) for move in plan.moves)
+    done: Counter[Connection] = Counter()
+    moved: list[Move] = []
+    for now in _rounds(list(enumerate(plan.moves))):
+        for connection, message in _messages(now, joined=plan.joined):
+            many = len(message) > MOST_OPERATIONS // 2
+            for number, (_, move) in enumerate(message):
+                place = done[connection] + (number if many else 0)
+                block = place * blocks[connection] // total[connection]
+                moved.append(replace(move, channel=move.channel + channels * block))
+            done[connection] += len(message)
+    return replace(plan, moves=tuple(moved))
+
+
+def _gpus(plan: Moves) -> tuple[list[dict[str, Any]], dict[Connection, int]]:
+    """What all GPUs do, and the connections whose blocks have too many operations, with how many these are."""
+    connections = sorted({(move.src, move.dst, move.channel) for move in plan.moves})
+    scratch = list(plan.scratch)
+    staging: dict[int, Place] = {}
+    touched: set[tuple[int, str]] = set()
+    for number, move in enumerate(plan.moves):
+        # Directly into place where nothing was before; otherwise beside it.
+        if move.operand is not None or (move.dst, move.slot_written) in touched:
+            staging[number] = Place(SCRATCH, scratch[move.dst])
+            scratch[move.dst] += move.units
+        touched.add((move.dst, move.slot_written))
+    gpus, crowded = [], dict[Connection, int]()
+    for rank in range(plan.ranks):
+        mine = [connection for connection in connections if rank in connection[:2]]
+        gpu = _gpu(plan, rank, mine, staging, scratch[rank])
+        gpus.append(gpu)
+        # Behind them are those for local copies, of which none has too many.
+        for connection, block in zip(mine, gpu["threadblocks"], strict=False):
+            if len(block["ops"]) > MOST_OPERATIONS:
+                crowded[connection] = len(block["ops"])
+    return gpus, crowded
+
+
+def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Place], scratch: int) -> dict[str, Any]:
+    """mine: the connections from and to the rank. staging: where moves land beside their place, by number."""
     blocks = {c: _Block(c, out=c[0] == rank) for c in mine}
     for block in blocks.values():
         # The receiver says that its memory is free; the sender waits for that once.
@@ -102,36 +162,25 @@ def _gpu(
     used = [(number, move) for number, move in enumerate(plan.moves) if rank in (move.src, move.dst)]
     _group(blocks, rank, used)
     barriers = _Barriers(list(blocks.values()))
-    first = 0
-    while first < len(used):
-        last = first
-        while last < len(used) and used[last][1].round == used[first][1].round:
-            last += 1
-        for number, move in used[first:last]:
-            if move.src == rank:
-                block = blocks[move.src, move.dst, move.channel]
-                barriers.before_read(block, move.slot_read)
+    for now in _rounds(used):
+        for connection, message in _messages([one for one in now if one[1].src == rank], joined=plan.joined):
+            block = blocks[connection]
+            barriers.before_reads(block, [move.slot_read for _, move in message])
+            for number, move in message:
                 _put(block, move, staging.get(number, move.into))
-        for number, move in used[first:last]:
-            if move.dst == rank:
-                block = blocks[move.src, move.dst, move.channel]
-                barriers.before_write(block, move.slot_written)
-                block.ops += [_sync("wait"), _nop()]
-                if number in staging:
-                    block.ops.append(_settle(move, staging[number]))
-        first = last
+            block.ops += [_nop(), _sync("signal")]
+        for connection, message in _messages([one for one in now if one[1].dst == rank], joined=plan.joined):
+            block = blocks[connection]
+            barriers.before_writes(block, [move.slot_written for _, move in message])
+            block.ops += [_sync("wait"), _nop()]
+            block.ops += [_settle(move, staging[number]) for number, move in message if number in staging]
     listed = list(blocks.values())
     copies = [c for c in plan.copies if c[0] == rank]
-    if copies:
+    for first in range(0, len(copies), MOST_OPERATIONS):
         local = _Block(None, out=False)
-        local.ops = [_local("copy", [source], target, units) for _, source, target, units in copies]
+        some = copies[first : first + MOST_OPERATIONS]
+        local.ops = [_local("copy", [source], target, units) for _, source, target, units in some]
         listed.append(local)
-    for block in listed:
-        if len(block.ops) > MOST_OPERATIONS:
-            raise InfeasibleError(
-                f"a thread block of rank {rank} has {len(block.ops)} operations, and MSCCL++ takes {MOST_OPERATIONS}. "
-                "Build the schedule with fewer steps (algorithm=chains, two_shot), or take format=msccl-xml"
-            )
     remote = sorted({target for block in listed for target in block.buffers})
     return {
         "id": rank,
@@ -143,6 +192,21 @@ def _gpu(
         "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remote],
         "semaphores": [],
     }
+
+
+def _rounds(moves: list[Numbered]) -> Iterator[list[Numbered]]:
+    """The moves of each round, one round after the other."""
+    for _, now in groupby(moves, key=lambda one: one[1].round):
+        yield list(now)
+
+
+def _messages(moves: list[Numbered], *, joined: bool) -> list[tuple[Connection, list[Numbered]]]:
+    """The moves of a round that are signalled together, with their connection: all of it, or each by itself."""
+    found: dict[tuple[Connection, int], list[Numbered]] = {}
+    for number, move in moves:
+        connection = (move.src, move.dst, move.channel)
+        found.setdefault((connection, -1 if joined else number), []).append((number, move))
+    return [(connection, message) for (connection, _), message in found.items()]
 
 
 def _block_json(number: int, block: _Block, mine: list[Connection], remote: list[tuple[int, str]]) -> dict[str, Any]:
@@ -186,7 +250,7 @@ def _put(block: _Block, move: Move, into: Place) -> None:
         block.buffers.append(target)
     remote = {"buffer_id": block.buffers.index(target), "index": into.start, "size": move.units}
     put = {"name": "put", "src_buff": [_buffer(move.reads, move.units)], "dst_buff": [remote]}
-    block.ops += [put | {"channel_ids": [0], "channel_type": "memory"}, _nop(), _sync("signal")]
+    block.ops.append(put | {"channel_ids": [0], "channel_type": "memory"})
 
 
 def _settle(move: Move, staging: Place) -> dict[str, Any]:
@@ -198,7 +262,7 @@ def _settle(move: Move, staging: Place) -> dict[str, Any]:
 # --- barriers -----------------------------------------------------------------------------------------------------
 
 
-def _group(blocks: dict[Connection, _Block], rank: int, used: list[tuple[int, Move]]) -> None:
+def _group(blocks: dict[Connection, _Block], rank: int, used: list[Numbered]) -> None:
     """Gives blocks that touch the same data, directly or through others, the same barrier."""
     joined = UnionFind(blocks)
     last: dict[str, Connection] = {}
@@ -231,12 +295,13 @@ class _Barriers:
         self.written = {slot: block for slot, block in self.written.items() if block.group != group}
         self.read = {slot: readers for slot, readers in self.read.items() if all(b.group != group for b in readers)}
 
-    def before_read(self, block: _Block, slot: str) -> None:
-        if self.written.get(slot, block) is not block:
+    def before_reads(self, block: _Block, slots: Sequence[str]) -> None:
+        if any(self.written.get(slot, block) is not block for slot in slots):
             self.meet(block.group)
-        self.read.setdefault(slot, set()).add(block)
+        for slot in slots:
+            self.read.setdefault(slot, set()).add(block)
 
-    def before_write(self, block: _Block, slot: str) -> None:
-        if self.written.get(slot, block) is not block or self.read.get(slot, set()) - {block}:
+    def before_writes(self, block: _Block, slots: Sequence[str]) -> None:
+        if any(self.written.get(slot, block) is not block or self.read.get(slot, set()) - {block} for slot in slots):
             self.meet(block.group)
-        self.written[slot] = block
+        self.written |= dict.fromkeys(slots, block)

@@ -53,8 +53,8 @@ class Contents(Protocol[V]):
     def added(self, first: V, second: V) -> V:
         """The sum of two units."""
 
-    def sent(self, src: int, dst: int, channel: int, values: list[V]) -> list[V]:
-        """What arrives at rank `dst` when rank `src` sends these units."""
+    def sent(self, src: int, dst: int, channel: int, values: list[V], more: bool) -> list[V]:
+        """What arrives at rank `dst` when rank `src` sends these units; more: others go on in the same message."""
 
     def effort(self, values: list[V]) -> int:
         """What it costs to carry these units (`Effort`)."""
@@ -69,7 +69,7 @@ class Contributions:
     def added(self, first: Value, second: Value) -> Value:
         return first + second
 
-    def sent(self, src: int, dst: int, channel: int, values: list[Value]) -> list[Value]:
+    def sent(self, src: int, dst: int, channel: int, values: list[Value], more: bool) -> list[Value]:
         return values
 
     def effort(self, values: list[Value]) -> int:

@@ -47,6 +47,7 @@ class Trace:
         self.reduces = reduces
         self.arrivals: list[Arrival] = []
         self.messages = 0
+        self._open: dict[tuple[int, int, int], int] = {}
 
     def own(self, rank: int, unit: int) -> Held:
         return Held((-1 if self.reduces else rank, unit), frozenset((OWN,)))
@@ -56,12 +57,17 @@ class Trace:
             raise InfeasibleError("it adds different parts of the vector to each other")
         return Held(first.unit, first.parts | second.parts)
 
-    def sent(self, src: int, dst: int, channel: int, values: list[Held]) -> list[Held]:
-        found = []
+    def sent(self, src: int, dst: int, channel: int, values: list[Held], more: bool) -> list[Held]:
+        found, connection = [], (src, dst, channel)
+        if connection not in self._open:
+            self._open[connection] = self.messages
+            self.messages += 1
+        message = self._open[connection]
         for value in values:
             found.append(Held(value.unit, frozenset((len(self.arrivals),))))
-            self.arrivals.append(Arrival(self.messages, src, dst, channel, value.unit, value.parts))
-        self.messages += 1
+            self.arrivals.append(Arrival(message, src, dst, channel, value.unit, value.parts))
+        if not more:
+            del self._open[connection]
         return found
 
     def effort(self, values: list[Held]) -> int:

@@ -23,9 +23,8 @@ Message = tuple[int, int]
 # A load below this part of the size is none, and a way is better if it is so by this part of its price.
 _NOTHING, _BETTER = 1e-9, 1e-7
 _MOST_LOOPS = 80
-# Shares of the size are multiples of one in about this many, which most small numbers divide, and hardly fewer than
-# runtimes hold. It costs up to 0.15 %.
-_PARTS = 30_240
+# Shares of the size are multiples of one in about this many.
+_PARTS = 2**24
 
 
 @dataclass(frozen=True)
