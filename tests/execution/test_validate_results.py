@@ -106,9 +106,9 @@ def test_schedules_for_a_size_on_emulated_lanes() -> None:
         sum(time <= sized.ALIKE * cell.quickest_s for cell, time in zip(found, each, strict=True))
         for each in ([cell.chosen_s for cell in found], [cell.by_program_s for cell in found])
     ]
-    assert alike == [7, 9]
-    assert "in 7 of 9" in page
-    assert sized.text(content).endswith("7 of 9 within 5% of the quickest; by the simulated program, 9")
+    assert alike == [9, 9]
+    assert "in all 9" in page
+    assert sized.text(content).endswith("9 of 9 within 5% of the quickest; by the simulated program, 9")
 
 
 def test_lanes_that_schedules_are_made_for() -> None:
