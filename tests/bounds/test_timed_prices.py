@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.bounds.time.theorems.timed_prices import _PRICES, _least, _priced
+from blinksim.bounds.time.theorems.timed_prices import TimedPrices, _least, _priced
+
+PRICES = TimedPrices.choices
 
 
 @given(st.integers(3, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 30), st.integers(0, 2**32))
 def test_no_tree_of_messages_costs_less(n: int, ports: int, overhead: int, latency: int, seed: int) -> None:
     """Ranks that have the byte start messages at any time, one after another on a link, of any length."""
     rng, time, steps = random.Random(seed), 1000, 23
+    data = rng.choice((5, 40, 1000))
     step = -(-time // steps)
-    root, other = _priced(time - latency, step, _PRICES, steps)
-    least = _least(n, ports, root, other, step, overhead, latency)
+    root, other = _priced(time - latency, step, PRICES, steps)
+    least = _least(n, ports, root, other, step, (overhead, latency, overhead + data))
     spent = {
-        own: np.concatenate((np.zeros((len(_PRICES), 1)), np.cumsum(price, axis=1)), axis=1) * step
+        own: np.concatenate((np.zeros((len(PRICES), 1)), np.cumsum(price, axis=1)), axis=1) * step
         for own, price in ((True, root), (False, other))
     }
 
@@ -28,12 +31,12 @@ def test_no_tree_of_messages_costs_less(n: int, ports: int, overhead: int, laten
         return np.array([np.interp(moment, np.arange(steps + 1) * step, row) for row in spent[own]])
 
     # Of every link: whether it is the root's, and from when on it is free.
-    links, cost = [(True, 0.0)] * ports, np.zeros(len(_PRICES))
+    links, cost = [(True, 0.0)] * ports, np.zeros(len(PRICES))
     for _ in range(n - 1):
         place = min(range(len(links)), key=lambda one: links[one][1] + rng.random() * 100)
         own, free = links[place]
         start = free + rng.choice((0.0, rng.random() * 50))
-        end = start + overhead + rng.choice((1e-3, 1.0, 10.0, 100.0)) * rng.uniform(0.1, 1.0) * 3
+        end = start + overhead + min(data, rng.choice((1e-3, 1.0, 10.0, 100.0)) * rng.uniform(0.1, 1.0) * 3)
         cost += (until(own, end) - until(own, start)) / (end - start - overhead)
         links[place] = own, end
         links += [(False, end + latency)] * ports
@@ -46,9 +49,9 @@ def test_no_tree_of_messages_costs_less(n: int, ports: int, overhead: int, laten
 def test_one_message(ports: int) -> None:
     """To one other rank the root sends one message: at the best moment, about, and never cheaper."""
     time, overhead, latency, steps = 10_000, 400, 50, 250
-    root, other = _priced(time - latency, 40, _PRICES, steps)
-    least = _least(2, ports, root, other, 40, overhead, latency)
-    marks = np.concatenate((np.zeros((len(_PRICES), 1)), np.cumsum(root, axis=1)), axis=1) * 40
+    root, other = _priced(time - latency, 40, PRICES, steps)
+    least = _least(2, ports, root, other, 40, (overhead, latency, time))
+    marks = np.concatenate((np.zeros((len(PRICES), 1)), np.cumsum(root, axis=1)), axis=1) * 40
     for row, found in zip(marks, least, strict=True):
         exact = min((row[b] - row[a]) / (40 * (b - a) - overhead) for a in range(248) for b in range(a + 11, 249))
         assert found <= exact * (1 + 1e-9)

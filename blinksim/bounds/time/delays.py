@@ -95,6 +95,10 @@ class Delays:
         """The least latency from a device to every one; `FAR` where there is no way."""
         return self._reached([(0, device)])
 
+    def beyond(self, link: int) -> list[int]:
+        """The least latency from the end of a link to every device, not back through its start; `FAR` for no way."""
+        return self._reached([(0, self.dst[link])], self.src[link])
+
     @cached_property
     def _out(self) -> list[list[int]]:
         out: list[list[int]] = [[] for _ in self.topology.devices]

@@ -16,6 +16,7 @@ from blinksim.bounds.time.clock_search import best_clock
 from blinksim.bounds.time.theorems.crossing_pairs import CrossingPairs
 from blinksim.bounds.time.theorems.message_counts import SecondMessage, ServedTwice
 from blinksim.bounds.time.theorems.nodes_informed import NodesInformed
+from blinksim.bounds.time.theorems.potentials import Potentials
 from blinksim.bounds.time.theorems.random_clock import RandomClock
 from blinksim.bounds.time.theorems.small_sizes import Coverage, Informed, OneStep
 from blinksim.bounds.time.theorems.straddling import Straddling
@@ -37,6 +38,7 @@ THEOREMS: tuple[type[Theorem], ...] = (
     ServedTwice,
     Straddling,
     TreeCost,
+    Potentials,
     TimedPrices,
     RandomClock,
 )
