@@ -46,7 +46,7 @@ class Searched(Theorem):
         self._proofs = dict[int, tuple[int, Choice]]()
 
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Theorem:
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Searched:
         """where: the ranks whose data must get to all others."""
         place = tuple(tuple(names) for names in where)
         if place not in cls.places(topology, collective):
