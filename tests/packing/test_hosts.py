@@ -14,8 +14,9 @@ from blinksim.algorithms.building.host_trees import add_host_trees
 from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.packing.hosts.alike_hosts import NotAlikeError, explained_hosts, packed_host, read_hosts, straight
+from blinksim.packing.hosts.alike_hosts import explained_hosts, packed_host, read_hosts, straight
 from blinksim.packing.hosts.shard_spread import kinds_of, spread
+from blinksim.packing.hosts.unlike import NotAlikeError
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes

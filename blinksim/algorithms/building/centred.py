@@ -6,9 +6,10 @@ theorem of Nash-Williams and Tutte (1961), see `blinksim.packing.exact.spanning`
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+
+import numpy as np
 
 from blinksim.bounds.partition import undirected
 from blinksim.graphs.network import Network
@@ -17,22 +18,23 @@ from blinksim.packing.exact.routed_trees import Routes
 from blinksim.packing.exact.spanning import pack_low
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
-from blinksim.topology.parts import bandwidths
 
 
 def pairs_of_links(topology: Topology) -> list[int] | None:
     """The reverse of every link, of the same class; None unless all come in equal pairs, alone on their bus."""
-    number = {link.key: place for place, link in enumerate(topology.links)}
-    on_bus = Counter(link.bus for link in topology.links if link.bus)
-    pairs = []
-    rates = bandwidths(topology)
-    for link, rate in zip(topology.links, rates, strict=True):
-        back = number.get((link.dst, link.src, link.kind), -1)
-        other = topology.links[back]
-        if back < 0 or other.bus != link.bus or (rates[back] is not rate and rates[back] != rate):
-            return None
-        pairs.append(back)
-    return pairs if all(times == 2 for times in on_bus.values()) else None
+    columns, count = topology.link_columns, len(topology.devices)
+    kinds = len(columns.classes)
+    key, back = ((a * count + b) * kinds + columns.kind for a, b in (topology.ends, topology.ends[::-1]))
+    if not len(key):
+        return []
+    order = np.argsort(key)
+    place = np.minimum(np.searchsorted(key[order], back), len(key) - 1)
+    pairs = order[place]
+    number = {rate: row for row, rate in enumerate(columns.bandwidths)}
+    rate = np.array([number[rate] for rate in columns.bandwidths], dtype=np.int64)[columns.figure]
+    equal = (key[pairs] == back) & (columns.bus[pairs] == columns.bus) & (rate[pairs] == rate)
+    alone = bool((np.bincount(columns.bus[columns.bus >= 0]) == 2).all())
+    return pairs.tolist() if bool(equal.all()) and alone else None
 
 
 def undirected_trees(

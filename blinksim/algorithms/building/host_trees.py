@@ -60,6 +60,8 @@ def add_host_trees(
         for host in group.tolist():
             for number, (member, weight, own, away) in enumerate(pieces):
                 root = int(hosts.device[host, member])
+                if stands is not None and not stands.may_take(root):
+                    continue
                 share, channel = weight / hosts.ranks, host * len(pieces) + number
                 rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
                 if part < 1 and (stands is None or stands.take(root, root)):
@@ -87,9 +89,13 @@ class Stands:
     def __init__(self, turns: Turns) -> None:
         self.turns, self.counts = turns, list[int]()
 
+    def may_take(self, device: int) -> bool:
+        """Whether some chunk of a device does."""
+        return int(self.turns.first[device]) == device
+
     def take(self, device: int, other: int) -> bool:
         """Whether the chunk of a device that another one forwards (or itself) does; counts it then."""
-        if int(self.turns.first[device]) != device:
+        if not self.may_take(device):
             return False
         pair = np.array([device]), np.array([other])
         src, dst, _ = self.turns.between(*pair)

@@ -9,8 +9,8 @@ that of the whole, so the rate is claimed only after it has been compared with t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -21,10 +21,12 @@ from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Split, best_split
 from blinksim.packing.hosts.fabric_ways import FabricWays
-from blinksim.topology.graph import Link, Topology
-from blinksim.topology.parts import bandwidths
+from blinksim.packing.hosts.unlike import NotAlikeError, why_unlike
+from blinksim.structures.arrays import distinct
+from blinksim.topology.graph import Topology
 
 Path = tuple[int, ...]
+Rates = tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Hosts:
     link: Array
     into: Array
     outof: Array
-    rates: tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, ...]], ...]
+    rates: Rates
     fabric: FabricWays
 
     @property
@@ -81,145 +83,103 @@ class LocalTree:
     entry: Path = ()
 
 
-class NotAlikeError(Exception):
-    """Why a machine is no cluster of alike hosts. Not an error for users: `read_hosts` catches it."""
-
-
-# The ends of a link in local numbers (or a device of the fabric), its kind and its number.
-_Entry = tuple[int, int, str, int]
-
-
-@dataclass
-class _Host:
-    """The devices of one host, and its links: inside, from the fabric down into it, and up out of it."""
-
-    devices: list[int]
-    inner: list[_Entry] = field(default_factory=list)
-    down: list[_Entry] = field(default_factory=list)
-    up: list[_Entry] = field(default_factory=list)
-
-    @property
-    def links(self) -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
-        return self.inner, self.down, self.up
-
-
 def read_hosts(topology: Topology) -> Hosts | None:
     """The cluster as alike hosts, or None: there is one host only, or hosts differ in more than bandwidths."""
     try:
-        return explained_hosts(topology)
+        found = _in_arrays(topology)
     except NotAlikeError:
         return None
+    return None if found is None or found.fabric.apart() else found
 
 
 def explained_hosts(topology: Topology) -> Hosts:
     """The cluster as alike hosts; raises `NotAlikeError` with the reason if it is none."""
-    hosts, inner = _grouped(topology)
-    shape = _common_shape(topology, hosts)
-    link, into, outof = (
-        np.array([[number for *_, number in host.links[part]] for host in hosts], dtype=np.int64) for part in range(3)
-    )
-    bandwidth = bandwidths(topology)
-
-    def rates_of(numbers: list[int]) -> tuple[Fraction, ...]:
-        return tuple(bandwidth[number] for number in numbers)
-
-    rates = tuple(
-        (rates_of(inner), rates_of(down), rates_of(up))
-        for inner, down, up in zip(link.tolist(), into.tolist(), outof.tolist(), strict=True)
-    )
-    devices = np.array([host.devices for host in hosts], dtype=np.int64)
-    fabric = FabricWays([tuple(entry[1] for entry in host.down) for host in hosts], inner)
-    if fabric.apart():
+    found = _in_arrays(topology)
+    if found is None:
+        raise NotAlikeError(why_unlike(topology))
+    if found.fabric.apart():
         raise NotAlikeError("the fabric does not join every port of a host to the same port of the others")
-    return Hosts(shape, devices, link, into, outof, rates, fabric)
+    return found
 
 
-def _grouped(topology: Topology) -> tuple[list[_Host], dict[int, tuple[int, int, Fraction]]]:
-    """Devices and links by host, in local numbers, the links of each host sorted, and those between switches.
-
-    Raises `NotAlikeError`.
-    """
-    hosts: dict[int, _Host] = {}
-    place: dict[int, tuple[_Host, int]] = {}
-    for number, device in enumerate(topology.devices):
-        if device.capacity is not None:
-            raise NotAlikeError(f"{device.name} has a capacity of its own")
-        if device.node >= 0:
-            host = hosts.setdefault(device.node, _Host([]))
-            place[number] = (host, len(host.devices))
-            host.devices.append(number)
-    if len(hosts) < 2:
-        raise NotAlikeError("there is only one host")
-    index = topology.index
-    inner: dict[int, tuple[int, int, Fraction]] = {}
-    for number, link in enumerate(topology.links):
-        if link.bus is not None:
-            raise NotAlikeError(f"{link.name} shares a bus")
-        a, b = index[link.src], index[link.dst]
-        if a in place or b in place:
-            _add_link(place, a, b, link, number)
-        else:
-            inner[number] = (a, b, link.bandwidth)
-    if len({ends[:2] for ends in inner.values()}) < len(inner):
-        raise NotAlikeError("switches of the fabric are joined by parallel links")
+def _in_arrays(topology: Topology) -> Hosts | None:
+    """The cluster as alike hosts, all of them compared at once; None where there is something to explain."""
+    columns, count = topology.link_columns, len(topology.devices)
+    if bool((columns.bus >= 0).any()) or any(device.capacity is not None for device in topology.devices):
+        return None
+    node = np.fromiter((device.node for device in topology.devices), dtype=np.int64, count=count)
+    ranked = np.zeros(count, dtype=np.bool_)
+    ranked[[topology.index[name] for name in topology.members]] = True
+    a, b = node[columns.src], node[columns.dst]
     # Hosts without a member, such as those that are out of order, only stand there.
-    ranked = {index[name] for name in topology.members}
-    used = [host for host in hosts.values() if not ranked.isdisjoint(host.devices)]
-    if len(used) < 2:
-        raise NotAlikeError("there is only one host")
-    for host in used:
-        for part in host.links:
-            part.sort()
-    return used, inner
+    used = distinct(node[ranked])
+    if bool((node[ranked] < 0).any()) or len(used) < 2 or bool(((a >= 0) & (b >= 0) & (a != b)).any()):
+        return None
+    # In the order of their first devices.
+    nodes, first = np.unique(node, return_index=True)
+    used = used[np.argsort(first[np.searchsorted(nodes, used)])]
+    host = np.full(int(node.max()) + 2, -1)
+    host[used] = np.arange(len(used))
+    of, inside = host[node], np.flatnonzero(host[node] >= 0)
+    device = _rows(of[inside], inside, len(used))
+    if device is None or not (ranked[device] == ranked[device[0]]).all():
+        return None
+    local = np.zeros(count, dtype=np.int64)
+    local[device] = np.arange(device.shape[1])
+    names = sorted(columns.classes)
+    kind = np.array([names.index(name) for name in columns.classes])[columns.kind]
+    owner, number = np.maximum(of[columns.src], of[columns.dst]), np.arange(len(a))
+    parts = []
+    for chosen, near, far in (
+        ((a >= 0) & (b >= 0), local[columns.src], local[columns.dst]),
+        ((a < 0) & (b >= 0), local[columns.dst], columns.src),
+        ((a >= 0) & (b < 0), local[columns.src], columns.dst),
+    ):
+        some = np.flatnonzero(chosen & (owner >= 0))
+        order = some[np.lexsort((number[some], kind[some], far[some], near[some], owner[some]))]
+        rows = _rows(owner[order], order, len(used))
+        if rows is None or not all((value[rows] == value[rows[0]]).all() for value in (near, kind)):
+            return None
+        parts.append((rows, near[rows], far[rows]))
+    (link, tail, head), (into, ports, above), (outof, leaving, beyond) = parts
+    switches = np.concatenate([above, beyond], axis=1)
+    # Every switch goes by the place where it comes first.
+    place = (switches[:, :, None] == switches[:, None, :]).argmax(axis=2)
+    paired = np.array_equal(ports[0], leaving[0]) and np.array_equal(above[0], beyond[0])
+    if not ((head == head[0]).all() and (place == place[0]).all() and paired and ports.shape[1]):
+        return None
+    inner = {
+        place: (int(columns.src[place]), int(columns.dst[place]), columns.bandwidths[columns.figure[place]])
+        for place in np.flatnonzero((a < 0) & (b < 0)).tolist()
+    }
+    fabric = FabricWays([tuple(row) for row in above.tolist()], inner)
+    members = tuple(np.flatnonzero(ranked[device[0]]).tolist())
+    wires = tuple(tail[0].tolist()), tuple(head[0].tolist())
+    doors = tuple(ports[0].tolist())
+    shape = Shape(device.shape[1], *wires, members, doors, _feeds(*wires, members, doors))
+    if len({ends[:2] for ends in inner.values()}) < len(inner):
+        return None
+    return Hosts(shape, device, link, into, outof, _rates(topology, link, into, outof), fabric)
 
 
-def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link, number: int) -> None:
-    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it belongs to two."""
-    tail, head = place.get(a), place.get(b)
-    if tail and head:
-        if tail[0] is not head[0]:
-            raise NotAlikeError(f"{link.name} joins two hosts without a fabric between them")
-        tail[0].inner.append((tail[1], head[1], link.kind, number))
-    elif head:
-        head[0].down.append((head[1], a, link.kind, number))
-    elif tail:
-        tail[0].up.append((tail[1], b, link.kind, number))
+def _rows(owner: Array, values: Array, count: int) -> Array | None:
+    """Values by owner, one row for each of so many, in the order given; None if these have unequally many."""
+    if not np.array_equal(np.bincount(owner, minlength=count), np.full(count, len(values) // count)):
+        return None
+    return values[np.argsort(owner, kind="stable")].reshape(count, -1)
 
 
-def _common_shape(topology: Topology, hosts: Sequence[_Host]) -> Shape:
-    """What all hosts have in common; raises `NotAlikeError` where they differ or cannot feed their ports."""
-    ranked = {topology.index[name] for name in topology.members}
-    first, *others = hosts
-    members, wiring = _members(first, ranked), _wiring(first)
-    node = topology.devices[first.devices[0]].node
-    for host in others:
-        other = topology.devices[host.devices[0]].node
-        if len(host.devices) != len(first.devices):
-            raise NotAlikeError(f"node {other} has {len(host.devices)} devices, node {node} has {len(first.devices)}")
-        if _wiring(host) != wiring:
-            raise NotAlikeError(f"the links of node {other} differ from those of node {node}")
-        if _members(host, ranked) != members:
-            raise NotAlikeError(f"node {other} has other members than node {node}")
-    # A port is one link each way between the same two devices.
-    if not first.down or [entry[:2] for entry in first.down] != [entry[:2] for entry in first.up]:
-        raise NotAlikeError(f"node {node} is not joined to the fabric by pairs of links, one each way")
-    tail, head = tuple(entry[0] for entry in first.inner), tuple(entry[1] for entry in first.inner)
-    ports = tuple(entry[0] for entry in first.down)
-    return Shape(len(first.devices), tail, head, members, ports, _feeds(tail, head, members, ports))
-
-
-def _wiring(host: _Host) -> list[list[tuple[int, int, str]]]:
-    """The links of a host but for their numbers; a switch of the fabric goes by the place where it comes first."""
-    switch: dict[int, int] = {}
-    for _, end, *_ in (*host.down, *host.up):
-        switch.setdefault(end, len(switch))
-    ports = [[(local, switch[end], kind) for local, end, kind, _ in part] for part in (host.down, host.up)]
-    return [[entry[:3] for entry in host.inner], *ports]
-
-
-def _members(host: _Host, ranked: set[int]) -> tuple[int, ...]:
-    """The local numbers of the devices that hold a rank."""
-    return tuple(local for local, number in enumerate(host.devices) if number in ranked)
+def _rates(topology: Topology, link: Array, into: Array, outof: Array) -> Rates:
+    """The bandwidths of (local links, into, outof) of every host; hosts with the same figures share them."""
+    columns = topology.link_columns
+    figure = columns.figure[np.concatenate([link, into, outof], axis=1)]
+    different, row = np.unique(figure, axis=0, return_inverse=True)
+    found = []
+    for figures in different.tolist():
+        rates = tuple(map(columns.bandwidths.__getitem__, figures))
+        first, second = link.shape[1], link.shape[1] + into.shape[1]
+        found.append((rates[:first], rates[first:second], rates[second:]))
+    return tuple(map(found.__getitem__, row.ravel().tolist()))
 
 
 def _feeds(

@@ -28,15 +28,14 @@ class Spread:
 
 def kinds_of(hosts: Hosts) -> list[int]:
     """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
-    # Fractions hash slowly, and most hosts have the very same ones.
-    quick: dict[tuple[int, ...], int] = {}
+    # Fractions hash slowly, and most hosts share the very same rates.
+    quick: dict[int, int] = {}
     seen: dict[object, int] = {}
     label = []
     for rates in hosts.rates:
-        key = tuple(id(rate) for part in rates for rate in part)
-        if key not in quick:
-            quick[key] = seen.setdefault(rates, len(seen))
-        label.append(quick[key])
+        if id(rates) not in quick:
+            quick[id(rates)] = seen.setdefault(rates, len(seen))
+        label.append(quick[id(rates)])
     count = Counter(label)
     number = {kind: place for place, kind in enumerate(sorted(count, key=lambda kind: -count[kind]))}
     return [number[kind] for kind in label]
