@@ -9,10 +9,14 @@ with flows), but valid, with the same certificates, and cheap enough for every p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import lcm
+from operator import itemgetter
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
@@ -23,6 +27,10 @@ from blinksim.graphs.network import whole
 from blinksim.structures.union_find import UnionFind
 from blinksim.topology.graph import Topology
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _EXACT = 16
 # Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
 _GUESS = 256
@@ -32,8 +40,18 @@ _GUESS_WORK = 5 * 10**4
 _GUESS_BETWEEN_NODES = 1024
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """A rate (bytes/s of algbw) that sums over arrays give, and how to get its certificate, which takes longer."""
+
+    rate: Fraction
+    certify: Callable[[], Certificate]
+
+
 # The best cut or partition of the last topology, by collective.
-_last: list[tuple[ref[Topology], dict[Collective, Certificate | None]]] = []
+_last: list[tuple[ref[Topology], dict[Collective, _Claim | None]]] = []
 # The tightest of all, by collective and grants: contests and packed trees ask for it one after another.
 _last_bounds: list[tuple[ref[Topology], dict[tuple[Collective, tuple[str, ...]], Certificate]]] = []
 
@@ -47,18 +65,18 @@ def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str
         _last_bounds[:] = [(ref(topology), {})]
     known, key = _last_bounds[0][1], (collective, tuple(grants))
     if key not in known:
-        known[key] = min(_candidates(topology, collective, grants), key=lambda certificate: certificate.rate)
+        known[key] = min(_candidates(topology, collective, grants), key=lambda claim: claim.rate).certify()
     return known[key]
 
 
-def _candidates(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Iterator[Certificate]:
+def _candidates(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Iterator[_Claim]:
     """Of cuts and partitions, which hold whatever is granted, only the tightest, known from before if it is."""
     if not _last or _last[0][0]() is not topology:
         _last[:] = [(ref(topology), {})]
     known = _last[0][1]
     if collective not in known:
         found = _cuts_and_partitions(topology, collective)
-        known[collective] = min(found, key=lambda certificate: certificate.rate, default=None)
+        known[collective] = min(found, key=lambda claim: claim.rate, default=None)
     tightest = known[collective]
     if tightest is not None:
         yield tightest
@@ -66,18 +84,39 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
     if (topology.ranks <= _GUESS_BETWEEN_NODES or not every_pair) and not more_than_forwards(topology):
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
         if lengths is not None:
-            yield lengths
+            yield _Claim(lengths.rate, partial(_given, lengths))
 
 
-def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[Certificate]:
+def _given(certificate: Certificate) -> Certificate:
+    return certificate
+
+
+def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[_Claim]:
     if _plain(topology) and len(topology.devices) <= _EXACT:
-        yield Cut.of(topology, collective, _tightest_side(topology, collective))
+        side = _tightest_side(topology, collective)
+        cut = Cut.of(topology, collective, side)
+        yield _Claim(cut.rate, partial(_given, cut))
     else:
-        yield from obvious_cuts(topology, collective)
+        yield from _cut_claims(topology, collective)
     if collective.name == "allreduce":
         for parts in _partitions(topology):
             if len(parts) > 1:
-                yield Partition.of(topology, collective, parts)
+                yield _partition_claim(topology, collective, parts)
+
+
+def _partition_claim(topology: Topology, collective: Collective, parts: list[list[str]]) -> _Claim:
+    """That of a partition for an allreduce; which capacities of devices count is for the certificate to say."""
+    import numpy as np
+
+    certify = partial(Partition.of, topology, collective, parts)
+    if any(device.capacity is not None for device in topology.devices):
+        found = certify()
+        return _Claim(found.rate, partial(_given, found))
+    part = np.empty(len(topology.devices), dtype=np.int64)
+    for number, names in enumerate(parts):
+        part[list(map(topology.index.__getitem__, names))] = number
+    src, dst = topology.ends
+    return _Claim(topology.link_columns.capacity(part[src] != part[dst]) / (2 * (len(parts) - 1)), certify)
 
 
 def _plain(topology: Topology) -> bool:
@@ -114,16 +153,25 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
 
     None if neither proves anything. grants: what switches may do, of what they can.
     """
-    members = set(topology.members)
-    host = {device.name: device.node for device in topology.devices}
-    chosen = [[link for link in topology.links if host[link.src] != host[link.dst]]]
+    import numpy as np
+
+    from blinksim.bounds.obvious.even_lengths import even_lengths
+
+    host = np.array([device.node for device in topology.devices], dtype=np.int64)
+    held = np.zeros(len(host), dtype=np.bool_)
+    held[[topology.index[name] for name in topology.members]] = True
+    src, dst = topology.ends
+    chosen = [host[src] != host[dst]]
     if topology.ranks <= _GUESS:
-        chosen.append([link for link in topology.links if link.src in members or link.dst in members])
+        chosen.append(held[src] | held[dst])
     best: Lengths | None = None
     one = Fraction(1)
     for links in chosen:
+        found = None if grants else even_lengths(topology, collective, links)
         try:
-            found = Lengths.of(topology, collective, {link.name: one for link in links}, (), grants, _GUESS_WORK)
+            if found is None:
+                names = (topology.links[number].name for number in np.flatnonzero(links).tolist())
+                found = Lengths.of(topology, collective, dict.fromkeys(names, one), (), grants, _GUESS_WORK)
         except InputError:
             continue
         if best is None or found.rate < best.rate:
@@ -132,45 +180,64 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
 
 
 def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
-    """Around single members, whole nodes, and the nodes below one switch of the fabric."""
+    """The tightest around single members, whole nodes, and the nodes below one switch of the fabric.
+
+    For a traffic matrix, the tightest few of each sort.
+    """
     if collective.traffic is not None:
         from blinksim.bounds.exchanges.traffic_cuts import traffic_cuts
 
         yield from traffic_cuts(topology, collective, groups(topology))
         return
-    names = [device.name for device in topology.devices]
-    root = topology.members[collective.root] if collective.rooted else None
-    for group in dict.fromkeys(map(frozenset, _tightest_groups(topology))):
-        rest = [name for name in names if name not in group]
-        for side in (sorted(group, key=topology.index.__getitem__), rest):
-            if _says_something(topology, collective, set(side), root):
-                yield Cut.of(topology, collective, side)
+    side, _ = min(_sides(topology, collective), key=itemgetter(1), default=(None, None))
+    if side is not None:
+        yield _cut_around(topology, collective, side)
 
 
-def _says_something(topology: Topology, collective: Collective, side: set[str], root: str | None) -> bool:
-    """True if data of the collective must leave `side`."""
-    inside = sum(name in side for name in topology.members)
-    outside = topology.ranks - inside
-    match collective.name:
-        case "broadcast" | "scatter":
-            return root in side and outside > 0
-        case "reduce" | "gather":
-            return root not in side and inside > 0
-        case _:
-            return inside > 0 and outside > 0
+def _cut_claims(topology: Topology, collective: Collective) -> Iterator[_Claim]:
+    if collective.traffic is not None:
+        for cut in obvious_cuts(topology, collective):
+            yield _Claim(cut.rate, partial(_given, cut))
+    else:
+        for side, rate in _sides(topology, collective):
+            yield _Claim(rate, partial(_cut_around, topology, collective, side))
 
 
-def _tightest_groups(topology: Topology) -> Iterator[set[str]]:
+def _cut_around(topology: Topology, collective: Collective, side: NDArray[np.bool_]) -> Cut:
+    return Cut.of(topology, collective, [topology.devices[place].name for place in side.nonzero()[0].tolist()])
+
+
+def _sides(topology: Topology, collective: Collective) -> Iterator[tuple[NDArray[np.bool_], Fraction]]:
+    """The devices of sides that data of the collective must leave, and the rate of the cut around them."""
+    import numpy as np
+
+    places = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+    src, dst = topology.ends
+    seen = set[bytes]()
+    for group in _tightest_groups(topology):
+        if group.tobytes() in seen:
+            continue
+        seen.add(group.tobytes())
+        for side in (group, ~group):
+            within = side[places]
+            crossing = collective.between(np.flatnonzero(within), np.flatnonzero(~within), topology.ranks)
+            if crossing:
+                yield side, topology.link_columns.capacity(side[src] & ~side[dst]) / crossing
+
+
+def _tightest_groups(topology: Topology) -> Iterator[NDArray[np.bool_]]:
     """Single members, alone and with their private NICs, whole nodes, and nodes below one switch of the fabric.
 
     Of each sort the one with the least bandwidth out and the one with the least in.
     """
-    width = whole([(link.lane_bandwidth, link.lanes) for link in topology.links])[0]
+    import numpy as np
+
     for key in groups(topology):
-        holders = {key[name] for name in topology.members}
-        for total in _crossing(topology, key, width):
-            least = min(holders, key=lambda group: (total[group], str(group)))
-            yield {name for name, group in key.items() if group == least}
+        label, numbers = _labels(topology, key)
+        held = np.unique(label[[topology.index[name] for name in topology.members]])
+        for total in _crossing(topology, label):
+            least = held[total[held] == total[held].min()]
+            yield label == min(least.tolist(), key=lambda number: str(numbers[number]))
 
 
 def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
@@ -187,22 +254,29 @@ def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
         yield from _below_switches(topology, node)
 
 
-def _crossing(
-    topology: Topology, key: Mapping[str, object], width: Sequence[int]
-) -> tuple[dict[object, int], dict[object, int]]:
-    """What links carry out of every group, and into it. key: the group of every device in one. width: of every link."""
+def _labels(topology: Topology, key: Mapping[str, object]) -> tuple[NDArray[np.int64], list[object]]:
+    """The number of every device's group, one more than the last for those in none; and the groups."""
     import numpy as np
 
     number = {group: place for place, group in enumerate(dict.fromkeys(key.values()))}
-    label = np.array([number[key[d.name]] if d.name in key else len(number) for d in topology.devices], dtype=np.int64)
-    widths = np.array(width, dtype=np.int64 if sum(width) < 2**62 else object)
-    a, b = (label[ends] for ends in topology.ends)
-    sums = []
+    label = np.full(len(topology.devices), len(number))
+    label[list(map(topology.index.__getitem__, key))] = list(map(number.__getitem__, key.values()))
+    return label, list(number)
+
+
+def _crossing(topology: Topology, label: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """What links carry out of every group, and into it, in a common unit. label: the group of every device."""
+    import numpy as np
+
+    columns = topology.link_columns
+    rates = whole([(rate, 1) for rate in columns.bandwidths])[0]
+    exact = np.int64 if max(rates, default=0) * len(columns.src) < 2**62 else object
+    widths = np.array(rates, dtype=exact)[columns.figure]
+    a, b = label[columns.src], label[columns.dst]
     for side in (a, b):
-        total = np.zeros(len(number) + 1, dtype=widths.dtype)
+        total = np.zeros(int(label.max()) + 1, dtype=exact)
         np.add.at(total, side[a != b], widths[a != b])
-        sums.append(dict(zip(number, total.tolist(), strict=False)))
-    return sums[0], sums[1]
+        yield total
 
 
 def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dict[str, object]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -66,7 +66,8 @@ class Lengths(Certificate):
     Device capacities have the names ``gpu0 in`` and ``gpu0 out``, and the adders of a switch ``nvswitch sums``.
 
     price: capacity times length in bytes/s. distance: what `least_length` gives. grants: what switches may do beside
-    forwarding, of what the machine says that they can; nothing by default.
+    forwarding, of what the machine says that they can; nothing by default. even: what `even_use` says, where that is
+    known.
     """
 
     lengths: tuple[tuple[str, Fraction], ...]
@@ -74,6 +75,7 @@ class Lengths(Certificate):
     distance: Fraction
     shares: tuple[int, ...] = ()
     grants: tuple[str, ...] = ()
+    even: EvenUse | None = field(default=None, compare=False, repr=False)
     kind = "lengths"
 
     @classmethod
@@ -131,7 +133,7 @@ class Lengths(Certificate):
     def words(self, topology: Topology) -> str:
         """One sentence that a reader can check: what must carry each byte how often, and what that allows."""
         allowed = format_rate(self.rate)
-        even = even_use(topology, dict(self.lengths), self.distance)
+        even = self.even or even_use(topology, dict(self.lengths), self.distance)
         if even is None:
             adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
             what = f"{len(self.lengths) - adders} links" + _adders(adders)
@@ -189,8 +191,7 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
     if len(touching) != len(counted) or not all(link.src in members or link.dst in members for link in counted):
         nodes = {device.name: device.node for device in topology.devices}
         between = all(nodes[link.src] != nodes[link.dst] for link in counted)
-        which = f"the {len(counted)} links between nodes" if between else f"{len(counted)} links"
-        return EvenUse(which, None, times, total)
+        return EvenUse(even_words(len(counted), between=between), None, times, total)
     leaving, entering = dict.fromkeys(members, Fraction(0)), dict.fromkeys(members, Fraction(0))
     for link in counted:
         if link.src in members:
@@ -204,6 +205,11 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
         return EvenUse(f"the {len(counted)} links of GPUs", None, times, total)
     ways = 1 if inner else 2
     return EvenUse("", "links" if inner else "port", times / (ways * len(members)), own.pop())
+
+
+def even_words(links: int, *, between: bool) -> str:
+    """So many links in words; between: all of them join nodes."""
+    return f"the {links} links between nodes" if between else f"{links} links"
 
 
 def _adders(switches: int) -> str:
@@ -222,11 +228,9 @@ def _times(times: Fraction, ranks: int) -> str:
 
 def more_than_forwards(topology: Topology) -> list[str]:
     """Relays that can do more than forward: multicast or reduce. Switches do so only where that is granted."""
-    members = set(topology.members)
+    members, more = set(topology.members), frozenset(("multicast", "reduce"))
     return [
-        d.name
-        for d in topology.devices
-        if d.name not in members and not d.in_network and d.can & {"multicast", "reduce"}
+        d.name for d in topology.devices if not more.isdisjoint(d.can) and d.name not in members and not d.in_network
     ]
 
 

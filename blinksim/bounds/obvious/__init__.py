@@ -1,0 +1,1 @@
+"""What the bound without a search adds up in arrays."""
