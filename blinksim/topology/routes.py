@@ -59,9 +59,10 @@ class Router:
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
-            device = topology.device(name)
-            self._turn[topology.index[name]] = position.setdefault(device.node, 0)
-            position[device.node] += 1
+            place = topology.index[name]
+            node = topology.devices[place].node
+            self._turn[place] = position.setdefault(node, 0)
+            position[node] += 1
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is no way."""

@@ -58,10 +58,10 @@ def add_host_trees(
         pieces = spread(hosts, kinds, trees, kind).pieces
         part = relayed(hosts, kinds, kind, rate)
         for host in group.tolist():
-            for number, (member, weight, own, away) in enumerate(pieces):
-                root = int(hosts.device[host, member])
-                if stands is not None and not stands.may_take(root):
-                    continue
+            roots = hosts.device[host].tolist()
+            chosen = [piece for piece in enumerate(pieces) if stands is None or stands.may_take(roots[piece[1][0]])]
+            for number, (member, weight, own, away) in chosen:
+                root = roots[member]
                 share, channel = weight / hosts.ranks, host * len(pieces) + number
                 rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
                 if part < 1 and (stands is None or stands.take(root, root)):
