@@ -20,6 +20,7 @@ from blinksim.algorithms.registry import AlgorithmName, candidates
 from blinksim.answers.sweeps import pool
 from blinksim.answers.sweeps.axes import Axis, Case, axes, expand
 from blinksim.answers.sweeps.journal import Journal, Rows
+from blinksim.answers.sweeps.last_part import KeptQuestion, forget
 from blinksim.answers.sweeps.outside import digests
 from blinksim.bounds.assumptions import TWO_PHASES
 from blinksim.collective import Collective, CollectiveName
@@ -58,7 +59,7 @@ class Task:
     @property
     def question(self) -> Question:
         """The question of the case about this node, at the rates that it was loaded with."""
-        return replace(self.case.question, machine=self.node, rates=self.node.rates)
+        return KeptQuestion.like(replace(self.case.question, machine=self.node, rates=self.node.rates))
 
     def row(self, **values: Any) -> dict[str, Any]:
         """A row of the table with what is not given left empty."""
@@ -234,6 +235,7 @@ def sweep(
             answers[task.key] = found
             kept.add(task.key, found)
         say(len(answers), total)
+    forget()
     title = next(iter(nodes.values()))[0].name
     return Sweep(title, wanted, along, tuple(_table(tasks, answers, title, bounds)), resumed, kept.damaged, start)
 
