@@ -31,7 +31,7 @@ Ways = tuple[tuple[int, ...], ...]
 # A schedule with more sends than this is not written out.
 MOST_SENDS = 8_000_000
 # Routes from which on symmetries are worth looking for.
-_MANY_ROUTES = 10_000
+_MANY_ROUTES = 500
 Indices = npt.NDArray[np.int64]
 
 

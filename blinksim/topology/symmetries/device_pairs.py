@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 # Pairs from which on symmetries are worth looking for.
-_MANY_PAIRS = 1_000
+_MANY_PAIRS = 200
 
 
 @dataclass(frozen=True, eq=False)
