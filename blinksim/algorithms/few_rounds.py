@@ -2,13 +2,15 @@
 
 With links, every link sends one message a round, of what its source got in the rounds before. Linear programs divide
 the data among trees of rounds so that the last message ends early: latency, overhead and bandwidth count together
-(`blinksim.packing.rounds`). Column generation as in Gilmore and Gomory, Operations Research 1961.
+(`blinksim.packing.rounds`). Column generation as in Gilmore and Gomory, Operations Research 1961. For small sizes,
+constraint programming orders all messages of one or a few equal parts, over routes of one and two links.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -22,10 +24,12 @@ from blinksim.algorithms.building.bits.bit_rounds import along_bits
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits.stopping import asked_to_stop
+from blinksim.packing.columns.solver_limits import Limits
 from blinksim.packing.rounds.columns import Column, Paths, Pricing, Sums, Trees
 from blinksim.packing.rounds.far_first import far_first, takes
 from blinksim.packing.rounds.round_turns import in_turns
 from blinksim.packing.rounds.rounds_program import Bools, Rounds, Search, Solved, exact_shares
+from blinksim.packing.rounds.whole_ways import whole_ways
 from blinksim.packing.rounds.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
@@ -37,6 +41,11 @@ _MOST_ROUNDS, _MOST_TURNS = 14, 16
 # Numbers of rounds in a row after which no more are tried, if none brings a time that is better by this part: some
 # collectives gain from every second one only.
 _IN_VAIN, _BETTER = 2, 2e-3
+# Into how many equal parts everything is cut for the search of the best order, and within how many steps that is; and
+# how long the bytes of a part may take there, in overheads and latencies of a message.
+_PARTS, _MOST_STEPS, _SHORT = (1, 2, 3, 4), 4, 2.0
+# CP-SAT's effort for that, for each second of the time limit: about half a second on an idle computer.
+_EFFORT = 0.2
 
 
 def build(
@@ -64,7 +73,7 @@ def build(
 
     search = Search(over, report or _silent)
     if topology.ranks <= MOST_RANKS and joined_directly(topology):
-        return _on_links(topology, collective, size, search)
+        return _on_links(topology, collective, size, search, Limits(time_limit, seed=1, effort=_EFFORT * time_limit))
     found = [*_in_bits(topology, collective, size, search)]
     if not joined_directly(topology):
         found += _through_switches(topology, collective, size, search)
@@ -77,12 +86,15 @@ def build(
     return replace(direct.build(topology, collective), algorithm=_NAME)
 
 
-def _on_links(topology: Topology, collective: Collective, size: int, search: Search) -> Schedule:
-    wires = Wires.of(topology, size)
-    way = _Way(wires, collective)
-    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(wires.src)), dtype=bool), _MOST_ROUNDS, search)
-    at_once = _in_one_step(topology, collective, wires, solved.microseconds)
-    return way.written(topology, solved, rounds) if at_once is None else at_once
+def _on_links(topology: Topology, collective: Collective, size: int, search: Search, limits: Limits) -> Schedule:
+    end = monotonic() + (limits.time_limit or 0.0)
+    way = _Way(Wires.of(topology, size), collective)
+    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(way.wires.src)), dtype=bool), _MOST_ROUNDS, search)
+    found = solved.microseconds / 1e6, way.written(topology, solved, rounds)
+    found = _in_one_step(topology, collective, way.wires, found[0]) or found
+    way = way.over(Wires.of(topology, size, relays=True))
+    better = way.in_parts(found[0] * 1e6, search, replace(limits, time_limit=end - monotonic()))
+    return found[1] if better is None else way.written(topology, *better)
 
 
 def _in_bits(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
@@ -108,8 +120,8 @@ def _through_switches(topology: Topology, collective: Collective, size: int, sea
             yield solved.microseconds / 1e6, way.written(topology, solved, rounds)
 
 
-def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Schedule | None:
-    """Every rank to every other itself, if that takes less than `most` microseconds."""
+def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Timed | None:
+    """Every rank to every other itself, if that takes less than `most` seconds."""
     n, root = wires.ranks, collective.root
     if collective.name == "reducescatter":
         # Links serve chunks in their order, and no order has the far ranks first for all.
@@ -118,7 +130,10 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
     sinks = [root] if collective.ends == ROOT else range(n)
     routes = far_first(wires, [(a, b) for a in sources for b in sinks if a != b])
     share = Fraction(1, n) if OWN in (collective.starts, collective.ends) else Fraction(1)
-    if routes is None or takes(wires, routes, float(share)) >= most:
+    if routes is None:
+        return None
+    seconds = takes(wires, routes, float(share)) / 1e6
+    if seconds >= most:
         return None
     builder, chunks = Builder(topology, collective, _NAME, "steps"), dict[tuple[int, int], int]()
     index = [topology.index[name] for name in topology.members]
@@ -135,7 +150,7 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
             route=builder.add_route([link for wire in route for link in wires.routes[wire]]),
         )
     _add_own(builder)
-    return builder.finish()
+    return seconds, builder.finish()
 
 
 class _Way:
@@ -145,6 +160,12 @@ class _Way:
         self.wires, self.collective, self.backwards = wires, collective, collective.collects
         self.work = wires.turned() if self.backwards else wires
         self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
+
+    def over(self, wires: Wires) -> _Way:
+        """The same collective on other wires between the same ranks."""
+        other = copy(self)
+        other.wires, other.work = wires, wires.turned() if self.backwards else wires
+        return other
 
     def best(self, allowed: Callable[[int], Bools], most: int, search: Search) -> tuple[Solved, int]:
         """The best of 1 to `most` rounds, in which these wires may send, and how many it has."""
@@ -166,6 +187,30 @@ class _Way:
                 break
         if best is None:
             raise InfeasibleError(f"few_rounds: {most} rounds do not reach every rank; take packed")
+        return best
+
+    def in_parts(self, most: float, search: Search, limits: Limits) -> tuple[Solved, int] | None:
+        """A few equal parts of everything in the best order that is found, and its steps.
+
+        most: microseconds that it must take less than.
+        """
+        wires, end, effort = self.wires, monotonic() + (limits.time_limit or 0.0), limits.effort
+        apart = float((wires.overhead + wires.latency).mean())
+        bytes_alone = float(wires.whole.mean() * self.pricing.shares.max())
+        best: tuple[Solved, int] | None = None
+        for parts in [parts for parts in _PARTS if bytes_alone <= _SHORT * parts * apart]:
+            before = best
+            for steps in range(1, _MOST_STEPS + 1):
+                if search.over() or effort <= 0:
+                    return best
+                left = replace(limits, time_limit=max(0.0, end - monotonic()), effort=effort)
+                found, spent = whole_ways(self.work, self.pricing, parts, steps, most * (1 - _BETTER), left)
+                effort -= spent
+                if found is not None:
+                    best, most = (found, steps), found.microseconds
+                    search.report(most / 1e6)
+                elif best is not before:
+                    break
         return best
 
     def written(self, topology: Topology, solved: Solved, rounds: int) -> Schedule:

@@ -69,15 +69,17 @@ class Wires:
     whole: Floats
 
     @classmethod
-    def of(cls, topology: Topology, size: int) -> Wires:
+    def of(cls, topology: Topology, size: int, *, relays: bool = False) -> Wires:
         """Between every two ranks: the links, if it is `joined_directly`, else the usual route.
 
+        relays: True for all routes of two links as well, between ranks that no link joins.
         Raises `InfeasibleError` if there is no route.
         """
         devices = [topology.index[name] for name in topology.members]
         rank = {device: number for number, device in enumerate(devices)}
         if joined_directly(topology):
             routes: list[tuple[int, ...]] = [(number,) for number in range(len(topology.links))]
+            routes += _relayed(topology) if relays else []
         else:
             routes = [topology.router.route(a, b) for a in devices for b in devices if a != b]
         links = topology.links
@@ -117,6 +119,25 @@ class Wires:
             better = prices[:, wire] < least[:, a, b]
             least[better, a, b], which[better, a, b] = prices[better, wire], wire
         return least, which
+
+
+def _relayed(topology: Topology) -> list[tuple[int, ...]]:
+    """The routes over one device in between, by the widest links."""
+    widest: dict[tuple[str, str], int] = {}
+    for number, link in enumerate(topology.links):
+        ends = link.src, link.dst
+        if ends not in widest or link.bandwidth > topology.links[widest[ends]].bandwidth:
+            widest[ends] = number
+    passing = [device.name for device in topology.devices if "forward" in device.can]
+    members = topology.members
+    return [
+        (widest[a, via], widest[via, b])
+        for a in members
+        for b in members
+        if a != b and (a, b) not in widest
+        for via in passing
+        if (a, via) in widest and (via, b) in widest
+    ]
 
 
 def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, ...]:
