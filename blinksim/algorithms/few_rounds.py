@@ -87,14 +87,17 @@ def build(
 
 
 def _on_links(topology: Topology, collective: Collective, size: int, search: Search, limits: Limits) -> Schedule:
-    end = monotonic() + (limits.time_limit or 0.0)
+    now, given = monotonic(), limits.time_limit or 0.0
     way = _Way(Wires.of(topology, size), collective)
-    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(way.wires.src)), dtype=bool), _MOST_ROUNDS, search)
+    relayed = way.over(Wires.of(topology, size, relays=True))
+    # Half of the time is for parts, where few may be best.
+    end = now + given / (2 if relayed.numbers_of_parts else 1)
+    first = replace(search, over=lambda: search.over() or monotonic() > end)
+    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(way.wires.src)), dtype=bool), _MOST_ROUNDS, first)
     found = solved.microseconds / 1e6, way.written(topology, solved, rounds)
     found = _in_one_step(topology, collective, way.wires, found[0]) or found
-    way = way.over(Wires.of(topology, size, relays=True))
-    better = way.in_parts(found[0] * 1e6, search, replace(limits, time_limit=end - monotonic()))
-    return found[1] if better is None else way.written(topology, *better)
+    better = relayed.in_parts(found[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
+    return found[1] if better is None else relayed.written(topology, *better)
 
 
 def _in_bits(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
@@ -189,16 +192,21 @@ class _Way:
             raise InfeasibleError(f"few_rounds: {most} rounds do not reach every rank; take packed")
         return best
 
+    @property
+    def numbers_of_parts(self) -> list[int]:
+        """Into how many parts to cut everything, such that bytes take no longer than the rest of a message."""
+        apart = float((self.wires.overhead + self.wires.latency).mean())
+        alone = float(self.wires.whole.mean() * self.pricing.shares.max())
+        return [parts for parts in _PARTS if alone <= _SHORT * parts * apart]
+
     def in_parts(self, most: float, search: Search, limits: Limits) -> tuple[Solved, int] | None:
         """A few equal parts of everything in the best order that is found, and its steps.
 
         most: microseconds that it must take less than.
         """
-        wires, end, effort = self.wires, monotonic() + (limits.time_limit or 0.0), limits.effort
-        apart = float((wires.overhead + wires.latency).mean())
-        bytes_alone = float(wires.whole.mean() * self.pricing.shares.max())
+        end, effort = monotonic() + (limits.time_limit or 0.0), limits.effort
         best: tuple[Solved, int] | None = None
-        for parts in [parts for parts in _PARTS if bytes_alone <= _SHORT * parts * apart]:
+        for parts in self.numbers_of_parts:
             before = best
             for steps in range(1, _MOST_STEPS + 1):
                 if search.over() or effort <= 0:
