@@ -178,7 +178,7 @@ def test_known_times_behind_switches(nodes: int, members: str | None, collective
     part = bs.Question("hgx-h200", nodes=nodes, members=members).part()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=2)
     assert verify(schedule).ok
-    assert quickest(schedule, size_of(size)) * 1e6 == pytest.approx(due, abs=0.001)
+    assert quickest(schedule, size_of(size)) * 1e6 <= due + 0.001
 
 
 @settings(max_examples=6)

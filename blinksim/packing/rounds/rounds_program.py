@@ -89,13 +89,36 @@ class Rounds:
         self.used = allowed.copy()
         self.seen = np.arange(1, self.rounds + 1)[:, None].repeat(len(wires.src), axis=1) if seen is None else seen
         self.columns: list[Column] = []
+        # Which message brings what which other one passes on; None if any may.
+        self.passed: set[tuple[Message, Message]] | None = None
         self._program: _Master | None = None
 
     def solve(self, known: Sequence[Column] = ()) -> Solved | None:
         """The best that is found until it is over; None if there is nothing in so few rounds.
 
-        known: ways to start with.
+        known: ways to start with. At first a message waits for all that earlier rounds bring, so that any way may join;
+        at last only for what it passes on.
         """
+        best = self._joined(known)
+        return best and self._alone(best)
+
+    def _alone(self, best: Solved) -> Solved:
+        """The same ways, with other shares if that is better, where no message waits for what others pass on."""
+        while True:
+            self.columns = [column for column, _ in best.columns]
+            self.used[:] = False
+            self.passed = set()
+            for column in self.columns:
+                sends = [(now, wire) for now, wire, _ in column.sends]
+                for now, wire in sends:
+                    self.used[now, wire] = True
+                    self.passed |= {((now, wire), then) for then in sends if self.seen[now, wire] <= then[0]}
+            found = self._master()[0]
+            if found.microseconds >= best.microseconds * (1 - _BETTER):
+                return best
+            best = found
+
+    def _joined(self, known: Sequence[Column]) -> Solved | None:
         self.columns = [*known]
         start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)
         if not self._price(start, np.full(len(self.pricing.shares), FAR)):
@@ -130,7 +153,7 @@ class Rounds:
 
     def _master(self) -> tuple[Solved, Floats, Floats, Floats]:
         """Time and shares; loads (K, E); prices (K, E) of a share of the size; what a share of each item is worth."""
-        if self._program is None or not self._program.serves(self.used, self.columns):
+        if self._program is None or not self._program.serves(self):
             self._program = _Master(self)
         return self._program.solved(self.columns)
 
@@ -138,12 +161,12 @@ class Rounds:
         """What each message waits for: those before it on its links, and those that bring what it passes on."""
         wires = self.wires
         into = [np.flatnonzero(wires.dst == rank).tolist() for rank in range(wires.ranks)]
-        # The message of each wire whose data may go on by now.
-        last = np.full(len(wires.src), -1)
+        # The messages of each wire whose data may go on by now, the last one first.
+        there: list[list[Message]] = [[] for _ in wires.src]
         busy: dict[int, tuple[Message, Use]] = {}
         for now in range(self.rounds):
             for earlier, wire in np.argwhere(self.used & (self.seen == now)).tolist():
-                last[wire] = max(last[wire], earlier)
+                there[wire] = sorted([(earlier, wire), *there[wire]], reverse=True)
             for wire in np.flatnonzero(self.used[now]).tolist():
                 for use in wires.uses[wire]:
                     if use.link in busy:
@@ -152,8 +175,11 @@ class Rounds:
                         yield Wait(before, (now, wire), fixed, other.lag + other.whole, use.lag)
                     busy[use.link] = (now, wire), use
                 for brings in into[int(wires.src[wire])]:
-                    if last[brings] >= 0:
-                        yield self._arrival(int(last[brings]), brings, (now, wire))
+                    then = now, wire
+                    passing = (one for one in there[brings] if self.passed is None or (one, then) in self.passed)
+                    last = next(passing, None)
+                    if last is not None:
+                        yield self._arrival(*last, then)
         for wire in np.flatnonzero(self.used.any(axis=0)).tolist():
             yield self._arrival(int(np.flatnonzero(self.used[:, wire])[-1]), wire, None)
 
@@ -166,7 +192,7 @@ class _Master:
     """The linear program over messages that are used, which further ways may join."""
 
     def __init__(self, rounds: Rounds) -> None:
-        self.used, self.unit = rounds.used.copy(), rounds.unit
+        self.used, self.passed, self.unit = rounds.used.copy(), rounds.passed, rounds.unit
         self.columns: list[Column] = []
         program = self.program = Growing()
         places = [(now, wire) for now, wire in np.argwhere(self.used).tolist()]
@@ -186,10 +212,10 @@ class _Master:
                 terms.append((self.loads[wait.then], wait.lag / self.unit))
             self.rows.append((program.row(terms, at_least=wait.fixed / self.unit), wait))
 
-    def serves(self, used: Bools, columns: Sequence[Column]) -> bool:
+    def serves(self, rounds: Rounds) -> bool:
         """Whether it is for these messages, and some of these ways."""
-        known = len(self.columns)
-        return bool((self.used == used).all()) and self.columns == list(columns[:known])
+        same = self.passed is rounds.passed and bool((self.used == rounds.used).all())
+        return same and self.columns == rounds.columns[: len(self.columns)]
 
     def solved(self, columns: Sequence[Column]) -> tuple[Solved, Floats, Floats, Floats]:
         """As `Rounds` wants it."""
