@@ -91,39 +91,36 @@ class Potentials(Searched):
         return _ports(self.facts, self.part)
 
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """Bytes that links bring to all destinations by a time, by the weighted mean over these."""
-        return [self._earned(time, choice, steps) for choice in choices]
-
-    def _earned(self, time: int, choice: Choice, steps: int) -> float:
-        """What the best sequences of messages on all links are worth, over what one byte needs; rounded up.
+        """What the best sequences of messages on all links are worth, over what one byte needs.
 
         Potentials are constant within a step. With the steps fixed in which messages start and end, the sum is linear
         in the times, and the limits on them are differences of marks, so it is largest with all times at marks: a start
         then belongs to the step after it, an end to the one before.
         """
         step, ports = -(-time // steps), self.ports
-        distances, weights = _distances(self.facts, self.part), np.array(choice[2 * _CLASSES :])
-        risen = _Risen(step, steps, distances.away, choice)
+        distances, numbers = _distances(self.facts, self.part), np.array(choices)[:, :, None, None]
+        risen, weights = _Risen(step, steps, distances.away, numbers[:, :, 0]), numbers[:, 2 * _CLASSES :]
         rate, overhead = (np.array([float(getattr(port, name)) for port in ports]) for name in ("rate", "overhead"))
         # How many steps a message can take; one of more than all data is of no more use.
         longest = -(-(self.all / (self.n * rate) + overhead) // step)
         least, most = int(overhead.min() // step) + 1, min(int(longest.max()), steps)
         if least > most:
-            return 0.0
+            return [0.0] * len(choices)
         lengths = np.arange(least, most + 1)
-        worth = np.zeros((len(ports), steps, len(lengths)))
+        # For each link and choice, by the steps of start and length.
+        worth = np.zeros((len(ports), len(choices), steps, len(lengths)))
         for port, one in zip(ports, worth, strict=True):
             for late, pairs in port.rows:
-                row = sum(risen.falls(pair, late, lengths) * (np.array(counts) @ weights) for pair, counts in pairs)
-                np.maximum(one, row, out=one)
+                rows = (risen.falls(pair, late, lengths) * _weighed(counts, weights) for pair, counts in pairs)
+                np.maximum(one, sum(rows), out=one)
             one *= np.searchsorted(np.array(port.heard), np.arange(1, steps + 1) * step)[:, None]
-        worth *= np.maximum(0.0, np.minimum(lengths, longest[:, None]) * step - overhead[:, None])[:, None, :]
-        earned = np.zeros((len(ports), steps + most + 1))
+        worth *= np.maximum(0.0, np.minimum(lengths, longest[:, None]) * step - overhead[:, None])[:, None, None]
+        earned = np.zeros((len(ports), len(choices), steps + most + 1))
         for begin in range(steps - 1, -1, -1):
-            later = worth[:, begin] + earned[:, begin + least : begin + most + 1]
-            np.maximum(later.max(axis=1), earned[:, begin + 1], out=earned[:, begin])
-        count = np.array([port.count for port in ports])
-        return float((earned[:, 0] * rate * count).sum() * self.n / (len(self.part) * (distances.far @ weights)))
+            later = worth[:, :, begin] + earned[:, :, begin + least : begin + most + 1]
+            np.maximum(later.max(axis=2), earned[:, :, begin + 1], out=earned[:, :, begin])
+        total = (rate * np.array([port.count for port in ports])) @ earned[:, :, 0] * self.n
+        return [float(one) for one in total / (len(self.part) * _weighed(distances.far, weights)[:, 0, 0])]
 
     def table(self, time: int) -> dict[str, Any]:
         choice = self.best(time)
@@ -137,32 +134,37 @@ class Potentials(Searched):
         )
 
 
-class _Risen:
-    """The potentials in each step, for each class of distances."""
+def _weighed(counts: Sequence[int], weights: Floats) -> Floats:
+    """(choices, 1, 1): destinations by their weights."""
+    return np.asarray(sum(count * weights[:, place] for place, count in enumerate(counts) if count))
 
-    def __init__(self, step: int, steps: int, away: tuple[int, ...], choice: Choice) -> None:
+
+class _Risen:
+    """The potentials in each step, for each class of distances and each choice."""
+
+    def __init__(self, step: int, steps: int, away: tuple[int, ...], numbers: Floats) -> None:
         self.step, self.steps = step, steps
         middle = np.arange(2 * steps + 1) + 0.5
         over = middle > steps
-        self.risen = [over.astype(np.float64)]
+        self.risen = [over.astype(np.float64)[None, :]]
         for kind, time in enumerate(away):
-            begin, end = choice[2 * kind : 2 * kind + 2]
+            begin, end = numbers[:, 2 * kind], numbers[:, 2 * kind + 1]
             line = np.clip((middle / steps - begin) / (end - begin), 0.0, 1.0)
             # 1 when no message comes in time.
             self.risen.append(np.where(middle + time / step > steps, 1.0, line))
         self.fallen = dict[tuple[tuple[int, int], int], Floats]()
 
     def falls(self, pair: tuple[int, int], late: int, lengths: npt.NDArray[np.int64]) -> Floats:
-        """(steps, lengths): what the potential falls by from each start on, with the end so many steps later.
+        """(choices, steps, lengths): what the potential falls by from each start on, with the end so many steps later.
 
         pair: classes of distances from sender and receiver; 0 for the source and the destination.
         """
         if (pair, late) not in self.fallen:
             own, its = pair
-            start = self.risen[own][: self.steps] if own else np.ones(self.steps)
+            start = self.risen[own][:, : self.steps, None] if own else 1.0
             # The end is in the step before its mark.
             ends = np.minimum(np.arange(self.steps)[:, None] + lengths - 1 + late // self.step, 2 * self.steps)
-            self.fallen[pair, late] = np.maximum(0.0, start[:, None] - self.risen[its][ends])
+            self.fallen[pair, late] = np.maximum(0.0, start - self.risen[its][:, ends])
         return self.fallen[pair, late]
 
 
@@ -176,7 +178,7 @@ class _Distances:
 
     away: tuple[int, ...]
     kinds: npt.NDArray[np.int64]
-    far: Floats
+    far: tuple[int, ...]
 
 
 @lru_cache(maxsize=64)
@@ -208,7 +210,7 @@ def _distances(facts: Delays, part: frozenset[int]) -> _Distances:
         kinds[a, b] = min(known.index(apart[a][b]), _CLASSES - 1) + 1
     away = tuple(known[min(place, len(known) - 1)] for place in range(_CLASSES))
     near = [min(int(kinds[a, b]) for a in part) for b in outside]
-    return _Distances(away, kinds, np.array([near.count(kind + 1) for kind in range(_CLASSES)], dtype=np.float64))
+    return _Distances(away, kinds, tuple(near.count(kind + 1) for kind in range(_CLASSES)))
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from math import ceil
+from math import ceil, exp, log
 from typing import ClassVar
 
 from blinksim.bounds.time.delays import Delays, delays
@@ -19,10 +19,17 @@ from blinksim.topology.graph import Topology
 Choice = tuple[float, ...]
 # Ranks up to which the sums are done.
 _MOST_RANKS = 16
-# Sums of floats are off by far less than this part, and the searches for a time stop at the others.
-_SAFE, _ROUGH, _CLOSE = 2.0**-30, 5, 9
-# How often another choice is taken where the last one has led.
-_AGAIN = 3
+# Sums of floats are off by far less than this part, and the searches for a time stop at the others, of what is needed.
+_SAFE, _ROUGH, _CLOSE = 2.0**-30, 2.0**-5, 2.0**-9
+# Times that are tried: whole nanoseconds, so many of them, at first as if what is brought grew by this power, and no
+# farther apart than by this factor.
+_STEP, _TRIES, _RISES, _FARTHEST = 10**6, 12, 2.0, 8.0
+# What is brought by a time that is far too short, as a part.
+_LEAST = 2.0**-8
+# By which factor a coarse sum may be higher than a fine one, at most, where a later time is looked for at all.
+_COARSE = 1.2
+# How often another choice is taken when the last one has led further than this part of the time, by shifts.
+_AGAIN, _NEAR = 3, 3
 
 
 class Searched(Theorem):
@@ -43,7 +50,9 @@ class Searched(Theorem):
     def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
         self.facts, self.size, self.n = facts, size, facts.topology.ranks
         self.all = block(facts, size) * self.n
-        self._proofs = dict[int, tuple[int, Choice]]()
+        self.message = min(facts.overhead[e] + facts.latency[e] for rank in facts.ranks for e in facts.first_hops(rank))
+        self._orders = dict[int, list[Choice]]()
+        self._sums = dict[tuple[int, Choice, int], int]()
 
     @classmethod
     def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Searched:
@@ -85,53 +94,76 @@ class Searched(Theorem):
         return self._proof(time)[1]
 
     def _proof(self, time: int) -> tuple[int, Choice]:
-        """What links bring by a time, by the better of the two choices that say the least by a coarse sum."""
-        if time not in self._proofs:
-            self._proofs[time] = min((self._most(time, [choice], self.fine), choice) for choice in self._least(time, 2))
-        return self._proofs[time]
+        """What links bring by a time, by the first choice that proves it of the two that say least by a coarse sum."""
+        if time < 1:
+            return 0, self.choices[0]
+        tried = list[tuple[int, Choice]]()
+        for choice in self._ordered(time)[:2]:
+            tried.append((self._most(time, choice, self.fine), choice))
+            if tried[-1][0] < self.all:
+                break
+        return min(tried)
 
-    def _least(self, time: int, count: int = 1) -> list[Choice]:
-        """The choices that say the least by a coarse sum."""
-        brought = self.brings(time, self.choices, self.coarse)
-        return [self.choices[place] for place in sorted(range(len(brought)), key=brought.__getitem__)[:count]]
+    def _ordered(self, time: int) -> list[Choice]:
+        """The choices, those first that say the least by a coarse sum."""
+        if time not in self._orders:
+            brought = self.brings(time, self.choices, self.coarse)
+            self._orders[time] = [self.choices[place] for place in sorted(range(len(brought)), key=brought.__getitem__)]
+        return self._orders[time]
 
     def proves(self, time: int) -> bool:
         """True if less can be brought by `time` than must be: then nothing ends by then, or sooner."""
         return self.short(time)
 
-    def _most(self, time: int, choices: Sequence[Choice], steps: int) -> int:
-        """What links bring by a time with the best of the choices; rounded up."""
-        return ceil(min(self.brings(time, choices, steps)) * (1 + _SAFE))
+    def _most(self, time: int, choice: Choice, steps: int) -> int:
+        """What links bring by a time, rounded up."""
+        if (time, choice, steps) not in self._sums:
+            (brought,) = self.brings(time, [choice], steps)
+            self._sums[time, choice, steps] = ceil(brought * (1 + _SAFE))
+        return self._sums[time, choice, steps]
 
     def latest(self, low: int = 0) -> int:
         """The latest time before which nothing ends, but for some parts in a thousand; 0 if none is after `low`."""
-        good, choices = low + 1, self._least(low + 1)
-        if self._most(good, choices, self.coarse) >= self.all:
+        time = low - low % _STEP + _STEP
+        choice = self._ordered(time)[0]
+        # A coarse sum may be too high by so much, about.
+        high = 1 + (2 * self.message / time) ** 2
+        if self._most(time, choice, self.coarse) > min(high, _COARSE) * self.all:
             return 0
         for _ in range(_AGAIN):
-            good = self._last(good, choices, self.coarse, _ROUGH)
-            tried, choices = choices, self._least(good)
-            if tried == choices:
+            start, time = time, self._last(time, choice, self.coarse, _ROUGH)
+            if time - start < start >> _NEAR:
                 break
-        good = self._last(good, choices, self.fine, _CLOSE)
-        rounded = good - good % 10**6
-        return next((time for time in (rounded, good) if time > low and self.proves(time)), 0)
+            # Far from where it was chosen, another choice may be better.
+            choice = self._ordered(time)[0]
+        for _ in range(_AGAIN):
+            time, last = self._last(time, choice, self.fine, _CLOSE), choice
+            choice = self._ordered(time)[0]
+            if choice == last:
+                break
+        return time if time > low and self.proves(time) else 0
 
-    def _last(self, good: int, choices: Sequence[Choice], steps: int, close: int) -> int:
-        """The last time by which too little is brought, but for a part in 2**close; `good` if that is none."""
-        bad, lacks, more = good, 0, 0
-        step = max(good >> (close // 2), 10**6)
-        while (brought := self._most(bad, choices, steps)) < self.all:
-            good, lacks, bad, step = bad, self.all - brought, bad + step, 4 * step
-        more = brought - self.all
-        while bad - good > good >> close:
-            # Where a line says that it is enough, on either side of it by turns.
-            guess = good + (bad - good) * lacks // (lacks + more) if lacks else (good + bad) // 2
-            least = max(1, good >> (close + 1))
-            middle = min(max(guess + (least if guess - good > bad - guess else -least), good + least), bad - least)
-            brought = self._most(middle, choices, steps)
-            if brought < self.all:
-                good, lacks = middle, self.all - brought
+    def _last(self, time: int, choice: Choice, steps: int, close: float) -> int:
+        """The last time found by which too little is brought, but for this part; the first one if that is enough."""
+        # Times by which too little and enough is brought, and how far that is from almost enough, in logarithms.
+        good, bad, lacks, spare, aim, rises = 0, 0, 0.0, 0.0, log(1 - close / 2), _RISES
+        for _ in range(_TRIES):
+            part = self._most(time, choice, steps) / self.all
+            off = log(max(part, _LEAST)) - aim
+            if part < 1:
+                if good and not bad and time > good:
+                    rises = min(max((lacks + off) / log(time / good), 0.8), 16.0)
+                # With the same end twice, the other one counts for half (Illinois).
+                good, lacks, spare = time, -off, spare / 2 if good and bad else spare
+            elif good:
+                bad, spare, lacks = time, off, lacks / 2 if bad else lacks
             else:
-                bad, more = middle, brought - self.all
+                return time
+            if 1 - close <= part < 1 or 0 < bad - good < good * close:
+                break
+            if bad:
+                time = good + int((bad - good) * min(max(lacks / (lacks + spare), 0.05), 0.95))
+            else:
+                time = int(time * min(exp(lacks / rises), _FARTHEST))
+            time -= time % _STEP
         return good

@@ -8,7 +8,6 @@ links, every byte's tree costs at least what the cheapest tree does, and all lin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -84,7 +83,6 @@ class TimedPrices(Searched):
         )
 
 
-@lru_cache(maxsize=16)
 def _worth(
     n: int,
     ports: int,
