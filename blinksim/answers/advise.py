@@ -7,6 +7,7 @@ theirs speak of the same links; then large sizes count, where the links decide.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ class Advice(Result):
     best : Option
         The quickest schedule found, also among those that are made for the size.
     loadable : Option, optional
-        The quickest that NCCL reads from a graph file.
+        The quickest that NCCL reads from a graph file, among those that might be worth it.
     other : Option, optional
         `best` for MSCCL or RCCL (`runtime`), where it is quicker than what NCCL does.
     model : str
@@ -295,7 +296,8 @@ def advise(
     rivals = contest(chosen, wanted, sizes=[size], model=model)
     real = expectation.measured(size) if rivals.model.name == "execution" else None
     expected = real or expectation.at(size)
-    options = options_of(rivals, expectation, size)
+    # By measured constants a graph file is timed as what NCCL makes of it, whatever its schedule takes.
+    options = options_of(rivals, expectation, size, math.inf if real else expected.time_s)
     if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.model.name in ON_LINKS:
         made = best_made(chosen, wanted, size, _SEARCH_S)
         options += [Option(made[1], made[0].time_s, made[0])] if made and verify(made[1]).ok else []

@@ -45,8 +45,11 @@ class Option:
         return self.schedule.algorithm
 
 
-def options_of(rivals: Contest, expectation: Expectation, size: int) -> list[Option]:
-    """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read."""
+def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: float) -> list[Option]:
+    """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read.
+
+    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL.
+    """
     part, collective = expectation.part, expectation.collective
     entrants, timed = rivals.field.entrants, rivals.projections(size)
     # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
@@ -55,7 +58,8 @@ def options_of(rivals: Contest, expectation: Expectation, size: int) -> list[Opt
         raise InfeasibleError(
             f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer nodes"
         )
-    wanted = dict.fromkeys((ranked[0], *_FOR_NCCL))
+    worth = {p.algorithm for p in timed if p.time_s <= within_s}
+    wanted = dict.fromkeys((ranked[0], *(name for name in _FOR_NCCL if name in worth)))
     plans = {name: entrants[name].schedule for name in wanted if name in ranked}
     # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
     solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)

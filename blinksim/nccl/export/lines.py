@@ -115,7 +115,9 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
     for channel in np.unique(schedule.channel).tolist():
         mine = np.flatnonzero(schedule.channel == channel).tolist()
         after: dict[str, set[str]] = {}
-        for a, b in steps_between(schedule, mine):
+        ways = np.stack([schedule.src[mine], schedule.dst[mine], schedule.route[mine]])
+        _, first = np.unique(ways, axis=1, return_index=True)
+        for a, b in steps_between(schedule, [mine[place] for place in first.tolist()]):
             after.setdefault(a, set()).add(b)
         order = [min(after)] if schedule.topology.members[0] not in after else [schedule.topology.members[0]]
         while len(order) <= len(after) and len(after.get(order[-1], ())) == 1:
