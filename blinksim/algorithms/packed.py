@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.rail_aligned import exchange
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -45,8 +46,7 @@ _EQUAL_TREES = ("allgather", "reducescatter", "broadcast", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
 _UNDIRECTED = 64
 
-# From this many members on, a schedule close to the bound is accepted at once; otherwise a better one gets this much
-# time. The exact packing can take many minutes there.
+# From this many members on, a schedule close to the bound is accepted at once; otherwise a better one gets this long.
 _LARGE = 384
 _NEARLY = Fraction(1, 100)
 _PATIENCE = 60.0
@@ -118,8 +118,8 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
 
 def _from_hosts(topology: Topology, collective: Collective, bound: BoundResult) -> tuple[Schedule | None, Fraction]:
     """The schedule from packings of single hosts, where the machine is a cluster of such, and its gap."""
-    schedule = from_hosts(topology, collective, bound.rate)
-    return schedule, Fraction(1) if schedule is None else _gap(schedule, bound)
+    found = exchange(topology, collective) or from_hosts(topology, collective, bound.rate)
+    return found, Fraction(1) if found is None else _gap(found, bound)
 
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:

@@ -9,12 +9,13 @@ rail to rail, and idle adapters carry what the own cannot: at most three sends, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import gcd
+from dataclasses import dataclass, replace
+from math import gcd, isqrt
 
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.algorithms.building.symmetric_trees import FEW_SENDS
 from blinksim.bounds.exchanges.rail_spread import spread_time, way_rates
 from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
 from blinksim.collective import Collective
@@ -28,6 +29,8 @@ from blinksim.traffic.matrix import Traffic
 
 # Units of a block of an alltoall where adapters carry unequal parts.
 _UNITS = 5040
+# Blocks whose ends are checked one by one, in a gigabyte or so, and paths that are written out.
+_MOST_BLOCKS, _MOST_PATHS = 20_000_000, 2_000_000
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
@@ -78,6 +81,41 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
         return None
     base = _first_node(rails)
     return None if base is None else SymmetricSchedule(base, turns)
+
+
+def large(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
+    """`symmetric` where the schedule has many sends; None where it has few, or there is no such.
+
+    Raises `InfeasibleError` for more blocks than can be checked, before the work.
+    """
+    blocks = topology.ranks**2
+    if collective.name != "alltoall" or 2 * blocks < FEW_SENDS:
+        return None
+    if blocks > _MOST_BLOCKS:
+        raise InfeasibleError(
+            f"an alltoall of {topology.ranks:,} ranks has {blocks:,} blocks, and a schedule is checked up to "
+            f"{_MOST_BLOCKS:,}; take at most {isqrt(_MOST_BLOCKS):,} ranks, or model it: project needs none written out"
+        )
+    return symmetric(topology, collective)
+
+
+def exchange(topology: Topology, collective: Collective) -> Schedule | None:
+    """`build` for whoever may search as well; None where the collective or the machine has none.
+
+    Raises `InfeasibleError` for an exchange of more paths than are written out one by one.
+    """
+    if not collective.exchanges:
+        return None
+    paths = topology.ranks * (topology.ranks - 1)
+    if paths > _MOST_PATHS:
+        raise InfeasibleError(
+            f"an exchange of {topology.ranks:,} ranks has {paths:,} paths, and at most {_MOST_PATHS:,} are written "
+            f"out: those of {isqrt(_MOST_PATHS):,} ranks; of more, an alltoall over rails of nodes that are alike"
+        )
+    try:
+        return replace(build(topology, collective), algorithm="packed")
+    except InfeasibleError:
+        return None
 
 
 def _first_node(rails: Rails) -> Schedule | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
 from blinksim.algorithms.building.symmetric_trees import symmetric_packed
+from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates, timed
@@ -329,7 +330,17 @@ def _named(
         # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
     if symmetric and entry.name == _USUAL and known is not None and not options.keys() - _HARMLESS:
-        found = symmetric_packed(part, wanted, known)
+        found = symmetric_packed(part, wanted, known) or _large_exchange(part, wanted, known)
+        if found is not None:
+            return found, known
+    if symmetric and entry.name == "rail_aligned":
+        found = large(part, wanted)
         if found is not None:
             return found, known
     return entry.build(part, wanted, **options), known
+
+
+def _large_exchange(part: Topology, wanted: Collective, known: BoundResult) -> SymmetricSchedule | None:
+    """An alltoall of very many blocks from what one node sends, if it attains the bound."""
+    found = large(part, wanted)
+    return None if found is None or found.rate != known.rate else found.named(_USUAL)

@@ -20,6 +20,7 @@ from blinksim.schedule.model import Schedule
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int32]
+Steps = npt.NDArray[np.int64]
 
 
 def starts_with(schedule: Schedule, device: Ints, chunk: Ints) -> Bools:
@@ -144,31 +145,44 @@ def overwritten_in_place(schedule: Schedule) -> str | None:
     the end what came from rank j, so what goes out must be read in no later step than that in which anything arrives
     on top of it. (Sends of one step read what was there when it began.)
     """
-    n = schedule.topology.ranks
     # A schedule without a chunk for every block is wrong in any case, which `wrong_chunks` says.
     if not schedule.collective.exchanges or not schedule.sends:
         return None
-    if schedule.collective.traffic is not None:
-        return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
-    if schedule.chunks < n * n:
-        return None
-    if min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
-        return None
+    return overwritten(schedule, *reads_and_writes(schedule))
+
+
+def reads_and_writes(schedule: Schedule) -> tuple[Steps, Steps]:
+    """For every chunk the last step in which its origin sends it, and the first in which its target receives it."""
     last_read = np.full(schedule.chunks, -1, dtype=np.int64)
     mine = schedule.rank_of[schedule.src] == schedule.origin[schedule.chunk]
     np.maximum.at(last_read, schedule.chunk[mine], schedule.step[mine])
     first_write = np.full(schedule.chunks, np.iinfo(np.int64).max)
     arriving = schedule.rank_of[schedule.dst] == schedule.target[schedule.chunk]
     np.minimum.at(first_write, schedule.chunk[arriving], schedule.step[arriving])
+    return last_read, first_write
+
+
+def overwritten(schedule: Schedule, last_read: Steps, first_write: Steps) -> str | None:
+    """As `overwritten_in_place`, of an exchange whose `reads_and_writes` are known; its sends are not looked at."""
+    n = schedule.topology.ranks
+    if schedule.collective.traffic is not None:
+        return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
+    if schedule.chunks < n * n:
+        return None
+    if min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
+        return None
     block = schedule.origin.astype(np.int64) * n + schedule.target
     back = schedule.target.astype(np.int64) * n + schedule.origin
     read, write = np.full(n * n, -1, dtype=np.int64), np.full(n * n, np.iinfo(np.int64).max)
     np.maximum.at(read, block, last_read)
     np.minimum.at(write, back, first_write)
+    # Blocks as a whole first; only where they overlap in time do the places inside them matter.
+    late = np.flatnonzero(read > write)
+    if not len(late):
+        return None
     by_block = np.argsort(block, kind="stable")
     starts = np.searchsorted(block[by_block], np.arange(n * n + 1))
-    # Blocks as a whole first; only where they overlap in time do the places inside them matter.
-    for pair in np.flatnonzero(read > write):
+    for pair in late:
         out = by_block[starts[pair] : starts[pair + 1]]
         twin = (pair % n) * n + pair // n
         into = by_block[starts[twin] : starts[twin + 1]]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
+from blinksim.algorithms import rail_aligned
 from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
@@ -24,6 +25,7 @@ from blinksim.graphs.network import network
 from blinksim.graphs.orbits import single_orbits
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.turned.entrant import Turned
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 from blinksim.structures.transport import transport
 from blinksim.timing.turned_cost import cost_of
@@ -202,8 +204,9 @@ def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: t
     turned = symmetric(part, alltoall)
     assert turned is not None
     whole = REGISTRY["rail_aligned"].build(part, alltoall)
-    assert bs.verify(turned)
-    assert bs.verify(turned.schedule)
+    facts, written = bs.verify(turned).facts, bs.verify(turned.schedule).facts
+    assert (facts.rate, facts.in_place, facts.scratch) == (written.rate, written.in_place, written.scratch)
+    assert bs.verify(turned, in_place=True).ok == bs.verify(turned.schedule, in_place=True).ok
     assert (turned.sends, turned.chunks) == (turned.schedule.sends, turned.schedule.chunks)
     assert turned.rate == bs.verify(whole).facts.rate
     for size in (2**16, 2**22, 2**30):
@@ -253,3 +256,21 @@ def test_parts_suit_unequal_adapters() -> None:
     # Node 0 has 7.5 adapters' worth for 128 of 2400 / 24 bytes.
     due = float(Fraction(8 * 16 * 100, 375 * 10**9))
     assert spread_time(rails, traffic) == pytest.approx(due, rel=1e-9)
+
+
+def test_large_alltoalls_are_written_by_symmetry() -> None:
+    made = bs.synthesize(bs.load("hgx-h100", nodes=45), "alltoall")
+    assert isinstance(made.compact, SymmetricSchedule)
+    assert made.gap == 0
+    assert (made.compact.algorithm, made.compact.chunks) == ("packed", 360 * 360)
+    assert made.verdict.ok
+
+
+def test_alltoalls_too_large_to_check_are_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rail_aligned, "_MOST_BLOCKS", 400 * 400)
+    monkeypatch.setattr(rail_aligned, "symmetric", lambda *given: pytest.fail("it was built"))
+    with pytest.raises(InfeasibleError, match="take at most 400 ranks, or model it"):
+        bs.synthesize(bs.load("hgx-h100", nodes=51), "alltoall")
+    monkeypatch.setattr(rail_aligned, "_MOST_PATHS", 64 * 63)
+    with pytest.raises(InfeasibleError, match="at most 4,032 are written out"):
+        bs.synthesize("torus:5x13", "alltoall")

@@ -111,13 +111,17 @@ class SymmetricSchedule:
         )
         return found
 
+    def named(self, algorithm: str) -> SymmetricSchedule:
+        """The same schedule under the name of another algorithm."""
+        return replace(self, base=replace(self.base, algorithm=algorithm))
+
     def claim(self, key: str) -> Fraction | None:
         """As `Schedule.claim`."""
         return self.base.claim(key)
 
     def parts(self) -> str:
         """What the data is cut into, in words."""
-        what = "tree" if self.form == "forest" else "chunk"
+        what = "path" if self.collective.personalized else "tree" if self.form == "forest" else "chunk"
         return f"{self.chunks:,} {what}s, turned from {self.base.chunks} by symmetries"
 
     def __repr__(self) -> str:

@@ -35,19 +35,20 @@ def verify_symmetric(
     if slots < 1:
         raise InputError(f"{slots} slots: a connection needs at least 1")
     base = whole.base
-    # Only an alltoall can fail in place, and a schedule by symmetry is none.
-    del in_place
+    labels = labelled(whole)
+    aliased = _overwritten_in_place(whole, labels)
     stuck = deadlock(base, slots)
     checks: tuple[Callable[[], Iterator[str]], ...] = (
         lambda: wrong_routes(base),
         lambda: wrong_copies(base),
         lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
-        lambda: chunk_ends.wrong_chunks(labelled(whole), shares),
+        lambda: chunk_ends.wrong_chunks(labels, shares),
         lambda: wrong_contents(base),
         lambda: iter(() if stuck is None else (stuck,)),
+        lambda: iter((aliased,) if in_place and aliased is not None else ()),
     )
     reasons = listed_reasons(checks)
-    return Verdict(not reasons, reasons, _facts(whole, slots))
+    return Verdict(not reasons, reasons, _facts(whole, slots, in_place=aliased is None))
 
 
 def labelled(whole: SymmetricSchedule) -> Schedule:
@@ -69,7 +70,16 @@ def labelled(whole: SymmetricSchedule) -> Schedule:
     )
 
 
-def _facts(whole: SymmetricSchedule, slots: int) -> Facts:
+def _overwritten_in_place(whole: SymmetricSchedule, labels: Schedule) -> str | None:
+    """As `chunk_ends.overwritten_in_place` of all images: a turn keeps the steps. labels: as `labelled` gives them."""
+    if not whole.collective.exchanges or not whole.base.sends:
+        return None
+    chunk, _ = whole.elements()
+    read, written = chunk_ends.reads_and_writes(whole.base)
+    return chunk_ends.overwritten(labels, read[chunk], written[chunk])
+
+
+def _facts(whole: SymmetricSchedule, slots: int, *, in_place: bool) -> Facts:
     pool = whole.pooled
     loads = resource_loads(whole.weighted, pool.shared)
     busy = [
@@ -84,7 +94,7 @@ def _facts(whole: SymmetricSchedule, slots: int) -> Facts:
         in_flight=crowd(whole.base)[0],
         slots=slots,
         scratch=scratch_of(whole),
-        in_place=True,
+        in_place=in_place,
     )
 
 
