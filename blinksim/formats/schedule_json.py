@@ -32,8 +32,8 @@ from blinksim.traffic.matrix import Traffic
 FORMAT, VERSION = "blinksim-schedule", 1
 MOST_BYTES = 256 * MIB
 LONGEST_LIST = 4096
-# Sends up to which a schedule by symmetry is written out, for readers of version 1.
-MOST_WRITTEN_OUT = 250_000
+# Sends up to which a schedule by symmetry is written out, for readers of version 1: a file of about 1 MB.
+MOST_WRITTEN_OUT = 24_000
 _KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *ARRAYS, "bound")
 
 

@@ -42,7 +42,7 @@ GIVEN = "(given)"
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
-# Sends from which on an alltoall is said by symmetry.
+# Sends from which on schedules are timed by symmetry.
 _FEW_SENDS = 250_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
 _SOLVED = {"packed": 80, "blink_hierarchical": 64}
@@ -175,7 +175,7 @@ def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None =
     from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
     from blinksim.schedule.turned.entrant import Turned
 
-    if not many_sends(part, collective):
+    if not many_sends(part, collective, _FEW_SENDS):
         return None
     aim = (ceiling or quick_bound(part, collective)).rate
     found = symmetric_trees(part, collective, aim)

@@ -270,3 +270,15 @@ def test_trees_of_one_device_serve_all(machine: str, name: str) -> None:
 def test_devices_that_are_not_alike_have_no_trees_of_one(machine: str) -> None:
     part, collective = bs.load(machine).select(), Collective("allgather")
     assert symmetric_turned_trees(part, collective, bs.bound(part, collective).rate) is None
+
+
+@pytest.mark.parametrize(("nodes", "version"), [(8, 1), (19, 1), (20, 2), (40, 2)])
+def test_small_files_are_of_version_1_and_none_is_large(nodes: int, version: int, tmp_path: Path) -> None:
+    """24,000 sends take about 1 MB written out; both sorts are read again to the same rate."""
+    found = bs.synthesize(bs.load("hgx-h100", nodes=nodes), "allgather")
+    path = tmp_path / "schedule.json"
+    bs.write(found, path)
+    assert json.loads(path.read_text())["version"] == version
+    assert path.stat().st_size < 1.1e6
+    again = bs.read_schedule(path)
+    assert (rate(again), again.sends) == (found.bound.rate, 8 * nodes * (8 * nodes - 1))

@@ -28,20 +28,20 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns, find_turns, turns_of
 
-# Sends of the trees from which on one of each sort is said once.
-FEW_SENDS = 250_000
+# Sends of the trees from which on one of each sort is said once: written out, they take a file of more than 1 MB.
+FEW_SENDS = 24_000
 COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 
 
-def many_sends(topology: Topology, collective: Collective) -> bool:
+def many_sends(topology: Topology, collective: Collective, many: int) -> bool:
     """Whether trees from all ranks have so many sends that one of each sort should stand for them."""
     ways = 2 if collective.name == "allreduce" else 1
-    return collective.name in COLLECTIVES and ways * topology.ranks * (topology.ranks - 1) >= FEW_SENDS
+    return collective.name in COLLECTIVES and ways * topology.ranks * (topology.ranks - 1) >= many
 
 
 def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
     """The packed trees of a large symmetric machine, if they attain the bound; else None, and they must be searched."""
-    if not many_sends(topology, collective):
+    if not many_sends(topology, collective, FEW_SENDS):
         return None
     found = symmetric_trees(topology, collective, bound.rate)
     return found if found is not None and found.rate == bound.rate else None
