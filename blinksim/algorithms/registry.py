@@ -92,7 +92,7 @@ class Algorithm:
             raise InfeasibleError(f"{self.name} is too slow on {ranks} ranks (at most {self.most_ranks})")
         needed = self.sends(ranks, collective)
         if not self.solver and needed > MOST_SENDS:
-            other = "fewer nodes" if "alltoall" in collective else "double_binary or chain_tree, or model=projection"
+            other = "fewer ranks" if "alltoall" in collective else "double_binary or chain_tree, or model=projection"
             raise InfeasibleError(
                 f"{self.name} on {ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; take {other}"
             )

@@ -56,7 +56,7 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
     ranked = [name for p in timed if entrants[name := p.algorithm].sends <= MOST_SENDS]
     if not ranked:
         raise InfeasibleError(
-            f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer nodes"
+            f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer"
         )
     worth = {p.algorithm for p in timed if p.time_s <= within_s}
     wanted = dict.fromkeys((ranked[0], *(name for name in _FOR_NCCL if name in worth)))

@@ -158,7 +158,7 @@ class Candidates:
                 return projection, entrant.schedule
         raise InfeasibleError(
             f"every schedule for a size has more than {_MOST_WRITTEN:,} sends, and no symmetry says one in few; take "
-            "fewer nodes, or leave out the size"
+            "fewer ranks, or leave out the size"
         )
 
 

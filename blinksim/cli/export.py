@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from blinksim.textio.exported import Exported
 
 
-# The options of the tuner's rules, with the names of their values.
-_TUNER_OPTIONS = {
-    "--machine": "machine",
-    "--least-channels": "least_channels",
-    "--members": "members",
-    "--nodes": "nodes",
-    "--no-nvls": "no_nvls",
-    "--nccl": "version",
-    "--dialect": "dialect",
-}
-
-
 class Options(JobOptions):
     """The options of the command."""
 
@@ -75,7 +63,7 @@ def command(schedule: str, **options: Unpack[Options]) -> None:
 
     output = options["output"]
     tuner = options["name"].lower().replace("_", "-") == exports.TUNER
-    given = {name for name in _TUNER_OPTIONS if _is_given(name)}
+    given = _given_for_a_tuner()
     if given and not tuner:
         raise InputError(f"{', '.join(sorted(given))}: for --format {exports.TUNER} only")
     folder = not tuner and exports.find(options["name"]).folder
@@ -101,9 +89,15 @@ def command(schedule: str, **options: Unpack[Options]) -> None:
             click.echo(line)
 
 
-def _is_given(option: str) -> bool:
-    name = _TUNER_OPTIONS[option]
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+def _given_for_a_tuner() -> set[str]:
+    """The options of a tuner's rules on the command line."""
+    context = click.get_current_context()
+    names = {"machine", *JobOptions.__annotations__}
+    return {
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    }
 
 
 def _schedule(path: str, options: Options) -> Exported:

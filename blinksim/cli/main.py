@@ -124,8 +124,24 @@ def _edit_meant(error: click.NoSuchOption, words: Sequence[str]) -> str:
     return f"--edit {shlex.quote(f'{verb} {words[at]}')}"
 
 
+def _without_value(error: click.ClickException, words: Sequence[str]) -> str:
+    """What to say where an option stands without its value; empty if none does."""
+    context = click.Context(cli)
+    command = cli.get_command(context, words[0]) if words else None
+    named = error.option_name if isinstance(error, click.BadOptionUsage) else getattr(error, "param", None)
+    for parameter in command.params if command else ():
+        option = next((name for name in parameter.opts if name in words), "")
+        if option and isinstance(parameter, click.Option) and named in (option, parameter):
+            after = [*words, "--"][list(words).index(option) + 1]
+            value = parameter.make_metavar(context).removesuffix(" RANGE")
+            return f"{option} needs a value: {option} {value}" if after.startswith("--") else ""
+    return ""
+
+
 def _words(error: click.ClickException, words: Sequence[str]) -> str:
     """The message, with the option that is meant: where sizes go, and what other tools call so."""
+    if missing := _without_value(error, words):
+        return missing
     context = getattr(error, "ctx", None)
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
     if not isinstance(error, click.NoSuchOption):

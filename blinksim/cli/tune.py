@@ -88,6 +88,8 @@ def command(machine: str | None, times: str | None, **options: Unpack[Options]) 
         print_json({**answer, "environment": exported.variables(options["output"] or "FILE")})
         return
     _show(found)
+    if found.caution:
+        click.echo(f"caution: {found.caution}\n")
     if options["output"] is None:
         click.echo("next: the same with -o tuner.csv")
         return
@@ -141,6 +143,7 @@ def _on_gpus(machine: str, options: Options) -> Tuning:
             nvls=nvls,
             least_channels=options["least_channels"],
             most=options["measurements"],
+            gpus=clock.kind,
             **release(options),
         )
     found = replace(found, version=clock.version)
@@ -154,7 +157,7 @@ def _write(found: Tuning, text: str, options: Options) -> None:
     from blinksim.textio.whole_files import write_text
 
     if options["times_to"] is not None:
-        write_text(options["times_to"], times_text(found.measured, found.least_channels), options["force"])
+        write_text(options["times_to"], times_text(found.measured, found.least_channels, found.job), options["force"])
     if options["output"] is not None:
         write_text(options["output"], text, options["force"])
     if options["plugin"] is not None:

@@ -289,6 +289,6 @@ class Parallel:
         if self.sends > MOST_SENDS:
             raise InfeasibleError(
                 f"{self.compact.algorithm} on {self.compact.topology.ranks} ranks has {self.sends:,} sends once its "
-                f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer nodes"
+                f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer ranks"
             )
         return divided(self.compact, self.spread)

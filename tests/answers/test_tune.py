@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from source_tree import ROOT
 
 import blinksim as bs
 from blinksim.answers.tuning.choice_times import ChoiceTime, ChoiceTimes, model_of
-from blinksim.answers.tuning.times_file import COLUMNS, read_times, times_text
+from blinksim.answers.tuning.times_file import COLUMNS, TimedJob, read_times, times_text
 from blinksim.answers.tuning.tune import Tuning, tune_here
 from blinksim.answers.tuning.tuning_search import Job, search
 from blinksim.cli.main import run
@@ -128,7 +130,8 @@ def test_a_file_gives_what_the_run_gave() -> None:
     assert len(found.rows()) == 105
     assert {row["collective"] for row in found.rows()} == set(Job().collectives)
     for rule, words in found.changes():
-        assert words.startswith("instead of ring "), rule
+        assert words.startswith(f"{rule.algorithm} {rule.protocol}"), rule
+        assert " instead of ring " in words
     text = found.export().files[""]
     assert "# needs NCCL_MIN_NCHANNELS=32\n" in text
     assert sum(not line.startswith("#") for line in text.splitlines()) == len(found.rules)
@@ -173,7 +176,13 @@ def test_a_search_stops_when_nothing_is_left_to_ask() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["collective,size"], ":1: the first line names the columns"),
+        (["collective,size"], ":1: this line names the columns"),
+        (["# of a machine", ",".join(COLUMNS)], ":1: say '# NCCL 2.28.9 on MACHINE (GPUS): 4 ranks on 1 node'"),
+        (["# NCCL 2.28.9 on x (sm 90): 4 ranks on 1 node", "collective"], ":2: this line names the columns"),
+        (
+            ["# NCCL 2.28.9 on x (): 4 ranks on 2 nodes", ",".join(COLUMNS), "", "a"],
+            ":4: 1 fields; there are 7 columns",
+        ),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32"], ":2: 6 fields; there are 7 columns"),
         ([",".join(COLUMNS), "allreduce,1k,ring,ll,-1,32,9"], ":2: invalid literal for int"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,-9"], ":2: a measured time of -9e-06 s for allreduce"),
@@ -203,16 +212,61 @@ def test_times_that_nccl_cannot_have_are_refused(times: list[ChoiceTime], messag
 
 
 def test_times_survive_a_file(tmp_path: Path) -> None:
-    times, least = read_times(TIMES)
-    assert (len(times), least) == (len(TIMES.read_text().splitlines()) - 1, 32)
+    times, least, job = read_times(TIMES)
+    assert (len(times), least) == (len(TIMES.read_text().splitlines()) - 2, 32)
+    assert job == TimedJob("2.28.9", "hgx-h200", "sm 90", 4, 1)
     place = tmp_path / "again.csv"
-    place.write_text(times_text(times, least))
-    assert read_times(place) == (times, least)
-    place.write_text(times_text(times[:1], None))
-    assert read_times(place) == (times[:1], None)
+    place.write_text(times_text(times, least, job))
+    assert read_times(place) == (times, least, job)
+    place.write_text(times_text(times[:1], None, replace(job, nodes=2, gpus="")))
+    assert read_times(place) == (times[:1], None, replace(job, nodes=2, gpus=""))
+
+
+@pytest.mark.parametrize(
+    ("machine", "job", "message"),
+    [
+        ("hgx-h200", {}, "4 ranks on 1 node, and 8 ranks on 1 need times of their own: members= and nodes= say"),
+        ("hgx-h200", {"nodes": 2}, "4 ranks on 1 node, and 16 ranks on 2 need times of their own"),
+        ("dgx-a100", {"members": "0-3"}, r"hgx-h200 \(sm 90\): .*, and the GPUs of dgx-a100 are sm 80: measure there"),
+    ],
+)
+def test_times_of_another_job_are_refused(machine: str, job: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        bs.tune(machine, TIMES, nvls=False, **job)
+
+
+def test_times_of_an_unknown_job_are_taken_with_a_caution(tmp_path: Path) -> None:
+    """And those of a machine of another name with the same GPUs."""
+    known = bs.tune("hgx-h200", TIMES, members="0-3", nvls=False)
+    assert known.caution == known.export().caution == ""
+    place = tmp_path / "times.csv"
+    place.write_text(TIMES.read_text().partition("\n")[2])
+    unknown = bs.tune("hgx-h200", place, members="0-3", nvls=False)
+    assert unknown.rules == known.rules
+    assert "does not say of which machine and how many ranks its times are" in unknown.caution
+    other = bs.tune("hgx-h100", TIMES, members="0-3", nvls=False)
+    assert "has times of NCCL 2.28.9 on hgx-h200 (sm 90): 4 ranks on 1 node, which are taken for those" in other.caution
+    assert other.export().caution == other.caution
+
+
+def test_gpus_of_another_kind_are_not_measured_for_a_machine() -> None:
+    with pytest.raises(InputError, match="the GPUs here are sm 80, and those of hgx-h200 sm 90"):
+        tune_here("hgx-h200", lambda *asked: 1.0, members="0-3", gpus="sm 80")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["tune.md", "run.md"])
+def test_the_pages_name_the_line_of_a_rule(page: str) -> None:
+    rules = bs.tune("hgx-h200", TIMES, members="0-3", nvls=False).export().files[""].splitlines()
+    lines = re.findall(
+        r"tuner\.csv:(\d+) in force: allgather of 4194304 bytes by ring, ll128", (ROOT / "docs" / page).read_text()
+    )
+    assert len(lines) == 1
+    row = rules[int(lines[0]) - 1].split(",")
+    assert (row[0], row[3:5]) == ("allgather", ["ring", "ll128"])
+    assert int(row[1]) <= 4194304 <= int(row[2])
 
 
 def test_the_command_writes_rules_and_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,6 +337,8 @@ class FakeWatch:
 
 
 class FakeDevice:
+    compute_capability = "90"
+
     def __init__(self, gpu: int) -> None:
         pass
 
@@ -312,7 +368,7 @@ def test_the_clock_puts_each_choice_in_force(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, "")
     FakeNccl.made.clear()
     clock = ChoiceClock(least_channels=32, nvls=False)
-    assert clock.version == "2.28.9"
+    assert (clock.version, clock.kind) == ("2.28.9", "sm 90")
     for size in (2**20, 2**28):
         assert clock.measure("allgather", size, ("ring", "ll", 8)) == 1e-3
     assert os.environ["NCCL_MIN_NCHANNELS"] == "32"

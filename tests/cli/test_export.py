@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -221,10 +222,13 @@ def test_rules_for_a_tuner_are_those_of_tune(dialect: str, tmp_path: Path, capsy
     job = ["--members", "0-3", "--no-nvls", "--dialect", dialect, "-o"]
     exported, tuned = tmp_path / "exported.csv", tmp_path / "tuned.csv"
     out = answer(capsys, "export", TIMES, "--format", "nccl_tuner", "--machine", "hgx-h200", *job, str(exported))
-    answer(capsys, "tune", "hgx-h200", TIMES, *job, str(tuned))
+    table = answer(capsys, "tune", "hgx-h200", TIMES, *job, str(tuned))
+    # Both say the sizes that were looked at, powers of two.
+    spans = [tuple(line.split("  ")[1].split(":")[0].split(" of ")) for line in out.splitlines()[2:12]]
+    assert spans == [tuple(re.split(" {2,}", line)[1:3]) for line in table.splitlines()[3:13]]
     assert exported.read_text() == tuned.read_text()
     # What changes and why, what loads it, and what shows that it is in force.
-    assert "allgather 2.96582 MB to 94.9063 MB: instead of ring simple, 5 to 25 % less time" in out
+    assert "allgather of 4 MiB to 64 MiB: ring ll128 instead of ring simple, 5 to 25 % less time" in out
     assert f"{'NCCLX_TUNER' if dialect == 'ncclx' else 'NCCL_TUNER'}_CONFIG_FILE={exported}" in out
     assert ("blinksim tune --plugin ./libnccl-tuner-blinksim.so" in out) == (dialect != "ncclx")
     assert "in force if" in out

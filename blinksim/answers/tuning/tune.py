@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from blinksim.answers.tuning.choice_times import ChoiceTime, ChoiceTimes, model_of
-from blinksim.answers.tuning.times_file import read_times
+from blinksim.answers.tuning.times_file import TimedJob, read_times
 from blinksim.answers.tuning.tuning_search import MOST_MEASUREMENTS, Job, Measure, search
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
@@ -16,10 +16,11 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner_files import dialects
 from blinksim.nccl.tuner_files.dialects import DialectName
-from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, Choice, TuningRule, rules_of
+from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, MOST_BYTES, Choice, TuningRule, rules_of
 from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.textio.exported import Exported
+from blinksim.textio.text_files import shown
 from blinksim.topology.selection import Names
 from blinksim.units import format_size
 
@@ -65,6 +66,10 @@ class Tuning(Result):
         The times that it rests on.
     least_channels : int, optional
         NCCL_MIN_NCHANNELS of the measurements, which the file needs too.
+    gpus : str
+        What kind of GPU the machine has, such as ``sm 90``.
+    caution : str
+        What is not known about the measured times; empty if nothing.
 
     Examples
     --------
@@ -83,31 +88,46 @@ class Tuning(Result):
     cells: tuple[TunedCell, ...]
     measured: tuple[ChoiceTime, ...]
     least_channels: int | None = None
+    gpus: str = ""
+    caution: str = ""
+
+    @property
+    def job(self) -> TimedJob:
+        """Where the times are of, as a file of them says it."""
+        return TimedJob(self.version, self.machine, self.gpus, self.ranks, self.nodes)
 
     def export(self, dialect: DialectName = "nccl") -> Exported:
         """The rules as a file for NCCL (with blinksim's plugin or NCCL's example plugin), RCCL or NCCLX."""
-        return dialects.export(self.rules, dialect, head=self._head(), least_channels=self.least_channels)
+        found = dialects.export(self.rules, dialect, head=self._head(), least_channels=self.least_channels)
+        return replace(found, caution=self.caution)
 
     def _head(self) -> tuple[str, ...]:
         return (
-            f"NCCL {self.version} on {self.machine}: {self.ranks} ranks on {self.nodes} "
-            f"node{'s' if self.nodes > 1 else ''}, from {len(self.measured)} measured times",
-            *(f"{rule.collective} {_span(rule)}: {change}" for rule, change in self.changes()),
+            f"{self.job}, from {len(self.measured)} measured times",
+            *(f"{rule.collective} of {self.span(rule)}: {change}" for rule, change in self.changes()),
         )
+
+    def span(self, rule: TuningRule) -> str:
+        """The sizes that a rule is for, of those that were looked at; its range ends half way to the next ones."""
+        sizes = [format_size(cell.size) for cell in self._cells(rule)]
+        if rule.most == MOST_BYTES:
+            return f"{sizes[0]} and more"
+        return " to ".join(dict.fromkeys((sizes[0], sizes[-1])))
+
+    def _cells(self, rule: TuningRule) -> list[TunedCell]:
+        return [
+            cell for cell in self.cells if cell.collective == rule.collective and rule.least <= cell.size <= rule.most
+        ]
 
     def changes(self) -> list[tuple[TuningRule, str]]:
         """Each rule with what it changes and what that gains, in words."""
         found = []
         for rule in self.rules:
-            cells = [
-                cell
-                for cell in self.cells
-                if cell.collective == rule.collective and rule.least <= cell.size <= rule.most
-            ]
+            cells = self._cells(rule)
             gains = [100 * cell.gain for cell in cells]
             before = " or ".join(dict.fromkeys(_words(cell.before) for cell in cells))
             gain = " to ".join(dict.fromkeys(f"{gain:.0f}" for gain in (min(gains), max(gains)))) + " %"
-            found.append((rule, f"instead of {before}, {gain} less time"))
+            found.append((rule, f"{_words(rule.choice)} instead of {before}, {gain} less time"))
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -134,6 +154,8 @@ class Tuning(Result):
             "ranks": self.ranks,
             "measurements": len(self.measured),
             "least_channels": self.least_channels,
+            "gpus": self.gpus,
+            "caution": self.caution,
             "rules": [
                 {"collective": rule.collective, "least_bytes": rule.least, "most_bytes": rule.most,
                  **_named(rule.choice)}
@@ -166,11 +188,6 @@ def _named(choice: Choice) -> dict[str, Any]:
 def _words(choice: Choice) -> str:
     algorithm, protocol, channels = choice
     return f"{algorithm} {protocol}" if channels == DEFAULT else f"{algorithm} {protocol} on {channels} channels"
-
-
-def _span(rule: TuningRule) -> str:
-    low = format_size(rule.least)
-    return f"from {low}" if rule.most > 2**62 else f"{low} to {format_size(rule.most)}"
 
 
 def tune(
@@ -213,7 +230,8 @@ def tune(
     Raises
     ------
     InputError
-        For times that NCCL cannot have on this machine, and a machine or file that cannot be read.
+        For times that NCCL cannot have on this machine, a file of other GPUs or another number of ranks or nodes, and
+        a machine or file that cannot be read.
 
     Examples
     --------
@@ -224,17 +242,41 @@ def tune(
     >>> print(found.export().files[""].splitlines()[-1])
     allgather,2965821,94906265,ring,ll128,-1,1,4,-1,-1
     """
+    here = _of(machine, members, nodes, nvls, version)
+    caution = ""
     if isinstance(times, str | Path):
-        given, said = read_times(times)
+        given, said, job = read_times(times)
         least_channels = least_channels if said is None else said
+        caution = _compared(shown(times), job, here)
     else:
         given = list(times)
     if not given:
         raise InputError("no measured times: a tuner file rests on some")
-    name, prediction, model = _of(machine, members, nodes, nvls, version)
-    model.add(given)
+    here.times.add(given)
     collectives = dict.fromkeys(one.collective for one in given)
-    return _tuning(name, prediction, model, tuple(collectives), tuple(given), least_channels)
+    return replace(_tuning(here, tuple(collectives), tuple(given), least_channels), caution=caution)
+
+
+def _compared(file: str, job: TimedJob | None, here: _Here) -> str:
+    """A caution about times whose job is not known, or of a machine of another name.
+
+    Raises `InputError` if they cannot be of this job.
+    """
+    if job is None:
+        return f"{file} does not say of which machine and how many ranks its times are; they are taken for {here.job}"
+    wanted = here.job
+    if (job.ranks, job.nodes) != (wanted.ranks, wanted.nodes):
+        raise InputError(
+            f"{file} has times of {job}, and {wanted.ranks} ranks on {wanted.nodes} need times of their own: "
+            "members= and nodes= say what was measured; or measure again"
+        )
+    if "" not in (job.gpus, wanted.gpus) and job.gpus != wanted.gpus:
+        raise InputError(
+            f"{file} has times of {job}, and the GPUs of {wanted.machine} are {wanted.gpus}: measure there"
+        )
+    if job.machine != wanted.machine:
+        return f"{file} has times of {job}, which are taken for those of {wanted.machine}"
+    return ""
 
 
 def tune_here(
@@ -246,33 +288,45 @@ def tune_here(
     version: str = DEFAULT_VERSION,
     least_channels: int | None = None,
     most: int = MOST_MEASUREMENTS,
+    gpus: str = "",
 ) -> Tuning:
-    """As `tune`, with at most `most` times that `measure` takes now, where the model expects them to say most."""
-    name, prediction, model = _of(machine, members, 1, nvls, version)
-    job = Job()
-    taken = search(model, job, measure, most)
-    return _tuning(name, prediction, model, job.collectives, tuple(taken), least_channels)
+    """As `tune`, with at most `most` times that `measure` takes now, where the model expects them to say most.
+
+    gpus: what it measures on, such as ``sm 90``; raises `InputError` if the machine's are others.
+    """
+    here, job = _of(machine, members, 1, nvls, version), Job()
+    if "" not in (gpus, here.job.gpus) and gpus != here.job.gpus:
+        raise InputError(
+            f"the GPUs here are {gpus}, and those of {here.job.machine} {here.job.gpus}: name this machine"
+        )
+    taken = search(here.times, job, measure, most)
+    return _tuning(here, job.collectives, tuple(taken), least_channels)
 
 
-def _of(
-    machine: MachineLike, members: Names | None, nodes: int, nvls: bool, version: str
-) -> tuple[str, Prediction, ChoiceTimes]:
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The job that is tuned, what NCCL takes there, and times by a model."""
+
+    job: TimedJob
+    prediction: Prediction
+    times: ChoiceTimes
+
+
+def _of(machine: MachineLike, members: Names | None, nodes: int, nvls: bool, version: str) -> _Here:
     question = Question.of(machine, members=members, nodes=nodes)
     whole = question.whole()
     chosen = question.member_names(whole)
     prediction = predict(whole, chosen, version=version, multicast=nvls)
-    return whole.name, prediction, ChoiceTimes(model_of(prediction, whole.nccl_rates))
+    attributes = whole.device(chosen[0]).attributes
+    gpus = f"sm {attributes['sm']}" if "sm" in attributes else str(attributes.get("model", ""))
+    job = TimedJob(prediction.version, whole.name, gpus, prediction.job.ranks, prediction.job.nnodes)
+    return _Here(job, prediction, ChoiceTimes(model_of(prediction, whole.nccl_rates)))
 
 
 def _tuning(
-    name: str,
-    prediction: Prediction,
-    times: ChoiceTimes,
-    collectives: tuple[str, ...],
-    measured: tuple[ChoiceTime, ...],
-    least_channels: int | None,
+    here: _Here, collectives: tuple[str, ...], measured: tuple[ChoiceTime, ...], least_channels: int | None
 ) -> Tuning:
-    nodes, ranks = prediction.job.nnodes, prediction.job.ranks
+    job, prediction, times = here.job, here.prediction, here.times
     cells: list[TunedCell] = []
     rules: list[TuningRule] = []
     for collective in (known for known in Job().collectives if known in collectives):
@@ -280,8 +334,9 @@ def _tuning(
         mine = [_cell(times, prediction, collective, among, size) for size in Job().sizes]
         cells += mine
         merged = [(cell.size, _changed(cell), _good(cell)) for cell in mine]
-        rules += rules_of(collective, merged, nodes, ranks)
-    return Tuning(name, prediction.version, nodes, ranks, tuple(rules), tuple(cells), measured, least_channels)
+        rules += rules_of(collective, merged, job.nodes, job.ranks)
+    found = tuple(rules), tuple(cells), measured, least_channels
+    return Tuning(job.machine, job.version, job.nodes, job.ranks, *found, gpus=job.gpus)
 
 
 def _cell(times: ChoiceTimes, prediction: Prediction, collective: str, among: list[Choice], size: int) -> TunedCell:

@@ -62,6 +62,12 @@ class ChoiceClock:
         """Of NCCL, such as 2.28.9."""
         return self.communicators(None).version
 
+    @property
+    def kind(self) -> str:
+        """Of the GPUs, by their compute capability: ``sm 90``; empty where there is none, as on AMD's."""
+        capability = str(self.cupy.cuda.Device(0).compute_capability)
+        return f"sm {capability}" if capability.isdigit() else ""
+
     def measure(self, collective: str, size: int, choice: Choice | None) -> float:
         """The median of the seconds of its iterations; size: bytes of float32."""
         nccl, count = self.communicators(choice), size // _KIND.itemsize

@@ -192,7 +192,7 @@ class SymmetricSchedule:
             raise InfeasibleError(
                 f"{self.algorithm} on {self.topology.ranks:,} ranks has {self.sends:,} sends once every tree is "
                 f"written out, more than {MOST_SENDS:,}. Its file can be verified as it is; to simulate, draw, run or "
-                "export one, take fewer nodes"
+                "export one, take fewer ranks"
             )
         return _written_out(self)
 
