@@ -88,8 +88,6 @@ def command(machine: str | None, times: str | None, **options: Unpack[Options]) 
         print_json({**answer, "environment": exported.variables(options["output"] or "FILE")})
         return
     _show(found)
-    if found.caution:
-        click.echo(f"caution: {found.caution}\n")
     if options["output"] is None:
         click.echo("next: the same with -o tuner.csv")
         return
@@ -194,7 +192,7 @@ def _show(found: Tuning) -> None:
         click.echo(table(heading, cells, left=(0, 1, 2, 3)))
     else:
         click.echo("NCCL's own choices are the quickest everywhere, as far as the model can tell")
-    click.echo("")
+    click.echo(f"\ncaution: {found.caution}\n" if found.caution else "")
 
 
 def _change(cell: TunedCell) -> tuple[object, ...]:

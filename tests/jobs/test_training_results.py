@@ -101,6 +101,15 @@ def test_trees_beat_rings_in_a_job_on_the_lanes_of_a_dgx1() -> None:
         assert f"| {' | '.join(cells)} |" in page
 
 
+def test_eight_ranks_take_what_was_quickest_there_from_4_to_16_mib() -> None:
+    """In one process, where smaller sizes take other programs than in a job."""
+    plan, rows = JobPlan.for_switch(8), content("elementary-8gpu")["allreduce"]
+    for size in (1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28):
+        times = {(row["algorithm"], row["protocol"]): row["time_s"] for row in rows if row["size_bytes"] == size}
+        choice = plan.choose(Call("allreduce", size // 4, element_type("float32")))
+        assert times[choice.schedule.algorithm, choice.protocol] == min(times.values())
+
+
 def test_the_rules_take_what_was_quickest() -> None:
     with (RESULTS / "job-scan-4gpu.csv").open() as file:
         rows = list(csv.DictReader(file))
