@@ -21,8 +21,8 @@ from blinksim.programs.dtypes import POISON_BYTE
 from blinksim.programs.program import READY, Longs, Program
 from blinksim.units import format_size_about
 
-# Blocks of a launch, at most. More than half as many have half the threads: small blocks fill the links better than few
-# large ones, and those of two groups fit on an H200 together.
+# Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large ones, and
+# those of two groups fit on an H200 together.
 BLOCKS = 128
 # Tables kept on the GPU, each some KiB.
 _MOST_TABLES = 1024
@@ -182,7 +182,8 @@ _INPUT, _OUTPUT, _TIMEOUT = 7, 8, 10
 def threads_of(program: Program, grid: int, blocks: int) -> int:
     """The threads of each block of a launch of `grid` blocks, of which there may be `blocks`."""
     # The rate of a wire is that of a whole block.
-    return THREADS if program.order == READY or 2 * grid <= blocks else THREADS // 2
+    few = (2 if program.packets else 4) * grid <= blocks
+    return THREADS if program.order == READY or few else THREADS // 2
 
 
 class _Prepared:

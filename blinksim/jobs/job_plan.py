@@ -63,8 +63,7 @@ class Rule:
 _EIGHT = (("allreduce", 8 << 20, "double_binary", "ll128"), ("allreduce", 32 << 20, "two_shot", "simple"))
 # What was quickest on four H200, of eight algorithms and both protocols.
 _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
-    ("allreduce", 128 << 10, "two_shot", "ll128"),
-    ("allreduce", 512 << 10, "recursive_doubling", "ll128"),
+    ("allreduce", 512 << 10, "two_shot", "ll128"),
     ("allreduce", 2 << 20, "double_binary", "ll128"),
     ("allreduce", 8 << 20, "ring", "ll128"),
     ("allreduce", None, "ring", "simple"),
@@ -74,7 +73,7 @@ _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
     ("reducescatter", 2 << 20, "direct", "ll128"),
     ("reducescatter", 8 << 20, "ring", "ll128"),
     ("reducescatter", None, "ring", "simple"),
-    ("broadcast", 128 << 10, "direct", "ll128"),
+    ("broadcast", 256 << 10, "direct", "ll128"),
     ("broadcast", 8 << 20, "chain", "ll128"),
     ("broadcast", None, "chain", "simple"),
     ("reduce", 8 << 20, "chain", "ll128"),
@@ -83,9 +82,8 @@ _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
 
 
 def _switch_rules(ranks: int) -> tuple[Rule, ...]:
-    """The rules above, without what needs a power of two ranks where there is none, and with what many ranks need."""
-    power = ranks & (ranks - 1) == 0
-    rows = [row for row in _SWITCH if power or row[2] != "recursive_doubling"]
+    """The rules above, with what many ranks need."""
+    rows = list(_SWITCH)
     if ranks >= 8:
         first = next(number for number, row in enumerate(rows) if row[:3] == ("allreduce", 8 << 20, "ring"))
         rows[first : first + 1] = _EIGHT

@@ -2,10 +2,11 @@
 
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/training_job.py --gpus 4 --out results
 
-``--parts`` picks some. Times are those of 50 calls (5 from 64 MiB on) in a captured CUDA graph, replayed nine times:
-the median, averaged over the ranks. A small transformer is trained twice from the same start and on the same data, with
-NCCL and with schedules: by DDP on all ranks, by DDP on a pair of ranks, whose sums do not depend on the order, and by
-FSDP.
+``--parts`` picks some. Times are those of ``--calls`` (5 from 64 MiB on) in a captured CUDA graph, replayed nine times:
+the median, averaged over the ranks. A small transformer is trained from the same start and on the same data with NCCL,
+with schedules, and with NCCL again, which shows how much steps scatter by themselves: in turn, `BURST` steps each, as a
+host's pace drifts. By DDP on all ranks, by DDP on a pair of ranks, whose sums do not depend on the order, and by FSDP,
+with batches for which GPUs wait for the host and with such as keep them busy.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from typing import Any
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 
-PARTS = ("times", "host", "ddp", "pair", "checks", "fsdp", "faults")
+PARTS = ("times", "host", "ddp", "pair", "checks", "fsdp", "fsdp_busy", "faults")
 SIZES = tuple(1 << power for power in range(10, 29, 2))
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
-CALLS, LONG_CALLS, LONG = 50, 5, 1 << 26
-STEPS = {"ddp": 1000, "pair": 100, "fsdp": 100}
+CALLS, LONG_CALLS, LONG = "CALLS", 5, 1 << 26
+STEPS = {"ddp": 1000, "pair": 100, "fsdp": 200, "fsdp_busy": 100}
+BURST, BATCH = 10, {"fsdp_busy": 128}
 Rows = list[dict[str, Any]]
 
 
@@ -161,7 +163,7 @@ def host(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int) -> Rows:
 
 def time_graph(torch: Any, launch: Callable[[], None], size: int) -> float:
     """Microseconds of one call among those of a captured graph."""
-    calls = LONG_CALLS if size >= LONG else CALLS
+    calls = LONG_CALLS if size >= LONG else int(os.environ.get(CALLS, "50"))
     for _ in range(3):
         launch()
     torch.cuda.synchronize()
@@ -207,55 +209,83 @@ def transformer(torch: Any) -> Any:
     return Small().cuda()
 
 
+class Training:
+    """The transformer in training by a group. batch: sequences of a rank. bucket_mb: DDP's default is 25."""
+
+    def __init__(
+        self, torch: Any, dist: Any, group: Any, rank: int, how: str, batch: int = 32, bucket_mb: int = 25
+    ) -> None:
+        self.torch, self.dist, self.group, self.batch = torch, dist, group, batch
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        model = transformer(torch)
+        if how.startswith("fsdp"):
+            from torch.distributed.device_mesh import DeviceMesh
+            from torch.distributed.fsdp import fully_shard
+
+            mesh = DeviceMesh.from_group(group, "cuda")
+            for layer in model.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+        else:
+            model = torch.nn.parallel.DistributedDataParallel(
+                model, device_ids=[rank], gradient_as_bucket_view=True, process_group=group, bucket_cap_mb=bucket_mb
+            )
+        self.model, self.optimizer = model, torch.optim.AdamW(model.parameters(), lr=1e-4)
+        self.maker = torch.Generator(device="cuda").manual_seed(1000 + rank)
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+
+    def step(self) -> None:
+        """One step; its loss and seconds go into the lists."""
+        torch, begin = self.torch, time.perf_counter()
+        # Every token follows from the one before it, so that there is something to learn.
+        first = torch.randint(0, 4096, (self.batch, 1), device="cuda", generator=self.maker)
+        text = (first + 13 * torch.arange(257, device="cuda")) % 4096
+        loss = torch.nn.functional.cross_entropy(self.model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        joint = loss.detach().clone()
+        self.dist.all_reduce(joint, op=self.dist.ReduceOp.AVG, group=self.group)
+        self.losses.append(float(joint))  # the step has ended
+        self.seconds.append(time.perf_counter() - begin)
+
+
 def train(
     torch: Any, dist: Any, group: Any, rank: int, how: str, steps: int, batch: int = 32, bucket_mb: int = 25
 ) -> tuple[list[float], float]:
-    """Losses, and the median seconds of a step. batch: sequences of a rank. bucket_mb: DDP's default is 25."""
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.enable_flash_sdp(False)
-    torch.backends.cuda.enable_mem_efficient_sdp(False)
-    model = transformer(torch)
-    if how == "fsdp":
-        from torch.distributed.device_mesh import DeviceMesh
-        from torch.distributed.fsdp import fully_shard
-
-        mesh = DeviceMesh.from_group(group, "cuda")
-        for layer in model.layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-    else:
-        model = torch.nn.parallel.DistributedDataParallel(
-            model, device_ids=[rank], gradient_as_bucket_view=True, process_group=group, bucket_cap_mb=bucket_mb
-        )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    maker = torch.Generator(device="cuda").manual_seed(1000 + rank)
-    losses, seconds = [], []
+    """Losses, and the median seconds of a step."""
+    trained = Training(torch, dist, group, rank, how, batch, bucket_mb)
     for _ in range(steps):
-        begin = time.perf_counter()
-        # Every token follows from the one before it, so that there is something to learn.
-        first = torch.randint(0, 4096, (batch, 1), device="cuda", generator=maker)
-        text = (first + 13 * torch.arange(257, device="cuda")) % 4096
-        loss = torch.nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        joint = loss.detach().clone()
-        dist.all_reduce(joint, op=dist.ReduceOp.AVG, group=group)
-        losses.append(float(joint))  # the step has ended
-        seconds.append(time.perf_counter() - begin)
-    return losses, float(median(seconds[20:]))
+        trained.step()
+    return trained.losses, float(median(trained.seconds[20:]))
 
 
 def training(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int, how: str) -> Rows:
-    """The same training with both."""
+    """The same training with both, in turn; who begins changes from burst to burst."""
     groups = {"nccl": nccl, "blinksim": dist.group.WORLD}
     if how == "pair":
         groups = {"nccl": dist.new_group([0, 1], backend="nccl"), "blinksim": dist.new_group([0, 1])}
+        if rank > 1:
+            return []
+    groups["nccl again"] = groups["nccl"]
+    batch = BATCH.get(how, 32)
+    trained = {name: Training(torch, dist, group, rank, how, batch) for name, group in groups.items()}
+    order = list(trained)
+    for _ in range(STEPS[how] // BURST):
+        for name in order:
+            for _ in range(BURST):
+                trained[name].step()
+        order = order[1:] + order[:1]
     rows: Rows = []
-    for backend, group in groups.items() if how != "pair" or rank < 2 else ():
-        losses, step = train(torch, dist, group, rank, how, STEPS[how])
-        rows.append({"backend": backend, "ranks": dist.get_world_size(group), "step_ms": step * 1e3, "losses": losses})
+    for name, one in trained.items():
+        # The first two bursts warm up.
+        bursts = [1e3 * median(one.seconds[at : at + BURST]) for at in range(2 * BURST, STEPS[how], BURST)]
+        row = {"backend": name, "ranks": dist.get_world_size(groups[name]), "batch": batch, "step_ms": median(bursts)}
+        rows.append({**row, "bursts_ms": bursts, "losses": one.losses})
     return rows
 
 
@@ -277,7 +307,7 @@ def job(rank: int, ranks: int, port: int, parts: list[str], path: Path) -> Rows:
         if notes is not None:
             for row in rows:
                 notes.add(part, row)
-                print({key: value for key, value in row.items() if key != "losses"}, flush=True)
+                print({key: value for key, value in row.items() if key not in ("losses", "bursts_ms")}, flush=True)
             print(part, f"took {time.perf_counter() - begin:.1f} s", flush=True)
     dist.destroy_process_group()
     return []
@@ -348,7 +378,9 @@ def _work(work: Callable[..., Rows], rank: int, ranks: int, port: int, given: An
 def main() -> None:
     parser = arguments(__doc__, gpus=4)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--calls", type=int, default=50, help="in a graph")
     given = parser.parse_args()
+    os.environ[CALLS] = str(given.calls)  # the processes inherit it
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / f"training-job-{given.gpus}gpu.json"
     together = [part for part in given.parts if part != "faults"]

@@ -18,7 +18,7 @@ from blinksim.errors import FileError, InputError
 from blinksim.textio.text_files import MIB, read_text, shown
 
 COLUMNS = ("collective", "size_bytes", "algorithm", "protocol", "channels", "least_channels", "time_us")
-_JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): (\d{1,9}) ranks on (\d{1,9}) nodes?")
+_JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,7 @@ class ChoiceClock:
     def kind(self) -> str:
         """Of the GPUs, by their compute capability: ``sm 90``; empty where there is none, as on AMD's."""
         capability = str(self.cupy.cuda.Device(0).compute_capability)
-        return f"sm {capability}" if capability.isdigit() else ""
+        return f"sm {capability}" if re.fullmatch("[0-9]+", capability) else ""
 
     def measure(self, collective: str, size: int, choice: Choice | None) -> float:
         """The median of the seconds of its iterations; size: bytes of float32."""
