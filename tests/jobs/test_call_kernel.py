@@ -168,7 +168,7 @@ def test_the_kernel_repeats_a_program_in_one_launch(
     library = fake_cupy.build(call_source(FLOAT, "sum", False), tmp_path)
     rules = [Rule(name, None, what, "simple") for name, what in zip(CALLED, algorithms, strict=True)]
     plan = JobPlan.for_switch(RANKS).with_rules(rules, "rounds")
-    ranks, counted = Ranks(library, plan, False, Segment.of(memory)), 0
+    ranks, counted = Ranks(library, plan, False, Segment.of(memory), blocks=8), 0
     for collective in CALLED * 2:
         call = Call(collective, part * RANKS, FLOAT)
         turns = ranks.turns[0].of(call)
@@ -271,7 +271,7 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
 
     def work(rank: int) -> tuple[Any, str]:
         store = FolderStore(tmp_path / "store")
-        group = Group(store, rank, plan, GpuBackend(rank, blocks=4), SEGMENT, timeout_s=1)
+        group = Group(store, rank, plan, GpuBackend(rank, blocks=4), SEGMENT, timeout_s=3)
         found = []
         for collective in CALLED:
             part = 5000  # several turns

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -34,10 +35,12 @@ def test_data_were_right() -> None:
 
 def test_losses_are_those_of_nccl() -> None:
     result = content("training-job-4gpu")
-    for part, steps, most in (("ddp", 1000, 2e-5), ("fsdp", 100, 2e-6), ("pair", 100, 0.0)):
-        nccl, ours = result[part]
-        assert (nccl["backend"], ours["backend"]) == ("nccl", "blinksim")
+    parts = (("ddp", 1000, 2e-5), ("fsdp", 200, 2e-6), ("fsdp_busy", 100, 2e-6), ("pair", 100, 0.0))
+    for part, steps, most in parts:
+        nccl, ours, again = result[part]
+        assert [row["backend"] for row in result[part]] == ["nccl", "blinksim", "nccl again"]
         assert len(nccl["losses"]) == len(ours["losses"]) == steps
+        assert again["losses"] == nccl["losses"]
         assert max(abs(a - b) / a for a, b in zip(nccl["losses"], ours["losses"], strict=True)) <= most
         # There was something to learn, and it was learnt.
         assert ours["losses"][-1] < 0.01 * ours["losses"][0]
@@ -60,25 +63,41 @@ def test_the_page_shows_what_was_measured() -> None:
     # Two tables, one below the other.
     for result, shown in zip(results, (rows[:8], rows[8:]), strict=True):
         times = {(row["collective"], row["size_bytes"]): row for row in result["times"]}
-        assert len(shown) in (3, 8)
+        assert len(shown) in (4, 8)
         for size, cells in shown:
             for collective, cell in zip(CALLED, cells.split(" | "), strict=True):
                 row = times[collective, parse_size(size)]
                 for text, key in zip(cell.split(" / "), ("blinksim_us", "nccl_us"), strict=True):
                     assert float(text) == pytest.approx(row[key], abs=0.06 if row[key] < 100 else 0.6)
-    for part in ("ddp", "fsdp"):
-        nccl, ours = (f"{row['step_ms']:.1f} ms" for row in results[0][part])
-        assert f"{ours} a step, with NCCL {nccl}" in page
+    for part in ("ddp", "pair", "fsdp", "fsdp_busy"):
+        nccl, ours, again = results[0][part]
+        cells = [f"{ours['step_ms']:.1f} / {nccl['step_ms']:.1f} ms"]
+        cells += [f"{median(found):.3f} ({found[0]:.2f} to {found[-1]:.2f})" for found in ratios(nccl, ours, again)]
+        assert f"| {len(ours['losses'])} | {' | '.join(cells)} |" in page
     host = results[0]["host"][0]
     assert f"takes {host['blinksim_us']:.0f} us of the host's time, and {host['nccl_us']:.0f} us with NCCL" in page
 
 
+def ratios(nccl: dict[str, Any], *others: dict[str, Any]) -> list[list[float]]:
+    """How much longer bursts of steps took than the neighbouring ones of NCCL, ascending."""
+    return [sorted(a / b for a, b in zip(row["bursts_ms"], nccl["bursts_ms"], strict=True)) for row in others]
+
+
 def test_calls_are_as_quick_as_those_of_nccl() -> None:
-    """Level, which is 1 % here, with the settings that the page names for large vectors."""
-    for name, least, most in (("training-job-4gpu", 0, 1 << 24), ("training-job-large-4gpu", 1 << 24, 1 << 28)):
-        for row in content(name)["times"]:
-            if least <= row["size_bytes"] <= most:
-                assert row["blinksim_us"] <= 1.01 * row["nccl_us"]
+    """Level, which is 1 % here, at every size: by default, with fewer calls in a graph, and with all processors."""
+    for name in ("training-job-4gpu", "training-job-20calls-4gpu", "training-job-large-4gpu"):
+        rows = content(name)["times"]
+        assert len(rows) == 50
+        assert all(row["blinksim_us"] <= 1.01 * row["nccl_us"] for row in rows)
+
+
+def test_steps_beside_computing_lose_little() -> None:
+    """Half of the blocks leave more to what computes than all of them."""
+    by_default, by_all = (content(f"training-job{name}-4gpu")["fsdp_busy"] for name in ("", "-large"))
+    lost, noise = (median(found) - 1 for found in ratios(*by_default))
+    assert abs(noise) < 0.005
+    assert noise < lost < 0.01 < median(ratios(*by_all)[0]) - 1
+    assert abs(median(ratios(*content("training-job-4gpu")["ddp"])[0]) - 1) < 0.01
 
 
 def test_trees_beat_rings_in_a_job_on_the_lanes_of_a_dgx1() -> None:
@@ -122,5 +141,5 @@ def test_the_rules_take_what_was_quickest() -> None:
                 if (row["collective"], int(row["size_bytes"])) == (collective, size)
             }
             choice = plan.choose(Call(collective, size // 4, element_type("float32")))
-            # One rule for a range of sizes: a few are up to 1.5 % slower than the quickest.
+            # One rule for a range of sizes: one is 1.1 % slower than the quickest.
             assert times[choice.schedule.algorithm, choice.protocol] <= 1.02 * min(times.values())
