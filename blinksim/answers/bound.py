@@ -245,13 +245,14 @@ def time_bound(
 
 def from_rates(found: BoundResult, size: int) -> TimeBound:
     """The bounds on the time of `size` bytes, with the certificates of a bound on the rate at hand."""
-    from blinksim.bounds.time.time_bound import all_times, best_time
+    from blinksim.bounds.time.time_bound import all_times, least_time
 
     topology, collective = found.topology, found.collective
     proofs = [entry.certificate for entry in found.bounds if not entry.grants]
-    times = all_times(topology, collective, size, proofs)
+    # What every projection states, and the other theorems beside it.
+    best = least_time(topology, collective, size)
+    others = (entry for entry in all_times(topology, collective, size, proofs) if entry.kind != best.kind)
+    times = sorted((best, *others), key=lambda entry: -entry.time)
     granted = found.in_network
-    able = None
-    if granted is not None:
-        able = best_time(topology, collective, size, [granted.certificate], granted.grants)
-    return TimeBound(topology, collective, size, times, able)
+    able = None if granted is None else least_time(topology, collective, size, granted.grants)
+    return TimeBound(topology, collective, size, tuple(times), able)

@@ -257,9 +257,9 @@ def with_least_time(part: Topology, projection: Projection) -> Projection:
     if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1:
         return projection
     from blinksim.bounds.time.delays import SECOND
-    from blinksim.bounds.time.time_bound import quick_time
+    from blinksim.bounds.time.time_bound import least_time
 
-    best = quick_time(part, projection.collective, projection.size, projection.grants)
+    best = least_time(part, projection.collective, projection.size, projection.grants)
     assumes = "" if best.assumes == NOTHING else best.assumes
     least = LeastTime(best.time / SECOND, best.words(part), assumes, best.kind)
     missing = least.time_s - projection.time_s

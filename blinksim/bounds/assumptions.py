@@ -27,6 +27,7 @@ EVERY_LINK = "links of every class carry data"
 IDLE_FORWARD = "GPUs that do not take part forward"
 WIDE_FABRIC = "the switches between nodes carry all that enters them"
 FAST_NETWORK = "adapters and the links between nodes carry what a channel carries within a node"
+BY_SUMS = "by sums alone, as a search takes long here; it might find a tighter bound"
 UNSHARED_LINKS = "links that share a bus carry their full rate each, both ways at once"
 
 

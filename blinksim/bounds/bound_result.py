@@ -112,6 +112,8 @@ class BoundResult(Rates, Result):
         Weights of the ranks' parts, empty where they are equal.
     even_granted : Bound, optional
         Proof that the rate is no higher where switches multicast and reduce as they can.
+    searched : bool
+        False where sums alone gave it, as a search would take minutes: a search might find a tighter bound.
 
     Examples
     --------
@@ -128,6 +130,7 @@ class BoundResult(Rates, Result):
     bounds: tuple[Bound, ...]
     shares: tuple[int, ...] = ()
     even_granted: Bound | None = None
+    searched: bool = True
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{entry.scope} {exact_GBps(entry.rate)}" for entry in self.bounds)
@@ -228,5 +231,6 @@ class BoundResult(Rates, Result):
             "scope": first["scope"],
             "kind": first["kind"],
             "checked": first["checked"],
+            "searched": self.searched,
             "bounds": bounds,
         }

@@ -63,12 +63,26 @@ def bound(
         from blinksim.bounds.quick import quick_bound
 
         # Without a search, the tightest of the cuts and partitions that are obvious: right, and perhaps not the least.
-        return BoundResult(topology, collective, (Bound.of(quick_bound(topology, collective), collective, False),))
+        by_sums = Bound.of(quick_bound(topology, collective), collective, False)
+        return BoundResult(topology, collective, (by_sums,), searched=False)
     found = _bounds(topology, collective, weights)
     more = _in_network(topology, collective, weights) if in_network else None
     if more is not None and more.rate > found[0].rate:
         return BoundResult(topology, collective, (*found, more), weights)
     return BoundResult(topology, collective, found, weights, more)
+
+
+def two_phases(topology: Topology) -> Bound:
+    """What a reduce-scatter and then an allgather reach on a selected topology; a rate of schedules where exact."""
+    return _Question(topology, Collective("allreduce"), ()).two_phases()
+
+
+def exchange_variables(topology: Topology, collective: Collective) -> int:
+    """Flow variables of the linear program that bounds an exchange on a selected topology, the measure of its size."""
+    from blinksim.graphs.flow_program import flow_variables
+
+    question = _Question(topology, collective, ())
+    return flow_variables(question.net, len(question.alike.first))
 
 
 def _check_effort(topology: Topology, collective: Collective) -> None:
@@ -259,8 +273,9 @@ class _Question:
 
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
-        from blinksim.bounds.pairs import tight_cut
-        from blinksim.bounds.quick import groups, obvious_cuts
+        from blinksim.bounds.exchanges.pairs import tight_cut
+        from blinksim.bounds.obvious.groups import groups
+        from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.traffic is not None:
             from blinksim.bounds.exchanges.traffic_cuts import tight_traffic_cut
@@ -276,7 +291,7 @@ class _Question:
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
         from blinksim.bounds.certificates.rounded_duals import certify
-        from blinksim.bounds.pairs import best_flows
+        from blinksim.bounds.exchanges.pairs import best_flows
         from blinksim.graphs.capacities import agree, shared_capacities
 
         if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
@@ -334,8 +349,8 @@ class _Question:
     def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
         """Lengths that trees cannot beat, and the rate that trees attain; either may be unknown."""
         from blinksim.bounds.certificates.rounded_duals import certify
+        from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
         from blinksim.bounds.optimum import best_trees
-        from blinksim.bounds.quick import guessed_lengths
         from blinksim.graphs.capacities import agree, shared_capacities
         from blinksim.graphs.orbits import single_orbits
 

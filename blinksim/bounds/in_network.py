@@ -19,7 +19,7 @@ import numpy as np
 from blinksim.bounds.certificates.branching import SUMS, Branching, both_ways, branching, interchangeable
 from blinksim.bounds.certificates.least_length import Metric
 from blinksim.bounds.certificates.lengths import Lengths
-from blinksim.bounds.quick import guessed_lengths
+from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.capacities import agree, with_adders

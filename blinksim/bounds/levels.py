@@ -18,7 +18,7 @@ from blinksim.bounds.certificates.certificate import Cut
 from blinksim.bounds.certificates.crossing_sums import crossing_links, must_leave, tight_limits
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.bounds.exchanges.traffic_cuts import traffic_cuts
-from blinksim.bounds.quick import groups
+from blinksim.bounds.obvious.groups import groups
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology

@@ -2,14 +2,14 @@
 
 Small machines (at most `_EXACT` devices, no buses) have all their cuts tried. Partitions are grown from single ranks by
 joining the two parts with the most bandwidth between them. On larger machines the cuts around ranks and nodes, and
-lengths of 1 around ranks and between nodes, are tried. The result is not always the tightest (`compute.bound` searches
+lengths of 1 around them, are tried. The result is not always the tightest (`compute.bound` searches
 with flows), but valid, with the same certificates, and cheap enough for every projection.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
-from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
+from blinksim.bounds.certificates.lengths import more_than_forwards
+from blinksim.bounds.obvious.groups import groups, labels
 from blinksim.collective import EVERY, OWN, ROOT, Collective
-from blinksim.errors import InputError
 from blinksim.graphs.network import whole
-from blinksim.structures.union_find import UnionFind
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -32,11 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EXACT = 16
-# Ranks up to which lengths that keep all ranks apart are worth their shortest paths.
-_GUESS = 256
-# What choosing among such switches may cost (`Branching.most_work`): a tenth of a second.
-_GUESS_WORK = 5 * 10**4
-# The same for lengths of the links between nodes, where distances of all pairs are needed: a second at most.
+# Ranks up to which partitions of all sizes are grown.
+_GROWN = 256
+# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
 _GUESS_BETWEEN_NODES = 1024
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
@@ -82,6 +79,8 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
         yield tightest
     every_pair = bool(grants) or collective.personalized
     if (topology.ranks <= _GUESS_BETWEEN_NODES or not every_pair) and not more_than_forwards(topology):
+        from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
+
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
         if lengths is not None:
             yield _Claim(lengths.rate, partial(_given, lengths))
@@ -91,8 +90,13 @@ def _given(certificate: Certificate) -> Certificate:
     return certificate
 
 
+def tries_every_cut(topology: Topology) -> bool:
+    """True for a machine on which the tightest of all cuts is among the sums."""
+    return _plain(topology) and len(topology.devices) <= _EXACT
+
+
 def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[_Claim]:
-    if _plain(topology) and len(topology.devices) <= _EXACT:
+    if tries_every_cut(topology):
         side = _tightest_side(topology, collective)
         cut = Cut.of(topology, collective, side)
         yield _Claim(cut.rate, partial(_given, cut))
@@ -146,37 +150,6 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
         crossing = ((ranks @ amounts) * ~ranks).sum(axis=1)
     rate = np.divide(capacity, crossing, out=np.full(len(sets), np.inf), where=crossing > 0)
     return [device.name for device, here in zip(topology.devices, inside[int(np.argmin(rate))], strict=True) if here]
-
-
-def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:
-    """The better of two obvious sets of lengths: 1 on all links of members, or on all between hosts.
-
-    None if neither proves anything. grants: what switches may do, of what they can.
-    """
-    import numpy as np
-
-    from blinksim.bounds.obvious.even_lengths import even_lengths
-
-    host = np.array([device.node for device in topology.devices], dtype=np.int64)
-    held = np.zeros(len(host), dtype=np.bool_)
-    held[[topology.index[name] for name in topology.members]] = True
-    src, dst = topology.ends
-    chosen = [host[src] != host[dst]]
-    if topology.ranks <= _GUESS:
-        chosen.append(held[src] | held[dst])
-    best: Lengths | None = None
-    one = Fraction(1)
-    for links in chosen:
-        found = None if grants else even_lengths(topology, collective, links)
-        try:
-            if found is None:
-                names = (topology.links[number].name for number in np.flatnonzero(links).tolist())
-                found = Lengths.of(topology, collective, dict.fromkeys(names, one), (), grants, _GUESS_WORK)
-        except InputError:
-            continue
-        if best is None or found.rate < best.rate:
-            best = found
-    return best
 
 
 def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
@@ -233,35 +206,11 @@ def _tightest_groups(topology: Topology) -> Iterator[NDArray[np.bool_]]:
     import numpy as np
 
     for key in groups(topology):
-        label, numbers = _labels(topology, key)
+        label, numbers = labels(topology, key)
         held = np.unique(label[[topology.index[name] for name in topology.members]])
         for total in _crossing(topology, label):
             least = held[total[held] == total[held].min()]
             yield label == min(least.tolist(), key=lambda number: str(numbers[number]))
-
-
-def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
-    """Ways to put devices into groups, as the group of each device that is in one.
-
-    Single members, alone and with their private NICs, whole nodes, and nodes below one switch of the fabric.
-    """
-    node = {device.name: device.node for device in topology.devices}
-    own: dict[str, object] = {name: name for name in topology.members}
-    yield own
-    yield own | _private(topology)
-    if len({node[name] for name in topology.members}) > 1:
-        yield {name: number for name, number in node.items() if number >= 0}
-        yield from _below_switches(topology, node)
-
-
-def _labels(topology: Topology, key: Mapping[str, object]) -> tuple[NDArray[np.int64], list[object]]:
-    """The number of every device's group, one more than the last for those in none; and the groups."""
-    import numpy as np
-
-    number = {group: place for place, group in enumerate(dict.fromkeys(key.values()))}
-    label = np.full(len(topology.devices), len(number))
-    label[list(map(topology.index.__getitem__, key))] = list(map(number.__getitem__, key.values()))
-    return label, list(number)
 
 
 def _crossing(topology: Topology, label: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -277,51 +226,6 @@ def _crossing(topology: Topology, label: NDArray[np.int64]) -> Iterator[NDArray[
         total = np.zeros(int(label.max()) + 1, dtype=exact)
         np.add.at(total, side[a != b], widths[a != b])
         yield total
-
-
-def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dict[str, object]]:
-    """The nodes below one switch of the fabric with what is between them, level by level; none of the last level.
-
-    A switch beside nodes is on the lowest level, one beside such a switch on the next.
-    """
-    trunks = defaultdict[str, set[str]](set)
-    for link in topology.links:
-        if node[link.src] < 0 and node[link.dst] < 0:
-            trunks[link.src].add(link.dst)
-    if not trunks:
-        return
-    beside = {link.dst for link in topology.links if node[link.dst] < 0 <= node[link.src]}
-    level = dict.fromkeys(beside, 0)
-    while new := {there for here in beside for there in trunks[here] if there not in level}:
-        level |= dict.fromkeys(new, max(level.values()) + 1)
-        beside = new
-    joined = UnionFind(node)
-    for low in range(max(level.values()) + 1):
-        for link in topology.links:
-            ends = sorted(level.get(end, -1) for end in (link.src, link.dst))
-            # Links within a level, as between the groups of a dragonfly, belong to the level above it.
-            if (ends[1] == low and ends[0] < low) or (low == 0 and ends[1] < 0):
-                joined.join(link.src, link.dst)
-        found = joined.sets()
-        if len(found) > 1:
-            yield {name: number for number, names in enumerate(found) for name in names}
-
-
-def _private(topology: Topology) -> dict[str, object]:
-    """The forwarders that lead, within their node, to one member only; with the member."""
-    import numpy as np
-
-    node = np.array([device.node for device in topology.devices])
-    member = np.zeros(len(node), dtype=bool)
-    member[[topology.index[name] for name in topology.members]] = True
-    src, dst = topology.ends
-    inner = node[src] == node[dst]
-    a, b = np.concatenate([src[inner], dst[inner]]), np.concatenate([dst[inner], src[inner]])
-    pairs = np.unique(a * len(node) + b)
-    a, b = pairs // len(node), pairs % len(node)
-    alone = (np.bincount(a, minlength=len(node)) == 1)[a] & ~member[a] & member[b]
-    names = [device.name for device in topology.devices]
-    return {names[near]: names[end] for near, end in zip(a[alone].tolist(), b[alone].tolist(), strict=True)}
 
 
 def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
@@ -355,7 +259,7 @@ def _grown(topology: Topology) -> Iterator[list[list[str]]]:
         counts = [len(place) - joined for joined in range(len(crossing))]
         tightest = min(range(len(crossing)), key=lambda joined: Fraction(crossing[joined], counts[joined] - 1))
         wanted: Container[int] = (counts[tightest],)
-    elif len(place) <= _GUESS:
+    elif len(place) <= _GROWN:
         wanted = range(2, len(place) + 1)
     else:
         wanted = (len(place), *_FEW_PARTS)

@@ -200,6 +200,7 @@ def _show(
     times: TimeBound | None = None,
     file: str | None = None,
 ) -> None:
+    from blinksim.bounds.assumptions import BY_SUMS
     from blinksim.collective import busbw_factor
 
     topology, best = found.topology, found.headline
@@ -219,6 +220,8 @@ def _show(
         least = f"at least {format_time(found.time(largest))} for the bytes of the matrix"
         click.echo(f"  {least}, whose largest buffer is {format_size_about(largest)}")
     click.echo(f"  it assumes: {best.assumes}")
+    if not found.searched:
+        click.echo(f"  {BY_SUMS}")
     for line in in_network_lines(found):
         click.echo(f"  {line}")
     click.echo()

@@ -293,6 +293,10 @@ def _show(found: Synthesis, options: Options, question: Question) -> None:
     for line in _headlines(found, rate):
         click.echo(line)
     click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
+    if not found.bounds.searched:
+        from blinksim.bounds.assumptions import BY_SUMS
+
+        click.echo(f"            {BY_SUMS}")
     click.echo(
         f"  schedule  {schedule.parts()}, {count(schedule.sends, 'send')}, "
         f"height {found.height}, up to {count(found.hops, 'link')} a send; built in {format_time(found.seconds)}"

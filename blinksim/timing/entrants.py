@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.assumptions import NOTHING, assumed_by, granted_to_switches, granting
-from blinksim.bounds.quick import quick_bound
+from blinksim.bounds.best_known import best_known
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.limits import effort
 from blinksim.timing.projection_result import Ceiling, left_out_words
@@ -78,17 +78,24 @@ def ceiling_of(
     granted: what the topology may do beyond the description of its machine, in words for the answer. grants: what its
     switches may do, of what they can.
     """
-    certificate = quick_bound(part, collective, grants)
+    known = best_known(part, collective, tuple(grants))
+    certificate = known.certificate
     assumes = granting(assumed_by(certificate, collective), *granted)
     scope = type(certificate).__name__.lower()
     able = part.in_network
     more = None
     if able and not grants and not collective.personalized:
         every = tuple(ability for ability in BRANCHING if ability in able)
-        rate = quick_bound(part, collective, every).rate
+        rate = best_known(part, collective, every).rate
         more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
     return Ceiling(
-        certificate.rate, certificate.words(part), "" if assumes == NOTHING else assumes, scope, tuple(granted), more
+        certificate.rate,
+        certificate.words(part),
+        "" if assumes == NOTHING else assumes,
+        scope,
+        tuple(granted),
+        more,
+        known.searched,
     )
 
 
@@ -177,7 +184,7 @@ def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None =
 
     if not many_sends(part, collective, _FEW_SENDS):
         return None
-    aim = (ceiling or quick_bound(part, collective)).rate
+    aim = (ceiling or best_known(part, collective)).rate
     found = symmetric_trees(part, collective, aim)
     return Turned.of_images(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
 

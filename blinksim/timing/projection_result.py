@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from blinksim.bounds.assumptions import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.origin import FitError
 from blinksim.cost.terms import Term
@@ -17,11 +18,12 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time, in
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper bound on algbw, bytes/s, found from sums alone (`blinksim.bounds.quick`): why it holds, and for what.
+    """An upper bound on algbw, bytes/s (`blinksim.bounds.best_known`): why it holds, and for what.
 
     assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of certificate.
     granted: what the bound lets the machine do beyond its description, because the answer beside it takes it so.
     in_network: what no algorithm exceeds that has switches do what they can, if that is more; and what they then may.
+    searched: false if sums alone gave it, so that a search might find a tighter one.
     """
 
     rate: Fraction
@@ -30,6 +32,7 @@ class Ceiling:
     scope: str = ""
     granted: tuple[str, ...] = ()
     in_network: tuple[Fraction, str] | None = None
+    searched: bool = True
 
     @property
     def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
@@ -147,7 +150,7 @@ class Projection(Rates, Result):
             **self.details,
         }
 
-    def _ceiling(self) -> dict[str, str]:
+    def _ceiling(self) -> dict[str, Any]:
         found = self.bound
         if found is None:
             return {}
@@ -155,6 +158,7 @@ class Projection(Rates, Result):
             "ceiling_exact": exact_GBps(found.rate),
             "ceiling_words": found.words,
             "ceiling_assumes": found.assumes,
+            "ceiling_searched": found.searched,
             **({"ceiling_in_network_exact": exact_GBps(found.in_network[0])} if found.in_network else {}),
         }
 
@@ -283,6 +287,7 @@ class Projection(Rates, Result):
             ("", self.bound.words),
         ]
         lines += [("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else []
+        lines += [] if self.bound.searched else [("", BY_SUMS)]
         if self.bound.in_network:
             rate, words = self.bound.in_network
             lines.append(("", f"where {words}, at most {format_rate(rate)}"))

@@ -15,9 +15,9 @@ import blinksim as bs
 from blinksim.algorithms import rail_aligned
 from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
+from blinksim.bounds.exchanges.pairs import best_flows
 from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
 from blinksim.bounds.exchanges.rails import read_rails
-from blinksim.bounds.pairs import best_flows
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.capacities import shared_capacities

@@ -16,7 +16,7 @@ from blinksim.answers.project import contest
 from blinksim.bounds import Lengths, bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_bound import all_times, best_time, quick_time
+from blinksim.bounds.time.time_bound import all_times, best_time, least_time
 from blinksim.bounds.time.time_certificate import TimeCertificate
 from blinksim.bounds.time.time_json import time_certificate_from_dict
 from blinksim.bounds.time.windows import Windows
@@ -106,7 +106,7 @@ def test_switches_that_add_and_multicast(name: str) -> None:
         except BlinksimError:
             continue
         for size in (2**12, 2**20, 2**26):
-            least = quick_time(part, collective, size, able)
+            least = least_time(part, collective, size, able)
             time = simulate(entrant.schedule, size).time_s
             assert time >= least.time / SECOND * ROUNDING, (entry.name, size, least)
 
@@ -141,7 +141,7 @@ def test_never_below_the_time_by_the_rate_alone(data: st.DataObject) -> None:
     part = data.draw(machines()).selected()
     collective, size = data.draw(collectives(part)), data.draw(SIZES)
     assert (
-        quick_time(part, collective, size).time / SECOND >= size / float(quick_bound(part, collective).rate) * ROUNDING
+        least_time(part, collective, size).time / SECOND >= size / float(quick_bound(part, collective).rate) * ROUNDING
     )
 
 

@@ -17,7 +17,7 @@ from blinksim.algorithms.building.bits.bit_rounds import along_bits
 from blinksim.algorithms.few_rounds import build
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_bound import quick_time
+from blinksim.bounds.time.time_bound import least_time
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.rounds.clique_exchanges import sequences
@@ -115,7 +115,7 @@ def test_promises_and_times(data: st.DataObject) -> None:
     collective = Collective(name, part.ranks - 1 if Collective(name).rooted else 0)
     schedule = build(part, collective, size=size, time_limit=0.5)
     assert verify(schedule).ok
-    assert quickest(schedule, size) >= quick_time(part, collective, size).time / SECOND * (1 - 1e-9)
+    assert quickest(schedule, size) >= least_time(part, collective, size).time / SECOND * (1 - 1e-9)
     if bool((np.diff(schedule.route_start) == 1).all()):
         found = bs.simulate(schedule, size, service="ordered", pieces=1).time_s
         assert found == pytest.approx(in_order(schedule, size), rel=1e-6, abs=1e-12)

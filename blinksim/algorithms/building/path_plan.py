@@ -14,7 +14,7 @@ from math import lcm
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
-from blinksim.bounds.pairs import commodities
+from blinksim.bounds.exchanges.pairs import commodities
 from blinksim.collective import ROOT, Collective
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.flow_program import Commodity

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from blinksim.bounds.certificates.certificate import Cut
 from blinksim.bounds.certificates.crossing_sums import crossing_links, tight_limits
-from blinksim.bounds.pairs import tightest_side
+from blinksim.bounds.exchanges.pairs import tightest_side
 from blinksim.collective import Collective
 from blinksim.graphs.network import Network
 from blinksim.topology.graph import Topology

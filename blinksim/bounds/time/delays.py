@@ -74,7 +74,7 @@ class Delays:
     passing: tuple[int | None, ...]
     left: tuple[int | None, ...]
 
-    @property
+    @cached_property
     def ranks(self) -> list[int]:
         """The device of every rank."""
         return [self.topology.index[name] for name in self.topology.members]

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from blinksim.bounds.assumptions import NOTHING
+from blinksim.bounds.best_known import best_known
 from blinksim.bounds.certificates.certificate import Certificate, Phases
-from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.clock_search import best_clock
 from blinksim.bounds.time.theorems.crossing_pairs import CrossingPairs
 from blinksim.bounds.time.theorems.message_counts import SecondMessage, ServedTwice
@@ -106,11 +106,6 @@ def _stated(
 
 
 @lru_cache(maxsize=_KEPT)
-def quick_time(topology: Topology, collective: Collective, size: int, grants: tuple[str, ...] = ()) -> TimeCertificate:
-    """As `best_time`, from the bound on the rate that needs no search."""
-    return best_time(topology, collective, size, [_quick(topology, collective, grants)], grants)
-
-
-@lru_cache(maxsize=64)
-def _quick(topology: Topology, collective: Collective, grants: tuple[str, ...]) -> Certificate:
-    return quick_bound(topology, collective, grants)
+def least_time(topology: Topology, collective: Collective, size: int, grants: tuple[str, ...] = ()) -> TimeCertificate:
+    """As `best_time`, from the bounds on the rate that every answer states."""
+    return best_time(topology, collective, size, best_known(topology, collective, grants).certificates, grants)

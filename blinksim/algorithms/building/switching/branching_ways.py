@@ -9,7 +9,7 @@ from fractions import Fraction
 from blinksim.algorithms.building.switching.sharing_out import shared_out
 from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
 from blinksim.bounds.in_network import OUT, OWN, WAY, BranchingTrees, Hop, abilities, best_ways
-from blinksim.bounds.quick import guessed_lengths
+from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rounding import roundings

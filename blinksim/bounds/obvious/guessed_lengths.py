@@ -1,0 +1,76 @@
+"""Lengths that are 1 on all links around groups of devices: bounds that need no solver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.obvious.even_lengths import even_lengths
+from blinksim.bounds.obvious.groups import groups, labels
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+
+# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees.
+_PAIRS, _TREES = 256, 5000
+# How far above the best so far lengths may be by an estimate, and are still worth their trees.
+_NEAR = 1.25
+# What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
+_WORK = 5 * 10**4
+
+
+def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:
+    """The best of a few obvious sets of lengths: 1 on all links that leave or enter groups of devices.
+
+    The groups are nodes, single ranks, ranks with what is private to them, and nodes below one switch. None if none
+    proves anything. grants: what switches may do, of what they can.
+    """
+    pairs = bool(grants) or collective.personalized
+    trees = 2 if collective.name == "allreduce" else 1
+    best: Lengths | None = None
+    one = Fraction(1)
+    for crossing, carried, hops in _boundaries(topology, pairs):
+        if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
+            continue
+        found = None if grants else even_lengths(topology, collective, crossing)
+        try:
+            if found is None:
+                names = (topology.links[number].name for number in np.flatnonzero(crossing).tolist())
+                found = Lengths.of(topology, collective, dict.fromkeys(names, one), (), grants, _WORK)
+        except InputError:
+            continue
+        if best is None or found.rate < best.rate:
+            best = found
+    return best
+
+
+def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_], float, int]]:
+    """The links between groups that are worth lengths, what they carry, and about how many a tree over all groups uses.
+
+    Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one link from
+    a group to the next, or two where a switch is between. pairs: distances of all pairs are needed, which are
+    affordable on few ranks only.
+    """
+    members = [topology.index[name] for name in topology.members]
+    hosts = {device.name: device.node for device in topology.devices if device.node >= 0}
+    few = topology.ranks <= (_PAIRS if pairs else _TREES)
+    columns = topology.link_columns
+    least: dict[int, tuple[NDArray[np.bool_], float, int]] = {}
+    for key in (hosts, *(other for other in (groups(topology) if few else ()) if other != hosts)):
+        label, _ = labels(topology, key)
+        held = np.zeros(int(label.max()) + 1, dtype=np.bool_)
+        held[label[members]] = True
+        a, b = label[columns.src], label[columns.dst]
+        crossing = a != b
+        carried = float(columns.capacity(crossing))
+        direct = crossing & held[a] & held[b]
+        count = int(held.sum())
+        hops = 2 * count - len(np.unique(a[direct]))
+        if crossing.any() and carried < least.get(count, (None, inf, 0))[1]:
+            least[count] = crossing, carried, hops
+    return list(least.values())

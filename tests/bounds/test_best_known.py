@@ -1,0 +1,65 @@
+"""One bound in every answer: the searched one where it says so, else one by sums, and the same in all commands."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from strategies import topologies
+
+import blinksim as bs
+from blinksim.answers.project import contest
+from blinksim.bounds import bound
+from blinksim.bounds.best_known import best_known
+from blinksim.bounds.quick import quick_bound
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.topology.graph import Topology
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@settings(max_examples=15)
+@given(topology=topologies(min_devices=2, max_devices=7))
+def test_it_is_what_a_search_finds(collective: str, topology: Topology) -> None:
+    part = topology.select()
+    wanted = Collective(collective, part.ranks - 1 if Collective(collective).rooted else 0)
+    known = best_known(part, wanted)
+    assert known.searched
+    assert known.rate == bound(part, wanted).rate
+    assert known.certificate.check(part, wanted, known.rate) == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "collective", "rate"),
+    [
+        # Sums of ports give 274.1 and 265.3, those of nodes 288 and 266.7.
+        ("hgx-h100", 2, "allreduce", Fraction(800, 3)),
+        ("hgx-h100", 4, "allreduce", Fraction(8000, 31)),
+        ("mi300x", 2, "allreduce", Fraction(1328, 5)),
+        ("gb200-nvl72", 4, "allreduce", Fraction(136800, 287)),
+        ("mi250", 2, "allgather", Fraction(5312, 15)),
+        ("p5.48xlarge", 2, "scatter", Fraction(1600, 3)),
+    ],
+)
+def test_all_commands_state_the_same(machine: str, nodes: int, collective: str, rate: Fraction) -> None:
+    part, wanted = bs.load(machine, nodes=nodes).selected(), Collective(collective)
+    assert bound(part, wanted).rate == rate * 10**9
+    assert best_known(part, wanted).rate == rate * 10**9
+    field = contest(part, wanted, ["direct" if collective == "scatter" else "ring"])
+    [found] = field.answers(2**26)
+    assert found.bound is not None
+    assert found.bound.rate == rate * 10**9
+    assert found.to_dict()["ceiling_searched"]
+    assert found.least is not None
+    assert found.least.time_s == bs.time_bound(part, wanted, 2**26).time_s
+
+
+def test_an_answer_by_sums_says_so() -> None:
+    """Ranks that differ, and an exchange among many: its program has too many flows."""
+    part = bs.load("torus:8x10@50GB/s").degrade("gpu0-gpu1", bandwidth=25 * 10**9).selected()
+    known = best_known(part, Collective("alltoall"))
+    assert not known.searched
+    assert known.certificate == quick_bound(part, Collective("alltoall"))
+    [found] = contest(part, "alltoall", ["direct"]).answers(2**26)
+    assert not found.to_dict()["ceiling_searched"]
+    assert "by sums alone, as a search takes long here" in found.text()
