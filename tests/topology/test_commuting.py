@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
+from blinksim.algorithms.building.symmetric_trees import symmetric_trees
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
@@ -126,3 +127,16 @@ def test_nodes_that_an_edit_left_alike_are_turned(edit: str) -> None:
     label = orbit_labels(len(part.devices), found)
     first = [label[part.index[f"n{node}.gpu0"]] for node in range(6)]
     assert len(set(first)) == (2 if edit else 1)
+
+
+def test_hypercubes_turn_by_flipping_bits() -> None:
+    """All flips together take any member to any other, so the trees of one say those of all, at the bound."""
+    part, allgather = bs.load("hypercube:6").select(), Collective("allgather")
+    turns = find_turns(part)
+    assert turns is not None
+    assert turns.size == part.ranks
+    # Each of 63 ranks takes in 63 of 64 shards over six links of 25 GB/s.
+    made = symmetric_trees(part, allgather, 6 * Fraction(25 * 10**9) * Fraction(64, 63))
+    assert made is not None
+    assert made.rate == bs.bound(part, allgather).rate
+    assert bs.verify(made)

@@ -208,13 +208,13 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     with all before. One that does not commute is repeated in all places where others take it: what turns the nodes
     below one switch becomes what turns the nodes below every switch.
     """
-    from blinksim.topology.symmetries.name_turns import name_turns
+    from blinksim.topology.symmetries.name_turns import bit_turns, name_turns
 
     known = encoded(topology)
     members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
     found: list[Ints] = []
     best: Turns | None = None
-    given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology))), *more]
+    given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]
     candidates = [np.asarray(one, dtype=np.int64) for one in given if known.image(one) is not None][:_MOST_TRIED]
     moved = [int((one[members] != members).sum()) for one in candidates]
     orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}

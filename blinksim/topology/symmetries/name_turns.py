@@ -47,6 +47,23 @@ def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     return turns
 
 
+def bit_turns(topology: Topology) -> list[tuple[int, ...]]:
+    """Permutations that flip a bit of all members' numbers, where nothing but 2^d members is there, as in a hypercube.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bit_turns(bs.load("hypercube:2"))
+    [(1, 0, 3, 2), (2, 3, 0, 1)]
+    """
+    count = topology.ranks
+    if count != len(topology.devices) or count & (count - 1):
+        return []
+    places = [topology.index[name] for name in topology.members]
+    number = {place: rank for rank, place in enumerate(places)}
+    return [tuple(places[number[place] ^ 1 << bit] for place in range(count)) for bit in range(count.bit_length() - 1)]
+
+
 def with_name_turns(topology: Topology) -> Topology:
     """The machine with these among its symmetries; those that are none of it are ignored wherever they are used."""
     return replace(topology, symmetries=(*topology.symmetries, *name_turns(topology)))
