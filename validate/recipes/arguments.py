@@ -27,6 +27,23 @@ def add_steps(parser: argparse.ArgumentParser, what: str, run: str | None = "sch
     parser.add_argument(f"--{run}", type=Path, metavar="FOLDER", help=f"take the {what} that are there")
 
 
+def take_steps(
+    parser: argparse.ArgumentParser,
+    given: argparse.Namespace,
+    make: Callable[[Path], object],
+    use: Callable[[Path], object],
+    run: str = "schedules",
+) -> None:
+    """Does what `add_steps` offers, with the folder that was given; the parser ends the process where none was."""
+    folder = getattr(given, run)
+    if given.make:
+        make(given.make)
+    elif folder:
+        use(folder)
+    else:
+        parser.error(f"give --make FOLDER or --{run} FOLDER")
+
+
 def script(main: Callable[[], None], file: str) -> None:
     """Runs `main`; an error of blinksim ends the process with one line and the error's exit status."""
     try:

@@ -24,7 +24,7 @@ from blinksim.errors import BlinksimError
 from blinksim.execution import execute
 from blinksim.execution.options import RunKeywords
 from blinksim.formats.schedule_json import read_schedule
-from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.notes import Notebook, measured, provenance
 
 if TYPE_CHECKING:
@@ -333,14 +333,13 @@ def main() -> None:
     parser.add_argument("--lanes", choices=("full", "half", "both"), default="both", help="one device on a GPU, or two")
     parser.add_argument("--iterations", type=int, default=8)
     options = parser.parse_args()
-    if options.make:
-        make(options.make, options.gpus)
-    elif options.schedules:
+
+    def use(folder: Path) -> None:
         lanes = {"full": (FULL,), "half": (HALF,), "both": (FULL, HALF)}[options.lanes]
         results = open_results(options.gpus, options.out, options.budget)
-        run(options.schedules, Bench(options.gpus, results, lanes, options.only, options.iterations))
-    else:
-        parser.error("give --make FOLDER or --schedules FOLDER")
+        run(folder, Bench(options.gpus, results, lanes, options.only, options.iterations))
+
+    take_steps(parser, options, lambda folder: make(folder, options.gpus), use)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.notes import Notebook, provenance
 from validate.recipes.training_job import Rows, call, run, start, tensors, time_graph, train
 
@@ -94,14 +94,13 @@ def main() -> None:
     parser = arguments(__doc__, gpus=4)
     add_steps(parser, "schedules")
     given = parser.parse_args()
-    if given.make:
-        make(given.make)
-    elif given.schedules:
+
+    def use(folder: Path) -> None:
         given.out.mkdir(parents=True, exist_ok=True)
-        for answer in run(job, given.gpus, given.schedules.resolve(), given.out / f"job-lanes-{given.gpus}gpu.json"):
+        for answer in run(job, given.gpus, folder.resolve(), given.out / f"job-lanes-{given.gpus}gpu.json"):
             print(answer or "", end="")
-    else:
-        parser.error("give --make FOLDER or --schedules FOLDER")
+
+    take_steps(parser, given, make, use)
 
 
 if __name__ == "__main__":

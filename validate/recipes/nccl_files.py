@@ -24,7 +24,7 @@ from typing import Any
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
-from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.notes import Notebook, provenance
 
 MACHINE = "dgx1-v100"
@@ -190,12 +190,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.work:
         work(options.gpus)
-    elif options.make:
-        make(options.make, options.gpus)
-    elif options.files:
-        run_all(options.files, options.gpus, options.out)
     else:
-        parser.error("give --make FOLDER or --files FOLDER")
+        take_steps(
+            parser,
+            options,
+            lambda folder: make(folder, options.gpus),
+            lambda folder: run_all(folder, options.gpus, options.out),
+            "files",
+        )
 
 
 if __name__ == "__main__":

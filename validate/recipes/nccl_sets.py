@@ -28,7 +28,7 @@ from typing import Any
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 from blinksim.execution.executors.gpu_devices import require_cupy
-from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.emulated import TENANT_SIZES, tenants
 from validate.recipes.nccl_files import ANSWER, seen_lines, squeezed
 from validate.recipes.notes import Notebook, provenance
@@ -196,12 +196,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.work:
         work(options.work)
-    elif options.make:
-        make(options.make)
-    elif options.sets:
-        run_all(options.sets, options.out, options.budget)
     else:
-        parser.error("give --make FOLDER or --sets FOLDER")
+        take_steps(parser, options, make, lambda folder: run_all(folder, options.out, options.budget), "sets")
 
 
 if __name__ == "__main__":

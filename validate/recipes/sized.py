@@ -30,7 +30,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.textio.text_table import table
 from blinksim.units import format_size, format_time
-from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.figures import HERE
 from validate.recipes.lane import Lane, fit_lane
 
@@ -226,12 +226,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.gpus not in PARTS:
         parser.error(f"--gpus {options.gpus}: there are parts for {', '.join(map(str, PARTS))} GPUs")
-    if options.make:
-        make(options.make, options.gpus)
-    elif options.schedules:
-        run(options.schedules, options.gpus, options.out, options.budget)
-    else:
-        parser.error("give --make FOLDER or --schedules FOLDER")
+    take_steps(
+        parser,
+        options,
+        lambda folder: make(folder, options.gpus),
+        lambda folder: run(folder, options.gpus, options.out, options.budget),
+    )
 
 
 if __name__ == "__main__":

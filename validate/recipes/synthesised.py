@@ -20,7 +20,7 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from validate.recipes.arguments import add_steps, arguments, script
+from validate.recipes.arguments import add_steps, arguments, script, take_steps
 
 SIZES = (1 << 20, 1 << 24, 1 << 30)
 COUNTS = (3, 1_000_003)
@@ -109,12 +109,12 @@ def main() -> None:
     parser = arguments(__doc__, 4, 200)
     add_steps(parser, "schedules")
     options = parser.parse_args()
-    if options.make:
-        make(options.make, options.gpus)
-    elif options.schedules:
-        run(options.schedules, options.gpus, options.out, options.budget)
-    else:
-        parser.error("give --make FOLDER or --schedules FOLDER")
+    take_steps(
+        parser,
+        options,
+        lambda folder: make(folder, options.gpus),
+        lambda folder: run(folder, options.gpus, options.out, options.budget),
+    )
 
 
 if __name__ == "__main__":
