@@ -233,7 +233,7 @@ def _how(
         make = f"mkdir -p {folder} && " if folder else ""
         click.echo(f"    {make}blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
     measured = command_line(question)
-    click.echo(f"next: measure with nccl-tests, then blinksim diagnose log.txt --machine {measured}")
+    click.echo(f"next: measure with {found.expectation.library.lower()}-tests, then blinksim diagnose log.txt --machine {measured}")
 
 
 def _asked(question: Question, part: Topology) -> Question:

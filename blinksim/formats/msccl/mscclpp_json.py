@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from fractions import Fraction
 from typing import Any
 
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -54,10 +55,11 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         counted = check_text(text, "the exported plan", root=plan.root)
     except FileError as error:
         raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
-    size = ALIGNMENT * plan.units
+    size, scratch = ALIGNMENT * plan.units, Fraction(max(counted.scratch), plan.units)
+    held = f"{scratch} times the size" if scratch.denominator == 1 else f"{scratch} of the size"
     notes = [
         *plan.notes,
-        f"message sizes must be multiples of {size} bytes; scratch is {max(counted.scratch)}/{plan.units} of one",
+        f"message sizes must be multiples of {size} bytes; scratch holds {held}",
     ]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}: the format does not name it")
