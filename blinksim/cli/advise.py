@@ -232,8 +232,8 @@ def _how(
         click.echo(f"    {save}blinksim synth {line} {collective} --algorithm {name} -o {name}.json")
         make = f"mkdir -p {folder} && " if folder else ""
         click.echo(f"    {make}blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
-    measured = command_line(question)
-    click.echo(f"next: measure with {found.expectation.library.lower()}-tests, then blinksim diagnose log.txt --machine {measured}")
+    tests, measured = f"{found.expectation.library.lower()}-tests", command_line(question)
+    click.echo(f"next: measure with {tests}, then blinksim diagnose log.txt --machine {measured}")
 
 
 def _asked(question: Question, part: Topology) -> Question:

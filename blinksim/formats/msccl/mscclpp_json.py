@@ -13,8 +13,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from blinksim.errors import FileError, InfeasibleError, InputError
