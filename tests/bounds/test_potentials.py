@@ -48,7 +48,7 @@ def finished(rng: random.Random, part: Topology, name: str, size: int) -> float:
     """
     n, parts = part.ranks, rng.choice((1, 1, 2, 4))
     links = [(part.members.index(link.src), part.members.index(link.dst), link) for link in part.links]
-    starts = range(n) if name == "allreduce" else [0]
+    starts = [0] if name == "broadcast" else range(n)
     # From when on a rank has what another one contributes to a part.
     known = {(rank, rank, one): 0.0 for rank in starts for one in range(parts)}
     free = [rng.choice((0.0, rng.random() * 1e-6)) for _ in links]
@@ -58,7 +58,12 @@ def finished(rng: random.Random, part: Topology, name: str, size: int) -> float:
         sender, end, link = links[place]
         carried = [one for one in range(parts) if rng.random() < 0.8]
         start = free[place] + rng.choice((0.0, 0.0, rng.random() * 1e-6))
-        busy = link.overhead + size * len(carried) / parts / float(link.bandwidth)
+        data = size / parts * len(carried)
+        if name == "allgather":
+            data = (
+                size / parts / n * sum(known.get((sender, own, one), 1.0) <= start for own in starts for one in carried)
+            )
+        busy = link.overhead + data / float(link.bandwidth)
         free[place], arrives, seen = start + busy, start + busy + link.latency, {sender, end}
         while rng.random() < 0.3 and (on := [entry for entry in links if entry[0] == end and entry[1] not in seen]):
             _, end, further = rng.choice(on)
@@ -71,7 +76,7 @@ def finished(rng: random.Random, part: Topology, name: str, size: int) -> float:
     return max(known.values())
 
 
-CASES = st.integers(3, 6), st.sampled_from(("broadcast", "allreduce")), st.integers(0, 2**32)
+CASES = st.integers(3, 6), st.sampled_from(("broadcast", "allreduce", "allgather")), st.integers(0, 2**32)
 
 
 @settings(max_examples=12)

@@ -1,5 +1,6 @@
-"""Broadcast and allreduce: what messages are worth to ranks that still wait, by how late it is and how far they are.
+"""What messages are worth to ranks that still wait, by how late it is and how far they are.
 
+A broadcast, the data of some ranks in an allreduce, or a block of an allgather must get to all others.
 Every rank has a potential for every destination, which only grows with time: 1 at the source, 0 at the destination, and
 between them the closer to 1 the later it is. A byte in a message from u at time s that arrives at w at time y is worth
 what the potential falls by, added up over all destinations where it falls. On its way to a destination a byte goes
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from blinksim.bounds.time.delays import FAR, Delays, delays
 from blinksim.bounds.time.theorems.message_counts import direct
 from blinksim.bounds.time.theorems.searched import Choice, Searched
+from blinksim.bounds.time.theorems.theorem import block
 from blinksim.bounds.time.time_certificate import in_words
 from blinksim.collective import Collective
 from blinksim.topology.graph import Topology
@@ -32,6 +34,7 @@ Floats = npt.NDArray[np.float64]
 _CLASSES = 3
 # With more ranks on the same links, distances differ less, and other theorems say more.
 _MOST_RANKS = 6
+_KINDS = ("broadcast", "allreduce", "allgather")
 
 
 @dataclass(frozen=True)
@@ -65,26 +68,32 @@ class Potentials(Searched):
     kind = "potentials"
     # From which to which part of the time the potential rises, for each class of distances, then the weights of
     # destinations by their distance from the source.
-    # Of 25 that a search found at single points, those of which one is within 2.5 % of the best on parts of a DGX-1.
+    # Of 25 that a search found at single points, those of which one is within 2 % of the best on parts of a DGX-1.
     choices = (
         (0.73, 1.37, 0.66, 1.48, 0.53, 1.5, 0.9, 2.1, 2.6),
         (0.35, 1.0, 0.36, 0.77, 0.56, 0.97, 1.6, 2.1, 0.8),
         (0.58, 1.08, 0.5, 1.02, 1.1, 1.15, 0.1, 0.2, 0.6),
         (0.46, 0.58, 0.52, 0.68, 0.98, 1.15, 0.9, 1.1, 1.0),
+        (0.5, 0.76, 0.38, 0.59, 0.84, 0.92, 0.8, 1.7, 0.6),
+        (0.45, 1.1, 0.42, 1.0, 0.95, 1.1, 1.4, 1.9, 0.7),
     )
     coarse, fine = 32, 96
 
     def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
         super().__init__(facts, size, part)
         self.part = frozenset(facts.topology.members.index(name) for name in part)
+        # Of an allreduce a byte in a message is a sum of what some ranks contribute, of others it is of one of them.
+        self.summed = facts.collective.name == "allreduce"
+        if facts.collective.name == "allgather":
+            self.all = block(facts, size) * len(part)
 
     @classmethod
     def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        """The root, or parts with the least bandwidth out of them."""
-        facts, found = delays(topology, collective), super().places(topology, collective)
-        if not found or not direct(facts) or topology.ranks > _MOST_RANKS:
+        """The root or a rank, or for sums parts with the least bandwidth out of them."""
+        facts = delays(topology, collective)
+        if not cls.speaks(facts, _KINDS) or not direct(facts) or topology.ranks > _MOST_RANKS:
             return []
-        return found if collective.name == "broadcast" else _narrow(facts)
+        return _narrow(facts) if collective.name == "allreduce" else cls.ranks(facts)
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
@@ -113,14 +122,18 @@ class Potentials(Searched):
             for late, pairs in port.rows:
                 rows = (risen.falls(pair, late, lengths) * _weighed(counts, weights) for pair, counts in pairs)
                 np.maximum(one, sum(rows), out=one)
-            one *= np.searchsorted(np.array(port.heard), np.arange(1, steps + 1) * step)[:, None]
+            heard = np.searchsorted(np.array(port.heard), np.arange(1, steps + 1) * step)[:, None]
+            one *= heard if self.summed else heard > 0
         worth *= np.maximum(0.0, np.minimum(lengths, longest[:, None]) * step - overhead[:, None])[:, None, None]
         earned = np.zeros((len(ports), len(choices), steps + most + 1))
         for begin in range(steps - 1, -1, -1):
             later = worth[:, :, begin] + earned[:, :, begin + least : begin + most + 1]
             np.maximum(later.max(axis=2), earned[:, :, begin + 1], out=earned[:, :, begin])
         total = (rate * np.array([port.count for port in ports])) @ earned[:, :, 0] * self.n
-        return [float(one) for one in total / (len(self.part) * _weighed(distances.far, weights)[:, 0, 0])]
+        return [
+            float(one)
+            for one in total / ((len(self.part) if self.summed else 1) * _weighed(distances.far, weights)[:, 0, 0])
+        ]
 
     def table(self, time: int) -> dict[str, Any]:
         choice = self.best(time)

@@ -63,18 +63,25 @@ class Searched(Theorem):
         return cls(delays(topology, collective), size, place[0])
 
     @classmethod
+    def speaks(cls, facts: Delays, kinds: Sequence[str] = ("broadcast", "allreduce")) -> bool:
+        """True if the collective is one of `kinds`, of ranks that alone hold data and pay an overhead on every link."""
+        topology = facts.topology
+        if facts.collective.name not in kinds or not 2 < topology.ranks <= _MOST_RANKS or not only_ranks_hold(facts):
+            return False
+        links = [facts.first_hops(rank) for rank in facts.ranks]
+        return all(links) and all(facts.overhead[e] for firsts in links for e in firsts)
+
+    @classmethod
     def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        """The root, or the rank with the least bandwidth out of it."""
-        if collective.name not in ("broadcast", "allreduce") or not 2 < topology.ranks <= _MOST_RANKS:
-            return []
         facts = delays(topology, collective)
-        links = {rank: facts.first_hops(rank) for rank in facts.ranks}
-        paid = all(facts.overhead[e] for rank in facts.ranks for e in links[rank])
-        if not paid or not only_ranks_hold(facts) or not all(links.values()):
-            return []
-        rates = [sum(facts.rate[e] for e in links[rank]) for rank in facts.ranks]
-        rank = collective.root if collective.name == "broadcast" else rates.index(min(rates))
-        return [((topology.members[rank],),)]
+        return cls.ranks(facts) if cls.speaks(facts) else []
+
+    @classmethod
+    def ranks(cls, facts: Delays) -> list[tuple[tuple[str, ...], ...]]:
+        """The root, or the rank with the least bandwidth out of it."""
+        rates = [sum(facts.rate[e] for e in facts.first_hops(rank)) for rank in facts.ranks]
+        rank = facts.collective.root if facts.collective.name == "broadcast" else rates.index(min(rates))
+        return [((facts.topology.members[rank],),)]
 
     @abstractmethod
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
