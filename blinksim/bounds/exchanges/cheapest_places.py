@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from blinksim.bounds.exchanges.rails import Floats, Rails, Uses
@@ -24,15 +26,19 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     between = rails.trunk_prices(each)
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     smallest = _ALIKE * float(each.max(initial=0.0))
-    for a in range(nodes):
-        over = up[a] + down + between[a]  # (b, k)
-        cost = inside[a].T[None, :, :, None] + over[:, :, None, None] + inside[:, :, None, :]  # (b, k, i, j)
-        least = cost.min(axis=1, keepdims=True)
-        chosen = (cost <= least + smallest).astype(np.float64)
-        chosen *= apart[a].transpose(1, 0, 2)[:, None] / chosen.sum(axis=1, keepdims=True)
-        moved += chosen.sum(axis=2)
-        moved[a] += chosen.sum(axis=(0, 3)).T
-        across[a] = chosen.sum(axis=(2, 3))
+    # One pair of nodes at a time stays in the processor's cache.
+    for a, b in product(range(nodes), repeat=2):
+        amounts = apart[a, :, b, :]
+        if not amounts.any():
+            continue
+        over = up[a] + down[b] + between[a, b]
+        cost = (inside[a].T + over[:, None])[:, :, None] + inside[b][:, None, :]  # (k, i, j)
+        chosen = cost <= cost.min(axis=0) + smallest
+        carried = chosen * (amounts / chosen.sum(axis=0))
+        into = carried.sum(axis=1)
+        moved[a] += carried.sum(axis=2).T
+        moved[b] += into
+        across[a, b] = into.sum(axis=1)
     return moved, across
 
 

@@ -145,7 +145,9 @@ def _own_first(apart: Floats, parts: Floats) -> _Flow:
         across[a] = received.sum(axis=1, keepdims=True) * parts[a]
         over = transport(received, across[a])
         moved += over.swapaxes(1, 2)
-        moved[a] += transport(sent, over).sum(axis=(0, 1))
+        # One other node at a time stays in the processor's cache.
+        for own, onward in zip(sent, over, strict=True):
+            moved[a] += transport(own, onward).sum(axis=0)
     return moved, across
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +40,17 @@ class Uses:
         starts, members = shared.starts.tolist(), shared.members.tolist()
         entries: list[tuple[int, int, float]] = []
         for number, alternatives in enumerate(ways):
-            times = Counter(
+            passed = [
                 resource
                 for way in alternatives
                 for link in way
                 for resource in members[starts[link] : starts[link + 1]]
-            )
-            entries += [(number, resource, count / len(alternatives)) for resource, count in times.items()]
+            ]
+            if len(alternatives) == 1 and len(set(passed)) == len(passed):
+                entries += [(number, resource, 1.0) for resource in passed]
+            else:
+                times = Counter(passed)
+                entries += [(number, resource, count / len(alternatives)) for resource, count in times.items()]
         routes, found, parts = zip(*entries, strict=True) if entries else ((), (), ())
         return cls(np.array(routes, np.int64), np.array(found, np.int64), np.array(parts, np.float64))
 
@@ -256,7 +260,7 @@ class _Translation:
     def _at(self, ways: Sequence[_Way], row: int) -> list[Route]:
         """Ways in a node; those with a link that is missing there are left out."""
         known = self.link_at[row]
-        found = [tuple(known.get(key, -1) for key in way) for way in ways]
+        found = [tuple(map(known.get, way, repeat(-1))) for way in ways]
         return [way for way in found if -1 not in way]
 
     def rails(self) -> Rails | None:
