@@ -215,6 +215,8 @@ class _Way:
                 found, spent = whole_ways(self.work, self.pricing, parts, steps, most * (1 - _BETTER), left)
                 effort -= spent
                 if found is not None:
+                    idle = np.zeros((steps, len(self.wires.src)), dtype=bool)
+                    found = Rounds(self.work, self.pricing, idle, search.over).alone(found)
                     best, most = (found, steps), found.microseconds
                     search.report(most / 1e6)
                 elif best is not before:

@@ -100,9 +100,9 @@ class Rounds:
         at last only for what it passes on.
         """
         best = self._joined(known)
-        return best and self._alone(best)
+        return best and self.alone(best)
 
-    def _alone(self, best: Solved) -> Solved:
+    def alone(self, best: Solved) -> Solved:
         """The same ways, with other shares if that is better, where no message waits for what others pass on."""
         while True:
             self.columns = [column for column, _ in best.columns]
