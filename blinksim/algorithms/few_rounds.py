@@ -208,7 +208,7 @@ class _Way:
         best: tuple[Solved, int] | None = None
         for parts in self.numbers_of_parts:
             before = best
-            for steps in range(1, _MOST_STEPS + 1):
+            for steps in range(best[1] if best else 1, _MOST_STEPS + 1):
                 if search.over() or effort <= 0:
                     return best
                 left = replace(limits, time_limit=max(0.0, end - monotonic()), effort=effort)
