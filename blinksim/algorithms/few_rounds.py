@@ -55,10 +55,12 @@ def build(
     size: int = 2**20,
     time_limit: float = 10.0,
     report: Callable[[float], None] | None = None,
+    pieces: int | None = None,
 ) -> Schedule:
     """The schedule for `size` bytes, in steps; of as many rounds as are best within `time_limit` seconds.
 
-    report: called with the seconds of the best so far.
+    report: called with the seconds of the best so far. pieces: of every message, which go on one by one; default, as
+    many as are best.
     Behind switches ranks take turns, along the bits of their numbers where they can, or send all at once.
     Raises `InfeasibleError` for more than 8 ranks with links between them, unless they form a cube.
     """
@@ -71,7 +73,7 @@ def build(
     def over() -> bool:
         return asked_to_stop() or monotonic() > end
 
-    search = Search(over, report or _silent)
+    search = Search(over, report or _silent, pieces)
     if topology.ranks <= MOST_RANKS and joined_directly(topology):
         return _on_links(topology, collective, size, search, Limits(time_limit, seed=1, effort=_EFFORT * time_limit))
     found = [*_in_bits(topology, collective, size, search)]
@@ -163,6 +165,8 @@ class _Way:
         self.wires, self.collective, self.backwards = wires, collective, collective.collects
         self.work = wires.turned() if self.backwards else wires
         self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
+        # Where one rank has all data, others wait for it; else links have enough to do.
+        self.in_pieces = ROOT in (collective.starts, collective.ends) and bool(wires.overhead.any())
 
     def over(self, wires: Wires) -> _Way:
         """The same collective on other wires between the same ranks."""
@@ -174,12 +178,14 @@ class _Way:
         """The best of 1 to `most` rounds, in which these wires may send, and how many it has."""
         best: tuple[Solved, int] | None = None
         last: Solved | None = None
-        vain = 0
+        vain, pieces = 0, 1
         for rounds in range(1, most + 1):
-            known = [column for column, _ in last.columns] if last else []
-            found = Rounds(self.work, self.pricing, allowed(rounds), search.over).solve(known)
+            solve = partial(self._solved, allowed(rounds), search)
+            found = solve(last, pieces)
             if found is None:
                 continue
+            if self.in_pieces and search.pieces is None and not search.over():
+                found, pieces = _in_pieces(found, pieces, 0.5 if last else 2, solve)
             last = found
             if best is None or found.microseconds < best[0].microseconds * (1 - _BETTER):
                 best, vain = (found, rounds), 0
@@ -191,6 +197,11 @@ class _Way:
         if best is None:
             raise InfeasibleError(f"few_rounds: {most} rounds do not reach every rank; take packed")
         return best
+
+    def _solved(self, allowed: Bools, search: Search, known: Solved | None, pieces: int) -> Solved | None:
+        columns = [column for column, _ in known.columns] if known else []
+        cut = search.pieces or (pieces if self.in_pieces else None)
+        return Rounds(self.work, self.pricing, allowed, search.over, pieces=cut).solve(columns)
 
     @property
     def numbers_of_parts(self) -> list[int]:
@@ -231,6 +242,18 @@ class _Way:
             _add(builder, self.wires, label, column, share, rounds if self.backwards else 0)
         _add_own(builder)
         return builder.finish()
+
+
+def _in_pieces(
+    found: Solved, pieces: int, factor: float, solve: Callable[[Solved, int], Solved | None]
+) -> tuple[Solved, int]:
+    """The same with messages cut into more or fewer pieces (by `factor`), as long as that is quicker, and how many."""
+    while (number := int(pieces * factor)) >= 1:
+        other = solve(found, number)
+        if other is None or other.microseconds >= found.microseconds * (1 - _BETTER):
+            break
+        found, pieces = other, number
+    return found, pieces
 
 
 def _pricing(wires: Wires, collective: Collective) -> Pricing:

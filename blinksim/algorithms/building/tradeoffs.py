@@ -72,7 +72,9 @@ def _few_rounds(topology: Topology, collective: Collective, seconds: float, say:
             return
         say(f"few rounds for {format_size(size)}")
         try:
-            yield f"few_rounds for {format_size(size)}", build(topology, collective, size=size, time_limit=seconds)
+            # A front counts steps that follow each other, and so whole messages.
+            found = build(topology, collective, size=size, time_limit=seconds, pieces=1)
+            yield f"few_rounds for {format_size(size)}", found
         except BlinksimError:
             return
 

@@ -2,6 +2,10 @@
 
 A linear program sets when messages start, how long they are and which ways (`Column`) share the data; further ways come
 by their prices. Messages that nothing uses cost an overhead all the same, so they are dropped, and it starts again.
+
+A message may be cut into equal pieces, each with an overhead of its own, which go on one by one. When they start is
+convex in their number, so that what follows waits for the first and the last one only. Without overheads any number of
+pieces costs nothing, and messages flow.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +34,14 @@ _PARTS = 2**24
 
 @dataclass(frozen=True)
 class Search:
-    """over: True when it must end with what it has. report: is told the seconds of the best so far."""
+    """over: True when it must end with what it has. report: is told the seconds of the best so far.
+
+    pieces: of every message; None for as many as are best.
+    """
 
     over: Callable[[], bool]
     report: Callable[[float], None]
+    pieces: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,14 +49,17 @@ class Wait:
     """A message that must wait for another one, or the end (None).
 
     It starts no sooner than `fixed` microseconds after the start of the other one, and `whole` for the part of the size
-    that the other one carries; less `lag` for what it carries itself, as it comes to the shared link later.
+    that the other one carries; less `lag` for what it carries itself, as it comes to the shared link later. after_end,
+    to_end: True if that is said of when the link has sent all of the other one, or of it.
     """
 
     message: Message
     then: Message | None
     fixed: float
     whole: float
-    lag: float
+    lag: float = 0.0
+    after_end: bool = False
+    to_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,12 +89,20 @@ class Rounds:
     """Rounds on given wires."""
 
     def __init__(
-        self, wires: Wires, pricing: Pricing, allowed: Bools, over: Callable[[], bool], seen: Ints | None = None
+        self,
+        wires: Wires,
+        pricing: Pricing,
+        allowed: Bools,
+        over: Callable[[], bool],
+        seen: Ints | None = None,
+        pieces: int | None = None,
     ) -> None:
         """allowed: (K, E), which wires may send in which round; of those that share a link, one a round.
 
-        seen: (K, E), from which round on what they bring may go on; default, from the next one.
+        seen: (K, E), from which round on what they bring may go on; default, from the next one. pieces: of every
+        message; default, one, and as many as one likes where they cost nothing.
         """
+        self.pieces = pieces or (1 if wires.overhead.any() else inf)
         self.wires, self.pricing, self.rounds, self.over = wires, pricing, len(allowed), over
         # Microseconds of the program's unit of time, in which no number is far from 1.
         self.unit = float(wires.overhead.mean() + wires.latency.mean() + wires.whole.mean() / wires.ranks)
@@ -121,7 +141,8 @@ class Rounds:
     def _joined(self, known: Sequence[Column]) -> Solved | None:
         self.columns = [*known]
         start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)
-        if not self._price(start, np.full(len(self.pricing.shares), FAR)):
+        self._price(start, np.full(len(self.pricing.shares), FAR))
+        if len({one.item for one in self.columns}) < len(self.pricing.shares):
             return None
         best: Solved | None = None
         while True:
@@ -143,13 +164,13 @@ class Rounds:
         return found, loads
 
     def _price(self, prices: Floats, most: Floats) -> bool:
-        """Adds ways that cost less than `most`; False if there are none, or some item has none at all."""
+        """Adds ways that cost less than `most`; False if there are none."""
         pair, which = self.wires.between(np.where(self.used, prices, FAR))
         known = {*self.columns}
         cheap = dict.fromkeys(self.pricing.cheapest(pair, which, most))
         new = [column for column in cheap if column not in known]
         self.columns += new
-        return len({one.item for one in self.columns}) == len(self.pricing.shares) and bool(new)
+        return bool(new)
 
     def _master(self) -> tuple[Solved, Floats, Floats, Floats]:
         """Time and shares; loads (K, E); prices (K, E) of a share of the size; what a share of each item is worth."""
@@ -159,7 +180,7 @@ class Rounds:
 
     def waits(self) -> Iterator[Wait]:
         """What each message waits for: those before it on its links, and those that bring what it passes on."""
-        wires = self.wires
+        wires, flows = self.wires, self.pieces > 1
         into = [np.flatnonzero(wires.dst == rank).tolist() for rank in range(wires.ranks)]
         # The messages of each wire whose data may go on by now, the last one first.
         there: list[list[Message]] = [[] for _ in wires.src]
@@ -168,24 +189,45 @@ class Rounds:
             for earlier, wire in np.argwhere(self.used & (self.seen == now)).tolist():
                 there[wire] = sorted([(earlier, wire), *there[wire]], reverse=True)
             for wire in np.flatnonzero(self.used[now]).tolist():
+                if flows:
+                    yield self._sent((now, wire))
                 for use in wires.uses[wire]:
                     if use.link in busy:
                         before, other = busy[use.link]
                         fixed = other.offset + other.hold - use.offset
-                        yield Wait(before, (now, wire), fixed, other.lag + other.whole, use.lag)
+                        if flows:
+                            fixed -= float(wires.overhead[before[1]])
+                            yield Wait(before, (now, wire), fixed, 0.0, after_end=True)
+                        else:
+                            yield Wait(before, (now, wire), fixed, other.lag + other.whole, use.lag)
                     busy[use.link] = (now, wire), use
                 for brings in into[int(wires.src[wire])]:
                     then = now, wire
                     passing = (one for one in there[brings] if self.passed is None or (one, then) in self.passed)
                     last = next(passing, None)
                     if last is not None:
-                        yield self._arrival(*last, then)
+                        yield from self._arrivals(last, then)
         for wire in np.flatnonzero(self.used.any(axis=0)).tolist():
-            yield self._arrival(int(np.flatnonzero(self.used[:, wire])[-1]), wire, None)
+            yield from self._arrivals((int(np.flatnonzero(self.used[:, wire])[-1]), wire), None)
 
-    def _arrival(self, now: int, wire: int, then: Message | None) -> Wait:
-        fixed = float(self.wires.overhead[wire] + self.wires.latency[wire])
-        return Wait((now, wire), then, fixed, float(self.wires.whole[wire]), 0.0)
+    def _sent(self, message: Message) -> Wait:
+        """The link has sent all pieces."""
+        overhead = float(self.wires.overhead[message[1]])
+        fixed = overhead * self.pieces if overhead else 0.0
+        return Wait(message, message, fixed, float(self.wires.whole[message[1]]), to_end=True)
+
+    def _arrivals(self, message: Message, then: Message | None) -> Iterator[Wait]:
+        """What passes a message on waits for its first piece, and sends its own last one when the last one is there."""
+        wires, wire = self.wires, message[1]
+        overhead, latency, whole = (float(times[wire]) for times in (wires.overhead, wires.latency, wires.whole))
+        if self.pieces == 1:
+            yield Wait(message, then, overhead + latency, whole)
+        elif then is None:
+            yield Wait(message, None, latency, 0.0, after_end=True)
+        else:
+            last = float(wires.overhead[then[1]]), float(wires.whole[then[1]]) / self.pieces
+            yield Wait(message, then, overhead + latency, whole / self.pieces)
+            yield Wait(message, then, latency + last[0], 0.0, -last[1], after_end=True, to_end=True)
 
 
 class _Master:
@@ -197,6 +239,7 @@ class _Master:
         program = self.program = Growing()
         places = [(now, wire) for now, wire in np.argwhere(self.used).tolist()]
         starts = {place: program.variable() for place in places}
+        ends = {place: program.variable() for place in places} if rounds.pieces > 1 else {}
         self.loads = {place: program.variable() for place in places}
         # A way adds what it carries to the rows of its messages, and its share to that of its item.
         self.carried = {
@@ -206,7 +249,8 @@ class _Master:
         self.shares: list[int] = []
         self.rows: list[tuple[int, Wait]] = []
         for wait in rounds.waits():
-            terms = [(0 if wait.then is None else starts[wait.then], 1.0), (starts[wait.message], -1.0)]
+            then = 0 if wait.then is None else (ends if wait.to_end else starts)[wait.then]
+            terms = [(then, 1.0), ((ends if wait.after_end else starts)[wait.message], -1.0)]
             terms.append((self.loads[wait.message], -wait.whole / self.unit))
             if wait.then is not None and wait.lag:
                 terms.append((self.loads[wait.then], wait.lag / self.unit))

@@ -61,7 +61,7 @@ def _best(given: Cube, name: str, search: Search) -> tuple[Solved, int] | None:
         allowed = turns(given, rounds)
         for delay in _DELAYS if latency.max() > 2 * latency.min() else _DELAYS[:1]:
             seen = seen_after(given, rounds, delay)
-            found = Rounds(given.wires, Cubes(name, allowed, seen), allowed, search.over, seen).solve()
+            found = Rounds(given.wires, Cubes(name, allowed, seen), allowed, search.over, seen, search.pieces).solve()
             if found is not None and (best is None or found.microseconds < best[0].microseconds):
                 best = found, rounds
                 search.report(found.microseconds / 1e6)
