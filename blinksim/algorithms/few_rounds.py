@@ -97,7 +97,10 @@ def _on_links(topology: Topology, collective: Collective, size: int, search: Sea
     first = replace(search, over=lambda: search.over() or monotonic() > end)
     solved, rounds = way.best(lambda rounds: np.ones((rounds, len(way.wires.src)), dtype=bool), _MOST_ROUNDS, first)
     found = solved.microseconds / 1e6, way.written(topology, solved, rounds)
-    found = _in_one_step(topology, collective, way.wires, found[0]) or found
+    at_once = _in_one_step(topology, collective, way.wires, found[0])
+    if at_once is not None:
+        search.report(at_once[0])
+        found = at_once
     better = relayed.in_parts(found[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
     return found[1] if better is None else relayed.written(topology, *better)
 

@@ -250,6 +250,7 @@ AGREE = [
     ("dgx1-v100", None, "broadcast", "256KiB"),
     ("dgx1-v100", None, "broadcast", "64MiB"),
     ("dgx1-v100", None, "reducescatter", "1MiB"),
+    ("dgx1-v100", None, "scatter", "64KiB"),
     ("hgx-h200", None, "scatter", "64KiB"),
     ("hgx-h200", None, "broadcast", "4MiB"),
     ("hgx-h200", None, "allreduce", "1MiB"),
