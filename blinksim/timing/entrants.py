@@ -174,8 +174,10 @@ def _packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes:
     return min(best, Parallel(ready), key=lambda entrant: cost_of(entrant, max(sizes)).time_s)
 
 
-def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None = None) -> Turned | None:
-    """Packed trees said once; None where they have few sends, or come not within 1 % of what any algorithm can reach.
+def _symmetric(
+    part: Topology, collective: Collective, ceiling: Ceiling | None = None, least: float = _NEARLY
+) -> Turned | None:
+    """Packed trees said once; None where they have few sends, or reach less than `least` of what any algorithm can.
 
     ceiling: the latter, if it is known.
     """
@@ -186,7 +188,7 @@ def _symmetric(part: Topology, collective: Collective, ceiling: Ceiling | None =
         return None
     aim = (ceiling or best_known(part, collective)).rate
     found = symmetric_trees(part, collective, aim)
-    return Turned.of_images(found) if found is not None and (found.rate or 0) >= _NEARLY * aim else None
+    return Turned.of_images(found) if found is not None and (found.rate or 0) >= least * aim else None
 
 
 def _exchange(part: Topology, collective: Collective) -> Turned | None:
@@ -339,7 +341,8 @@ def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Cal
     from blinksim.schedule.ways import Parallel
 
     def build() -> Parallel:
-        turned = _symmetric(part, collective, ceiling)
+        # Written out they would be the same trees, at the same rate.
+        turned = _symmetric(part, collective, ceiling, 0.0)
         if turned is not None:
             return turned
         ready = from_hosts(part, collective, ceiling.rate)
