@@ -103,7 +103,7 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     words = _title(timeline)
     if path and others:
         axes.axhline(len(path) - 0.5, color="#555555", linewidth=0.9)
-        words += "; above the line what the time goes by on, below it the busiest others"
+        words += "; above the line the critical path, below it the busiest other links"
     if timeline.recorded_pieces < timeline.pieces:
         words += f"; drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces"
     axes.set_title(wrapped(words, _WIDTH), fontsize=9, loc="left", pad=14)
