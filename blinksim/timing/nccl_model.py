@@ -42,7 +42,6 @@ CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
 _SAME = {"ring": "ring", "double_binary": "tree"}
 # What NCCL calls a path that is none.
-_NO_PATH = "DIS"
 # MAXCHANNELS of NCCL since 2.25.
 _MOST_CHANNELS = 64
 
@@ -161,14 +160,6 @@ class NcclTuner(TimingModel):
                 multicast=self.multicast,
                 graph_file=self.graph_file,
             )
-            lost = [
-                family for family, graph in found.graphs.items() if graph.nchannels and graph.type_intra == _NO_PATH
-            ]
-            if lost:
-                raise InfeasibleError(
-                    f"{whole.name}: no links that NCCL takes join all of {', '.join(found.members)}; "
-                    "draw the PCIe links and CPUs that do, or choose other members"
-                )
             self._searched = (whole, found)
         return self._searched[1]
 

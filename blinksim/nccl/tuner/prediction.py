@@ -122,10 +122,11 @@ def predict(
 
     def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
         graph = given[family] if family in given else search(paths, rules, pattern, least, most)
-        if graph is not None and family not in given and graph.type_intra == PATH_TYPES[DIS]:
+        if graph is not None and graph.nchannels and graph.type_intra == PATH_TYPES[DIS]:
+            joined = ", ".join(topology.members if members is None else members)
             raise InfeasibleError(
-                f"{topology.name}: NCCL finds no way from each GPU to the next and back: it takes links that run both "
-                "ways, through one other GPU at most; draw the CPUs and PCIe"
+                f"{topology.name}: no links that NCCL takes join all of {joined}, there and back; draw the PCIe links "
+                "and CPUs that do, or choose other members"
             )
         return graph
 

@@ -19,7 +19,9 @@ _WIDEST = 22.0
 
 def maps(table: Table, across: str, down: str, panel: str | None, title: str) -> Figure:
     """A column of cells for each value of `across`, a row for each of `down`, the numbers written into them."""
+    from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import LogLocator
 
     columns, lines = table.values(across), table.values(down)
     panels = table.values(panel) if panel else [None]
@@ -38,7 +40,12 @@ def maps(table: Table, across: str, down: str, panel: str | None, title: str) ->
         image = _map(axes, table.part(panel, value), (across, columns), (down, lines), span)
         if panel:
             axes.set_title(heading(panel, value), fontsize=9, loc="left")
-    drawn.colorbar(image, ax=drawn.axes, label=label(table.value) + (" (s)" if table.value == "time_s" else ""))
+    name = label(table.value) + (" (s)" if table.value == "time_s" else "")
+    bar = drawn.colorbar(image, ax=drawn.axes, label=name, format=lambda value, _: f"{value:.4g}")
+    if isinstance(image.norm, LogNorm):
+        # Not as powers of ten, of which there is but one or two.
+        bar.set_ticks(LogLocator(subs=(1, 2, 5)))
+        bar.minorticks_off()
     drawn.suptitle(wrapped(title, width), fontsize=10, x=0.01, ha="left")
     return drawn
 
