@@ -209,6 +209,20 @@ def test_damage_is_refused_in_one_line() -> None:
         time_certificate_from_dict([], part, collective, 2**20)
 
 
+@pytest.mark.parametrize(
+    ("machine", "members", "collective"),
+    [("dgx1-v100", "0,1,4,6,7", "allreduce"), ("hgx-h200", None, "broadcast"), ("dgx1-v100", None, "allgather")],
+)
+def test_times_that_cannot_be_are_refused_in_one_line(machine: str, members: str | None, collective: str) -> None:
+    part = bs.Question(machine, members=members).part()
+    for certificate in bs.time_bound(part, collective, "256KiB").certificates:
+        for time in ("0", "0.000000001", "99999999999.5", "999999999999999999"):
+            document = certificate.to_dict() | {"time_us": time}
+            with pytest.raises(InputError) as error:
+                time_certificate_from_dict(document, part, Collective(collective), 2**18)
+            assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("missing", [0, True, "many", -4])
 def test_times_without_a_size_are_refused(tmp_path: Any, missing: object) -> None:
     document = printed("dgx1-v100", "allgather", "1MiB") | {"size_bytes": missing}

@@ -24,6 +24,8 @@ _SAFE, _ROUGH, _CLOSE = 2.0**-30, 2.0**-5, 2.0**-9
 # Times that are tried: whole nanoseconds, so many of them, at first as if what is brought grew by this power, and no
 # farther apart than by this factor.
 _STEP, _TRIES, _RISES, _FARTHEST = 10**6, 12, 2.0, 8.0
+# Minutes: later ones in steps are too large for numbers of 64 bits.
+_LATEST = 2**58
 # What is brought by a time that is far too short, as a part.
 _LEAST = 2.0**-8
 # By which factor a coarse sum may be higher than a fine one, at most, where a later time is looked for at all.
@@ -113,6 +115,8 @@ class Searched(Theorem):
 
     def _ordered(self, time: int) -> list[Choice]:
         """The choices, those first that say the least by a coarse sum."""
+        if time > _LATEST:
+            return list(self.choices)
         if time not in self._orders:
             brought = self.brings(time, self.choices, self.coarse)
             self._orders[time] = [self.choices[place] for place in sorted(range(len(brought)), key=brought.__getitem__)]
@@ -123,7 +127,9 @@ class Searched(Theorem):
         return self.short(time)
 
     def _most(self, time: int, choice: Choice, steps: int) -> int:
-        """What links bring by a time, rounded up."""
+        """What links bring by a time, rounded up; all of it by a time that is too late to say."""
+        if time > _LATEST:
+            return self.all
         if (time, choice, steps) not in self._sums:
             (brought,) = self.brings(time, [choice], steps)
             self._sums[time, choice, steps] = ceil(brought * (1 + _SAFE))
