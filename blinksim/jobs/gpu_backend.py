@@ -31,9 +31,10 @@ _MOST_TABLES = 1024
 class GpuBackend(Backend):
     """The GPU of this process.
 
-    gpu: its number in CUDA. stream: the address of the stream that turns are queued on, or 0 for a new one; `launch`
-    takes addresses in the GPU's memory. blocks: of a launch, at most; by default one for each processor, up to
-    `BLOCKS`, which leaves room for another group's. Raises `MissingError` without CuPy or a GPU.
+    gpu: its number in CUDA. stream: the address of a stream for turns, or 0 for a new one; they are queued there, or as
+    `go_on` says, and run one after another. `launch` takes addresses in the GPU's memory. blocks: of a launch, at most;
+    by default one for each processor, up to `BLOCKS`, which leaves room for another group's. Raises `MissingError`
+    without CuPy or a GPU.
     """
 
     def __init__(self, gpu: int, stream: int = 0, blocks: int | None = None) -> None:
@@ -49,7 +50,9 @@ class GpuBackend(Backend):
             streams = self.cupy.cuda
             self.stream = streams.ExternalStream(stream) if stream else streams.Stream(non_blocking=True)
             self.watch = streams.Stream(non_blocking=True)
-            self.before = streams.Event(block=False, disable_timing=True)
+            self.before, self.done = (streams.Event(block=False, disable_timing=True) for _ in range(2))
+        # Where turns are queued now, and whether the last one went into a graph.
+        self.at, self.in_graph = self.stream.ptr, False
         self.opened: list[int] = []
         self.segments: list[int] = []
         self.lent = 0
@@ -103,7 +106,10 @@ class GpuBackend(Backend):
             with self.device():
                 self.launch(turn, op, source, target, timeout_s)
         else:
-            self.prepared(turn, op).launch(source + turn.input_at, target + turn.output_at, int(timeout_s * 1e9))
+            given = source + turn.input_at, target + turn.output_at, int(timeout_s * 1e9)
+            self.prepared(turn, op).launch(*given, self.at)
+            if self.at != self.stream.ptr:
+                self.cupy.cuda.runtime.eventRecord(self.done.ptr, self.at)
 
     def follow(self, stream: int) -> None:
         """Lets what is launched from now on wait for what another stream, given by its address, has queued by now."""
@@ -111,15 +117,36 @@ class GpuBackend(Backend):
         # An event that is recorded anew holds back only those who wait for it from now on.
         runtime.eventRecord(self.before.ptr, stream)
         runtime.streamWaitEvent(self.stream.ptr, self.before.ptr)
+        self.go_on(self.stream.ptr)
 
-    def mark(self) -> Any:
-        """An event that stands for the end of everything launched so far."""
+    def go_on(self, stream: int) -> None:
+        """Queues what is launched from now on on a stream, given by its address, behind what was launched before.
+
+        Streams cost events, a microsecond of every short call. What is in a graph runs when the graph does: its caller
+        sees to the order.
+        """
+        if stream == self.at:
+            return
+        runtime, last = self.cupy.cuda.runtime, self.at
+        captured = self._captured(stream)
+        if captured == self.in_graph and (not captured or self._captured(last)):
+            if last == self.stream.ptr:
+                runtime.eventRecord(self.done.ptr, last)
+            runtime.streamWaitEvent(stream, self.done.ptr)
+        self.at = stream
+
+    def _captured(self, stream: int) -> bool:
+        own = stream == self.stream.ptr
+        return bool(self.stream.is_capturing() if own else self.cupy.cuda.runtime.streamIsCapturing(stream))
+
+    def mark(self, stream: int | None = None) -> Any:
+        """An event that stands for the end of everything queued on a stream so far; default, that of turns."""
         cuda = self.cupy.cuda
         if cuda.runtime.getDevice() != self.gpu:
             with self.device():
-                return self.mark()
+                return self.mark(stream)
         event = cuda.Event(block=False, disable_timing=True)
-        cuda.runtime.eventRecord(event.ptr, self.stream.ptr)
+        cuda.runtime.eventRecord(event.ptr, self.stream.ptr if stream is None else stream)
         return event
 
     def precede(self, event: Any, stream: int) -> None:
@@ -131,7 +158,8 @@ class GpuBackend(Backend):
 
         Raises `InputError` if they would have to be made while the stream is captured.
         """
-        key, capturing = id(turn), self.stream.is_capturing()
+        key, capturing = id(turn), self._captured(self.at)
+        self.in_graph = capturing
         entry = self.tables.get(key)
         if entry is None:
             if capturing:
@@ -159,8 +187,8 @@ class GpuBackend(Backend):
         return bool(self.alarm[0])
 
     def finish(self) -> None:
-        with self.device():
-            self.stream.synchronize()
+        with self.device() as device:
+            device.synchronize()  # turns may be on several streams
 
     def disconnect(self) -> None:
         with self.device():
@@ -194,7 +222,7 @@ class _Prepared:
 
     def __init__(self, backend: GpuBackend, turn: Turn, words: Longs, kernel: Any) -> None:
         cupy = backend.cupy
-        self.turn, self.kernel, self.launcher, self.stream = turn, kernel, cupy.cuda.driver.launchKernel, backend.stream
+        self.turn, self.kernel, self.launcher = turn, kernel, cupy.cuda.driver.launchKernel
         self.words = cupy.asarray(words)
         cupy.cuda.get_current_stream().synchronize()  # it is read on another stream
         own = backend.state.data.ptr, backend.lent
@@ -206,8 +234,8 @@ class _Prepared:
         self.grid = max(1, int(words[0] * words[1]))
         self.threads = threads_of(turn.program, self.grid, backend.blocks)
 
-    def launch(self, source: int, target: int, timeout_ns: int) -> None:
-        """Queues the kernel on the stream, on the current GPU; the driver copies the arguments before it returns."""
+    def launch(self, source: int, target: int, timeout_ns: int, stream: int) -> None:
+        """Queues the kernel on a stream, on the current GPU; the driver copies the arguments before it returns."""
         arguments = self.arguments
         arguments[_INPUT], arguments[_OUTPUT], arguments[_TIMEOUT] = source, target, timeout_ns
-        self.launcher(self.function, self.grid, 1, 1, self.threads, 1, 1, 0, self.stream.ptr, self.at, 0)
+        self.launcher(self.function, self.grid, 1, 1, self.threads, 1, 1, 0, stream, self.at, 0)

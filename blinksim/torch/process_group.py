@@ -1,7 +1,7 @@
 """The process group: collectives of torch.distributed as calls of a `blinksim.jobs.group.Group`.
 
-Calls are queued on a stream of the group's own, behind what the current stream has queued, and `wait` makes the current
-stream wait for them: as with NCCL. The memory of a group is allocated at its first call.
+As with NCCL, calls are queued on the current stream, or with ``async_op`` on the group's own behind what that one has
+queued, and `wait` makes the current stream wait for them. The memory of a group is allocated at its first call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blinksim.topology.shapes import one_switch
 from blinksim.torch.fallback import Fallback
 from blinksim.torch.settings import PREDICT, Settings
 from blinksim.torch.vectors import as_bytes, dense, divide, kind_to_move, kind_to_reduce, reduction, stacked
-from blinksim.torch.works import GroupWork, QueuedOn, current_stream
+from blinksim.torch.works import GroupWork, QueuedOn, RanOn, current_stream
 
 Tensors = Sequence[torch.Tensor]
 
@@ -78,18 +78,16 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllreduceOptions()
-        return self._reduced("allreduce", tensors, opts.reduceOp, lambda other: other.allreduce(tensors, opts))
+        return self._reduced("allreduce", tensors, opts, lambda other: other.allreduce(tensors, opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllreduceCoalescedOptions()
-        return self._reduced(
-            "allreduce", tensors, opts.reduceOp, lambda other: other.allreduce_coalesced(tensors, opts)
-        )
+        return self._reduced("allreduce", tensors, opts, lambda other: other.allreduce_coalesced(tensors, opts))
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceOptions()
         root = opts.rootRank
-        return self._reduced("reduce", tensors, opts.reduceOp, lambda other: other.reduce(tensors, opts), root)
+        return self._reduced("reduce", tensors, opts, lambda other: other.reduce(tensors, opts), root)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.BroadcastOptions()
@@ -101,7 +99,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
                 _put_back(tensor, vector)
 
-        return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts))
+        return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts), opts)
 
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllgatherOptions()
@@ -119,7 +117,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         def elsewhere(other: Any) -> Any:
             return other.allgather(output_lists, inputs, opts)
 
-        return self._do((*inputs, *flat), why, work, flat, elsewhere, True)
+        return self._do((*inputs, *flat), why, work, flat, elsewhere, opts, True)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllgatherOptions()
@@ -133,7 +131,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         def elsewhere(other: Any) -> Any:
             return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
 
-        return self._do((*inputs, *outputs), _unequal(outputs, inputs, self.ranks), work, outputs, elsewhere)
+        return self._do((*inputs, *outputs), _unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
@@ -155,7 +153,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             return other.reduce_scatter(outputs, input_lists, opts)
 
         why = why or _cannot_reduce(outputs, opts.reduceOp, known)
-        return self._do((*flat, *outputs), why, work, outputs, elsewhere, True)
+        return self._do((*flat, *outputs), why, work, outputs, elsewhere, opts, True)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceScatterOptions()
@@ -171,14 +169,14 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
 
         why = _unequal(inputs, outputs, self.ranks) or _cannot_reduce(outputs, opts.reduceOp, known)
-        return self._do((*inputs, *outputs), why, work, outputs, elsewhere, how[1])
+        return self._do((*inputs, *outputs), why, work, outputs, elsewhere, opts, how[1])
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter_tensor_coalesced([output], [given], opts)
 
     def barrier(self, opts: Any = None) -> Any:
         token = torch.zeros(1, device=self._current_device(getattr(opts, "device_ids", None) or ()))
-        work = self._reduced("allreduce", [token], dist.ReduceOp.SUM, lambda other: other.barrier(opts))
+        work = self._reduced("allreduce", [token], dist.AllreduceOptions(), lambda other: other.barrier(opts))
         work.blocking = True
         return work
 
@@ -236,11 +234,11 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     # --- how ------------------------------------------------------------------------------------------------------
 
     def _reduced(
-        self, collective: str, tensors: Tensors, op: Any, elsewhere: Callable[[Any], Any], root: int = 0
+        self, collective: str, tensors: Tensors, opts: Any, elsewhere: Callable[[Any], Any], root: int = 0
     ) -> Any:
         """An allreduce or reduce, in place."""
 
-        known = reduction(op)
+        known = reduction(opts.reduceOp)
         name, average = known or ("sum", False)
 
         def work(group: Group) -> None:
@@ -253,7 +251,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                     divide(vector, self.ranks)
                 _put_back(tensor, vector)
 
-        return self._do(tensors, _cannot_reduce(tensors, op, known), work, tensors, elsewhere, average)
+        return self._do(tensors, _cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average)
 
     def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
         kind, count = kind_to_move(given)
@@ -281,11 +279,13 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         work: Callable[[Group], None],
         results: Tensors,
         elsewhere: Callable[[Any], Any],
+        opts: Any = None,
         computes: bool = False,
     ) -> Any:
         """Queues `work`, or has it done elsewhere if `why` says so or if the tensors are not ours.
 
-        tensors: all that take part. results: those that the call gives. computes: True if torch has a part in it.
+        tensors: all that take part. results: those that the call gives. opts: of the call; who does not wait for it at
+        once says so there. computes: True if torch has a part in it.
         """
         first = tensors[0]
         if first.is_cuda == self.cpu:
@@ -302,13 +302,21 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 work(group)
             return GroupWork(results, None, group.check)
         assert isinstance(self.backend, GpuBackend)
-        self.backend.follow(current_stream(first.device.index))
-        if computes or not all(tensor.is_contiguous() for tensor in tensors):
-            with torch.cuda.stream(self.stream), torch.no_grad():
+        current = current_stream(first.device.index)
+        queued: QueuedOn | RanOn
+        if not getattr(opts, "asyncOp", True):
+            self.backend.go_on(current)
+            with torch.no_grad():
                 work(group)
+            queued = RanOn(self.backend, current)
         else:
-            work(group)  # launches alone, which know their stream
-        queued = QueuedOn(self.backend, self.stream, tensors)
+            self.backend.follow(current)
+            if computes or not all(tensor.is_contiguous() for tensor in tensors):
+                with torch.cuda.stream(self.stream), torch.no_grad():
+                    work(group)
+            else:
+                work(group)  # launches alone, which know their stream
+            queued = QueuedOn(self.backend, self.stream, tensors)
         return GroupWork(results, queued, group.check, self.settings.blocking)
 
     def _trivial(self, tensors: Tensors, elsewhere: Callable[[Any], Any], results: Tensors) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -43,6 +44,28 @@ class QueuedOn:
             tensor.record_stream(self.stream)
 
 
+class RanOn:
+    """What a call on a stream of the caller's is waited for by: what comes behind it there need not wait."""
+
+    def __init__(self, backend: GpuBackend, stream: int) -> None:
+        self.backend, self.address = backend, stream
+
+    @cached_property
+    def event(self) -> Any:
+        """Made when it is asked for, which few do."""
+        return self.backend.mark(self.address)
+
+    @cached_property
+    def stream(self) -> Any:
+        return torch.cuda.ExternalStream(self.address, torch.device("cuda", self.backend.gpu))
+
+    def hold_back_current_stream(self) -> None:
+        """Has the current stream wait for the call, if it is another."""
+        current = current_stream(self.backend.gpu)
+        if current != self.address:
+            self.backend.precede(self.event, current)
+
+
 class GroupWork(dist.Work):
     """A call that is queued on a stream, or done.
 
@@ -54,7 +77,7 @@ class GroupWork(dist.Work):
     def __init__(
         self,
         results: Sequence[torch.Tensor],
-        queued: QueuedOn | None,
+        queued: QueuedOn | RanOn | None,
         check: Callable[[], None],
         blocking: bool = False,
     ) -> None:

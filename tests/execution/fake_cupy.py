@@ -80,14 +80,18 @@ class Device:
         Device.current.pop()
 
     def synchronize(self) -> None:
-        pass
+        """A thread that stands for a process waits for its own streams."""
+        for stream in Stream.made.get(threading.get_ident(), ()):
+            stream.synchronize()
 
 
 class Stream:
     current: ClassVar[list[Stream]] = []
+    made: ClassVar[dict[int, list[Stream]]] = {}
 
     def __init__(self, non_blocking: bool = False) -> None:
         self.last: threading.Thread | None = None
+        Stream.made.setdefault(threading.get_ident(), []).append(self)
 
     def __enter__(self) -> Stream:
         Stream.current.append(self)
@@ -199,6 +203,7 @@ def installed(
     monkeypatch.setattr(Device, "blocks", blocks)
     gpu_devices.load_kernel.cache_clear()
     yield fake
+    Stream.made.clear()
     gpu_devices.load_kernel.cache_clear()
 
 
@@ -245,6 +250,7 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         getDevice=lambda: Device.current[-1],
         eventRecord=lambda event, stream: event.record(stream),
         streamWaitEvent=lambda stream, event: stream.wait_event(event),
+        streamIsCapturing=lambda stream: stream.is_capturing(),
         deviceCanAccessPeer=lambda a, b: int(peers),
         deviceEnablePeerAccess=enable,
         getDeviceProperties=lambda gpu: {"name": b"Fake GPU"},

@@ -251,6 +251,7 @@ def test_the_kernel_finds_calls_that_differ(packets: bool, tmp_path: Path) -> No
 def capture(group: Group, call: Call) -> None:
     """A call while the stream is captured in a graph."""
     stream = group.backend.stream  # type: ignore[attr-defined]
+    group.backend.go_on(stream.ptr)  # type: ignore[attr-defined]
     stream.is_capturing = lambda: True
     try:
         group.run(call, 0, 0)
@@ -271,9 +272,13 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
 
     def work(rank: int) -> tuple[Any, str]:
         store = FolderStore(tmp_path / "store")
-        group = Group(store, rank, plan, GpuBackend(rank, blocks=4), SEGMENT, timeout_s=3)
+        backend = GpuBackend(rank, blocks=4)
+        group = Group(store, rank, plan, backend, SEGMENT, timeout_s=3)
         found = []
-        for collective in CALLED:
+        # Each call on another stream than the one before.
+        streams = [backend.stream, *(backend.cupy.cuda.Stream() for _ in range(2))]
+        for number, collective in enumerate(CALLED):
+            backend.go_on(streams[number % 3].ptr)
             part = 5000  # several turns
             call = Call(collective, part * RANKS, FLOAT)
             given = np.arange(part if collective == "allgather" else part * RANKS, dtype=np.float32) + rank
@@ -346,6 +351,44 @@ def test_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         later.synchronize()
     for turn in "12":
         assert [entry for entry in order if turn in entry] == [f"{what} {turn}" for what in ("before", "call", "after")]
+
+
+def test_turns_on_several_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """But what a graph has captured runs when the graph does, and holds nothing back."""
+    with fake_cupy.installed(monkeypatch, tmp_path, 2) as cupy:
+        monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+        waits: list[tuple[str, str]] = []
+        backend = GpuBackend(1)
+        streams = {"own": backend.stream, "a": cupy.cuda.Stream(), "b": cupy.cuda.Stream()}
+        captured: set[str] = set()
+        for name, stream in streams.items():
+            stream.is_capturing = lambda name=name: name in captured
+        names = {id(stream): name for name, stream in streams.items()}
+        recorded = [""]
+        monkeypatch.setattr(cupy.cuda.runtime, "eventRecord", lambda e, at: recorded.__setitem__(0, names[id(at)]))
+        monkeypatch.setattr(
+            cupy.cuda.runtime, "streamWaitEvent", lambda at, e: waits.append((names[id(at)], recorded[0]))
+        )
+
+        def launch(name: str) -> list[tuple[str, str]]:
+            waits.clear()
+            backend.go_on(streams[name].ptr)
+            backend.in_graph = name in captured  # as a launch does
+            if name != "own":
+                recorded[0] = name
+            return waits.copy()
+
+        assert launch("own") == []
+        assert launch("a") == [("a", "own")]
+        assert launch("a") == []
+        assert launch("b") == [("b", "a")]
+        assert launch("own") == [("own", "b")]
+        captured.update("ab")
+        assert launch("a") == []
+        assert launch("b") == [("b", "a")]
+        captured.clear()
+        assert launch("own") == []
+        assert launch("b") == [("b", "own")]
 
 
 @pytest.mark.slow

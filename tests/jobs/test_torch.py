@@ -129,8 +129,8 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
     class Backend:
         gpu = 0
 
-        def mark(self) -> str:
-            return "event"
+        def mark(self, stream: int | None = None) -> str:
+            return "event" if stream is None else f"event on {stream}"
 
         def precede(self, event: str, stream: int) -> None:
             told.append(f"{stream} waits for {event}")
@@ -141,12 +141,18 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(works, "current_stream", lambda gpu: 7)
         handle = works.GroupWork([torch.ones(1)], queued(), lambda: None)
-        assert handle.queued is not None
+        assert isinstance(handle.queued, works.QueuedOn)
         assert len(handle.queued.tensors) == 1
         handle.wait()
         assert len(handle.queued.tensors) == 0
         del handle
         assert told == ["7 waits for event"]
+        # One on the stream 7 itself, which need not wait, and one on another.
+        for stream in (7, 8):
+            ran = works.RanOn(Backend(), stream)  # type: ignore[arg-type, unused-ignore]
+            works.GroupWork([torch.ones(1)], ran, lambda: None).wait()
+        assert told == ["7 waits for event", "7 waits for event on 8"]
+        told.pop()
         # A call that nobody waits for.
         dropped = queued()
         del dropped
