@@ -26,6 +26,11 @@ def content(name: str) -> dict[str, Any]:
     return found
 
 
+def training() -> dict[str, Any]:
+    """Steps of DDP are from a run of their own."""
+    return {**content("training-job-ddp-4gpu"), **content("training-job-4gpu")}
+
+
 def test_data_were_right() -> None:
     rows = content("training-job-4gpu")["checks"]
     assert len(rows) > 45
@@ -34,7 +39,7 @@ def test_data_were_right() -> None:
 
 
 def test_losses_are_those_of_nccl() -> None:
-    result = content("training-job-4gpu")
+    result = training()
     parts = (("ddp", 1000, 2e-5), ("fsdp", 200, 2e-6), ("fsdp_busy", 100, 2e-6), ("pair", 100, 0.0))
     for part, steps, most in parts:
         nccl, ours, again = result[part]
@@ -57,7 +62,7 @@ def test_a_killed_rank_was_an_error_for_the_others() -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    results = content("training-job-4gpu"), content("training-job-large-4gpu")
+    results = training(), content("training-job-large-4gpu")
     page = PAGE.read_text()
     rows = re.findall(r"^\| (\d+ [KM]iB) \| (.*) \|$", page, re.MULTILINE)
     # Two tables, one below the other.
@@ -97,7 +102,7 @@ def test_steps_beside_computing_lose_little() -> None:
     lost, noise = (median(found) - 1 for found in ratios(*by_default))
     assert abs(noise) < 0.005
     assert noise < lost < 0.01 < median(ratios(*by_all)[0]) - 1
-    assert abs(median(ratios(*content("training-job-4gpu")["ddp"])[0]) - 1) < 0.01
+    assert abs(median(ratios(*training()["ddp"])[0]) - 1) < 0.01
 
 
 def test_trees_beat_rings_in_a_job_on_the_lanes_of_a_dgx1() -> None:
