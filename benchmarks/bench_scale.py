@@ -76,8 +76,8 @@ def main() -> None:
     head = ("load", 6), ("synth", 7), ("write", 6), ("MB", 7), ("file kB", 9), ("growth", 7)
     print(f"{'GPUs':>6}  {'way':<10} " + " ".join(f"{name:>{width}}" for name, width in head) + "  right gap")
     before: dict[bool, float] = {}
-    nodes = 1
-    while nodes * local <= given.most:
+    sizes = [4**power for power in range(given.most.bit_length()) if 4**power * local < given.most]
+    for nodes in (*sizes, given.most // local):
         for once in (False, True):
             if once or nodes * local <= _MOST_WRITTEN_OUT:
                 tried = [in_a_process(given.machine, nodes, given.collective, once) for _ in range(given.runs)]
@@ -88,7 +88,6 @@ def main() -> None:
                 way, right = "symmetry" if once else "every tree", "yes" if row["right"] else "NO"
                 print(f"{row['gpus']:>6.0f}  {way:<10} {' '.join(cells)} ", end="")
                 print(f"{row['MB']:>6.0f} {row['file_kB']:>9.1f} {growth:>7}  {right:<5} {row['gap']:.3g}", flush=True)
-        nodes *= 4
 
 
 if __name__ == "__main__":

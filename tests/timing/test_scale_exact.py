@@ -1,0 +1,112 @@
+"""What is worked out once for all that symmetries take it to: the very answers of working it out for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import clusters_with_nics
+
+import blinksim as bs
+from blinksim.bounds import best_known, compute, quick
+from blinksim.collective import Collective
+from blinksim.schedule import kept, ways
+from blinksim.timing.entrants import ceiling_of
+from blinksim.topology import cluster
+from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries import device_pairs
+
+ALGORITHMS = ("ring", "chain", "chain_tree", "double_binary", "halving_doubling", "hierarchical", "packed")
+NEVER = 10**9
+ODD = {
+    "all alike": (),
+    "a slow NIC": ("degrade n1.nic0-fabric0 bandwidth=10GB/s",),
+    "a dead GPU": ("without n1.gpu3",),
+    "a dead node": ("without n1.gpu[0-7]",),
+    "slower links": ("replace nvlink latency=3us",),
+}
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """No table of a cluster from those of a node, no route and no way from those of another pair."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "_MANY", NEVER)
+        patch.setattr(device_pairs, "_MANY_PAIRS", NEVER)
+        patch.setattr(ways, "_MANY_ROUTES", NEVER)
+        yield
+
+
+@contextmanager
+def by_symmetry() -> Iterator[None]:
+    """All of these from two pairs on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "_MANY", 0)
+        patch.setattr(device_pairs, "_MANY_PAIRS", 1)
+        patch.setattr(ways, "_MANY_ROUTES", 1)
+        yield
+
+
+def answers(
+    part: Topology, collective: str, algorithms: Iterable[str] = ALGORITHMS
+) -> tuple[Fraction, str, dict[str, float | str]]:
+    """The ceiling and why it holds, and the time of every algorithm, or why it cannot run."""
+    kept.forget()
+    quick._last.clear()
+    quick._last_bounds.clear()
+    for known in (best_known.best_known, compute._bounds):
+        known.cache_clear()
+    ceiling = ceiling_of(part, Collective(collective))
+    found: dict[str, float | str] = {}
+    for name in algorithms:
+        try:
+            found[name] = bs.project(part, collective, "64MiB", algorithm=name, model="alpha-beta").time_s
+        except bs.BlinksimError as error:
+            found[name] = str(error)
+    return ceiling.rate, ceiling.words, found
+
+
+def check(name: str, nodes: int, edits: tuple[str, ...], collective: str) -> None:
+    with one_by_one():
+        expected = answers(bs.load(name, nodes=nodes, edits=edits).select(), collective)
+    with by_symmetry():
+        assert answers(bs.load(name, nodes=nodes, edits=edits).select(), collective) == expected
+
+
+def test_a_small_cluster_with_a_slow_port() -> None:
+    edits, some = ODD["a slow NIC"], ("ring", "chain_tree")
+    with one_by_one():
+        expected = answers(bs.load("dgx-a100", nodes=3, edits=edits).select(), "allreduce", some)
+    with by_symmetry():
+        assert answers(bs.load("dgx-a100", nodes=3, edits=edits).select(), "allreduce", some) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edits", ODD.values(), ids=list(ODD))
+@pytest.mark.parametrize("nodes", [2, 5, 16, 64])
+@pytest.mark.parametrize("name", ["hgx-h100", "dgx-a100"])
+def test_clusters(name: str, nodes: int, edits: tuple[str, ...]) -> None:
+    for collective in ("allreduce", "allgather"):
+        check(name, nodes, edits, collective)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "nodes"), [("gb200-nvl72", 3), ("aurora", 8), ("dgx1-v100", 6), ("hgx-h100", 128)])
+def test_other_clusters(name: str, nodes: int) -> None:
+    """The last one has 1,024 GPUs."""
+    check(name, nodes, (), "allreduce")
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(machine=clusters_with_nics(), collective=st.sampled_from(["allreduce", "allgather", "broadcast"]))
+def test_random_clusters(machine: Topology, collective: str) -> None:
+    with one_by_one():
+        expected = answers(replace(machine), collective)
+    with by_symmetry():
+        assert answers(replace(machine), collective) == expected
