@@ -147,6 +147,9 @@ class Advice(Result):
                     f"in place of {format_rate(self.algbw(own))}, {own / option.time_s:.2g} times as fast"
                 )
         if not self.expectation.runs:
+            if self.best.time_s * WORTH > own:
+                rings = format_rate(self.algbw(own))
+                return f"{what}: NCCL does not run here; rings reach {rings} algbw, and nothing much more"
             return (
                 f"{what}: NCCL does not run here; {self.best.algorithm} reaches "
                 f"{format_rate(self.algbw(self.best.time_s))} algbw, rings {format_rate(self.algbw(own))}"

@@ -206,7 +206,7 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
         from blinksim import plots
 
         exchanges = found.compact.collective.exchanges
-        picture = plots.loads(found.schedule) if exchanges else plots.trees(found)
+        picture = plots.loads(found) if exchanges else plots.trees(found)
         path = plots.save(picture, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=options["as_json"])
     if not found.verdict.ok:

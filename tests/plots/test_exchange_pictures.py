@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle, StepPatch
 
 import blinksim as bs
 from blinksim import plots
+from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.cli.main import run
 
 
@@ -52,3 +53,15 @@ def test_the_command_line_draws_both(tmp_path: Path) -> None:
     assert run(["traffic", "--ranks", "8", "--tokens", "64", "-o", matrix, "--plot", picture]) == 0
     assert run(["synth", "rails:2x4", "alltoallv", "--traffic", matrix, "--plot", busy]) == 0
     assert min(Path(picture).stat().st_size, Path(busy).stat().st_size) > 10_000
+
+
+def test_loads_by_symmetry_are_those_written_out() -> None:
+    turned = symmetric(bs.load("mi300x", nodes=3).select(), bs.Collective("alltoall"))
+    assert turned is not None
+    lines = [
+        {str(patch.get_label()): patch.get_data()[0] for patch in drawn.axes[0].patches if isinstance(patch, StepPatch)}
+        for drawn in (plots.loads(turned), plots.loads(turned.schedule))
+    ]
+    assert lines[0].keys() == lines[1].keys()
+    for name, values in lines[0].items():
+        assert np.asarray(values) == pytest.approx(np.asarray(lines[1][name]))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blinksim.plots.style import COLOURS, DASHES, drawn_machine, panels, wrapped
-from blinksim.schedule.loads import resource_loads, resources
-from blinksim.schedule.model import ScheduleLike, as_schedule
+from blinksim.schedule.loads import Resources, resource_loads, resources
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.textio.text_table import count
 from blinksim.units import format_rate
 
@@ -27,7 +29,7 @@ def loads(*schedules: ScheduleLike) -> Figure:
     Parameters
     ----------
     *schedules : Schedule or Synthesis
-        What to draw, such as two algorithms for the same traffic.
+        What to draw, such as two algorithms for the same traffic; those by symmetry are not written out for it.
 
     Returns
     -------
@@ -47,20 +49,22 @@ def loads(*schedules: ScheduleLike) -> Figure:
     >>> len(picture.axes)
     2
     """
-    given = [as_schedule(one) for one in schedules]
+    given = [_compact(one) for one in schedules]
     drawn, row = panels(max(1, len(given)), max(6.4, _WIDTH * len(given)), _HEIGHT, share_y=True)
     for schedule, axes in zip(given, row, strict=False):
-        shared = resources(schedule.topology)
-        busy = [load / rate for load, rate in zip(resource_loads(schedule, shared), shared.rate, strict=True)]
+        shared, loaded, times = _loads(schedule)
+        busy = [load / rate for load, rate in zip(loaded, shared.rate, strict=True)]
         most = max(busy, default=Fraction(0)) or Fraction(1)
         # Adders have no part in moving data.
         adders = set(shared.adders.values())
         places = [place for place in range(len(busy)) if place not in adders]
         kinds = list(dict.fromkeys(shared.kinds[place] for place in places))
         for number, kind in enumerate(kinds):
-            values = sorted(100 * float(busy[place] / most) for place in places if shared.kinds[place] == kind)
+            alike = [place for place in places if shared.kinds[place] == kind]
+            each = np.array([100 * float(busy[place] / most) for place in alike])
+            values = np.sort(np.repeat(each, [times[place] for place in alike]))[::-1]
             axes.stairs(
-                values[::-1],
+                values,
                 np.linspace(0, 100, len(values) + 1),
                 color=COLOURS[number % len(COLOURS)],
                 linestyle=DASHES[number % len(DASHES)],
@@ -78,3 +82,18 @@ def loads(*schedules: ScheduleLike) -> Figure:
         axes.legend(fontsize=8, frameon=False, loc="best")
     row[0].set_ylabel("busy, % of the time")
     return drawn
+
+
+def _compact(given: ScheduleLike) -> Schedule | SymmetricSchedule:
+    """What is drawn: a schedule, or one by symmetry as it is."""
+    compact = getattr(given, "compact", given)
+    return compact if isinstance(compact, SymmetricSchedule) else as_schedule(given)
+
+
+def _loads(schedule: Schedule | SymmetricSchedule) -> tuple[Resources, list[Fraction], Sequence[int]]:
+    """What carries data, its loads, and for how many links each stands."""
+    if isinstance(schedule, SymmetricSchedule):
+        pool = schedule.pooled
+        return pool.shared, list(resource_loads(schedule.weighted, pool.shared)), pool.size.tolist()
+    shared = resources(schedule.topology)
+    return shared, list(resource_loads(schedule, shared)), [1] * len(shared.rate)
