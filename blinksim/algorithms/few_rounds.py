@@ -230,7 +230,8 @@ class _Way:
                 effort -= spent
                 if found is not None:
                     idle = np.zeros((steps, len(self.wires.src)), dtype=bool)
-                    found = Rounds(self.work, self.pricing, idle, search.over).alone(found)
+                    rounds = Rounds(self.work, self.pricing, idle, search.over, pieces=search.pieces)
+                    found = rounds.alone(found)
                     best, most = (found, steps), found.microseconds
                     search.report(most / 1e6)
                 elif best is not before:
