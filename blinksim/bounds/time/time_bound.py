@@ -39,8 +39,8 @@ THEOREMS: tuple[type[Theorem], ...] = (
     Straddling,
     TreeCost,
     Potentials,
-    TimedPrices,
     RandomClock,
+    TimedPrices,
 )
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
 _COUNTED = 128

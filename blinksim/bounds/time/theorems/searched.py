@@ -20,7 +20,7 @@ Choice = tuple[float, ...]
 # Ranks up to which the sums are done.
 _MOST_RANKS = 16
 # Sums of floats are off by far less than this part, and the searches for a time stop at the others, of what is needed.
-_SAFE, _ROUGH, _CLOSE = 2.0**-30, 2.0**-5, 2.0**-9
+_SAFE, _ROUGH, _CLOSE = 2.0**-30, 2.0**-5, 2.0**-8
 # Times that are tried: whole nanoseconds, so many of them, at first as if what is brought grew by this power, and no
 # farther apart than by this factor.
 _STEP, _TRIES, _RISES, _FARTHEST = 10**6, 12, 2.0, 8.0
@@ -53,6 +53,8 @@ class Searched(Theorem):
         self.facts, self.size, self.n = facts, size, facts.topology.ranks
         self.all = block(facts, size) * self.n
         self.message = min(facts.overhead[e] + facts.latency[e] for rank in facts.ranks for e in facts.first_hops(rank))
+        # By which power what is brought has grown with the time of late.
+        self._rises = _RISES
         self._orders = dict[int, list[Choice]]()
         self._sums = dict[tuple[int, Choice, int], int]()
 
@@ -159,13 +161,13 @@ class Searched(Theorem):
     def _last(self, time: int, choice: Choice, steps: int, close: float) -> int:
         """The last time found by which too little is brought, but for this part; the first one if that is enough."""
         # Times by which too little and enough is brought, and how far that is from almost enough, in logarithms.
-        good, bad, lacks, spare, aim, rises = 0, 0, 0.0, 0.0, log(1 - close / 2), _RISES
+        good, bad, lacks, spare, aim = 0, 0, 0.0, 0.0, log(1 - close / 2)
         for _ in range(_TRIES):
             part = self._most(time, choice, steps) / self.all
             off = log(max(part, _LEAST)) - aim
             if part < 1:
                 if good and not bad and time > good:
-                    rises = min(max((lacks + off) / log(time / good), 0.8), 16.0)
+                    self._rises = min(max((lacks + off) / log(time / good), 0.8), 16.0)
                 # With the same end twice, the other one counts for half (Illinois).
                 good, lacks, spare = time, -off, spare / 2 if good and bad else spare
             elif good:
@@ -175,8 +177,9 @@ class Searched(Theorem):
             if 1 - close <= part < 1 or 0 < bad - good < good * close:
                 break
             if bad:
+                self._rises = min(max((lacks + spare) / log(bad / good), 0.8), 16.0)
                 time = good + int((bad - good) * min(max(lacks / (lacks + spare), 0.05), 0.95))
             else:
-                time = int(time * min(exp(lacks / rises), _FARTHEST))
+                time = int(time * min(exp(lacks / self._rises), _FARTHEST))
             time -= time % _STEP
         return good

@@ -47,7 +47,7 @@ class TimedPrices(Searched):
         (0.9, 0.4, 0.15),
         (1.0, 0.4, 0.15),
     )
-    coarse, fine = 48, 240
+    coarse, fine = 48, 208
 
     def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
         super().__init__(facts, size, part)
