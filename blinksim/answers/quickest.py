@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time, with_least_times
 from blinksim.collective import Collective
-from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.limits.time_limit import within
@@ -65,11 +64,14 @@ class AtSize:
         No schedule is quicker; where the model counts more than links, the bytes alone at the rate of the bound.
     alternatives : tuple of Projection
         Of the other algorithms that were considered, quickest first.
+    too_long : dict
+        The number of sends, by algorithm, of the alternatives that are quicker and have too many to be written out.
     """
 
     projection: Projection
     least_s: float
     alternatives: tuple[Projection, ...]
+    too_long: dict[str, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -125,6 +127,7 @@ class AtSize:
             "alternatives": [
                 {"algorithm": one.algorithm, "time_s": one.time_s, "model": one.model} for one in self.alternatives
             ],
+            **({"too_long": self.too_long} if self.too_long else {}),
         }
 
 
@@ -149,10 +152,9 @@ class Candidates:
         Trees that symmetries turn into all, where these are many, are said once. Raises `InfeasibleError` if all are
         too long.
         """
-        entrants = self.field.field.entrants
         for projection in self.projections:
-            entrant = entrants[projection.algorithm]
-            if isinstance(entrant, Turned) and entrant.sends > _MOST_SIMULATED:
+            entrant = self.field.field.entrants[projection.algorithm]
+            if _said_once(entrant):
                 return projection, entrant.whole
             if entrant.sends <= _MOST_WRITTEN:
                 return projection, entrant.schedule
@@ -160,6 +162,18 @@ class Candidates:
             f"every schedule for a size has more than {_MOST_WRITTEN:,} sends, and no symmetry says one in few; take "
             "fewer ranks, or leave out the size"
         )
+
+    def too_long(self, time_s: float) -> dict[str, int]:
+        """The number of sends, by algorithm, of the schedules that take less, and are too long to write out."""
+        entrants = self.field.field.entrants
+        quicker = [one.algorithm for one in self.projections if one.time_s < time_s and one.algorithm in entrants]
+        sends = {name: entrants[name].sends for name in quicker if not _said_once(entrants[name])}
+        return {name: number for name, number in sends.items() if number > _MOST_WRITTEN}
+
+
+def _said_once(entrant: Parallel) -> TypeGuard[Turned]:
+    """True for trees that symmetries turn into many, and that are answered as one of each sort."""
+    return isinstance(entrant, Turned) and entrant.sends > _MOST_SIMULATED
 
 
 def candidates(
@@ -203,7 +217,7 @@ def candidates(
             simulated += _by_simulation(rivals, searched, _MOST_SIMULATED, start + given - _PROOF_S, messages)
         interrupted = asked_to_stop()
     # Alpha and beta know joined messages only.
-    others = () if messages == "single" and simulated else map(_one_by_one, answers)
+    others = () if messages == "single" and simulated else answers
     timed = {one.algorithm: one for one in (*others, *simulated)}
     ordered = sorted(timed.values(), key=lambda one: one.time_s)
     return Candidates(rivals, size, tuple(ordered), messages, interrupted)
@@ -221,7 +235,7 @@ def _by_simulation(
     sends: of all of them together. end: of the time for it, by `monotonic`. messages: what is one.
     """
     found, best = list[Projection](), inf
-    for one in sorted(map(_one_by_one, answers), key=lambda one: one.time_s)[:_MOST_RIVALS]:
+    for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
         entrant = rivals.field.entrants[one.algorithm]
         if one.time_s > _TOO_LONG * best:
             break
@@ -273,11 +287,12 @@ def timed(
         entrant = _entrant(schedule)
         contest.model.check_schedule(entrant)
         [own] = contest.model.rank(contest.topology, {name: entrant}, rivals.size, contest.bound)
-        own = _one_by_one(with_least_time(contest.topology, own))
+        own = with_least_time(contest.topology, own)
         if own.least is not None and entrant.sends <= _MOST_SIMULATED:
             own = _simulated_projection(contest.topology, own, entrant.schedule, rivals.messages)
     least = own.least.time_s if own.least else rivals.size / float(bound.rate)
-    return AtSize(own, least, tuple(one for one in rivals.projections if one.algorithm != name))
+    others = tuple(one for one in rivals.projections if one.algorithm != name)
+    return AtSize(own, least, others, rivals.too_long(own.time_s))
 
 
 def check_links_alone(rivals: Contest) -> None:
@@ -346,14 +361,6 @@ def some_sizes(part: Topology, sizes: Sequence[int]) -> list[int]:
 
 def _entrant(schedule: Schedule | SymmetricSchedule) -> Parallel:
     return Turned.of_images(schedule) if isinstance(schedule, SymmetricSchedule) else Parallel(schedule)
-
-
-def _one_by_one(projection: Projection) -> Projection:
-    """One by alpha and beta that takes no less than its messages do one by one, as trees send them in a simulation."""
-    more = projection.details.get("apart_s", 0.0) - projection.time_s
-    if more <= 0:
-        return projection
-    return replace(projection, terms=(*projection.terms, Term("trees that send one by one", more, "alpha")))
 
 
 def _simulated_projection(

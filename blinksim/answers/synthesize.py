@@ -209,7 +209,8 @@ def synthesize(
         Such as ``"allreduce"``.
     algorithm : str, optional
         A name of the registry. Default: ``packed``, which attains the best rate; with a size, the algorithm that is
-        quickest there among those that `blinksim.project` considers, by the model that it would take.
+        quickest there among those that `blinksim.project` considers, by the model that it would take; where that counts
+        the links alone, the quickest of them by simulation.
     size : int or str, optional
         Bytes, or text such as ``"1MiB"``, for which the schedule is to be quick. The answer then has its time.
     messages : {"joined", "single"}

@@ -96,7 +96,8 @@ Examples:
 @click.option(
     "--size",
     metavar="SIZE",
-    help="Build what is quickest for this many bytes, such as 1MiB, by the model that project takes, and say how long.",
+    help="Build what is quickest for this many bytes, such as 1MiB, and say how long it takes: of what project "
+    "considers, by the model that it takes; where that is alpha-beta, the quickest are simulated.",
 )
 @click.option(
     "--messages",
@@ -340,6 +341,7 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     what = f"{schedule.collective} of {format_size(at.size)} on {schedule.topology.name} by {schedule.algorithm}"
     first = at.alternatives[0].algorithm if at.alternatives else ""
     place = f"the quickest of {len(at.alternatives) + 1}" if at.quickest else f"{first} is quicker"
+    place += f", but too long to write with {at.too_long[first]:,} sends" if first in at.too_long else ""
     terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
     facts = [
         ("terms", terms),

@@ -26,7 +26,7 @@ from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
 from blinksim.schedule.ways import RouteUses, Spread, one_way, whole_loads
-from blinksim.structures.arrays import distinct, expand
+from blinksim.structures.arrays import expand
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
@@ -43,9 +43,7 @@ class Cost:
     """What a schedule takes for one size.
 
     terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: the share of the
-    time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut into. apart: the
-    seconds that some resource needs if the trees that send over the same route in the same step send one by one; 0 for
-    steps.
+    time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut into.
     """
 
     terms: tuple[Term, ...]
@@ -53,7 +51,6 @@ class Cost:
     busy: float
     steps: int
     pieces: int = 1
-    apart: float = 0.0
 
     @property
     def time_s(self) -> float:
@@ -86,16 +83,15 @@ def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) ->
     carried, whole = whole_loads(schedule, ways, shared, occupied)
     busy = np.array([value / whole for value in carried]) * seconds
     alphas = route_alphas(schedule, ways)[schedule.route]
-    starts, apart = Starts.of(schedule, ways, shared), 0.0
+    starts = Starts.of(schedule, ways, shared)
     if schedule.form == "steps":
         terms, pieces = _in_steps(schedule, alphas, occupied, shared, seconds, gamma * size, starts), 1
     else:
-        further = _first_messages(schedule, starts, len(shared.names))
-        apart = float((busy + _one_by_one(schedule, starts, len(shared.names))).max())
+        further = _messages(schedule, starts, len(shared.names))
         terms, pieces = _pipelined(schedule, alphas, occupied, shared, seconds, busy, gamma * size, further)
     worst = int(np.argmax(busy))
     time = sum(term.time_s for term in terms)
-    return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces, apart)
+    return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
 
 
 def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
@@ -140,21 +136,13 @@ class Starts:
         return longest
 
 
-def _first_messages(schedule: Schedule, starts: Starts, resources: int) -> tuple[Floats, Floats]:
+def _messages(schedule: Schedule, starts: Starts, resources: int) -> tuple[Floats, Floats]:
     """Seconds of overhead on each resource for one piece of every chunk, and of the longest of these.
 
-    Trees that send over the same route in the same step send together, as one message.
+    Every tree sends messages of its own, as a simulation and a program of the schedule do.
     """
-    routes = len(schedule.route_start) - 1
-    messages = distinct(schedule.step.astype(np.int64) * routes + schedule.route) % routes
-    used, times = np.unique(messages, return_counts=True)
-    return starts.occupied(used.astype(np.int32), resources, times), starts.one(used.astype(np.int32), resources)
-
-
-def _one_by_one(schedule: Schedule, starts: Starts, resources: int) -> Floats:
-    """Seconds of overhead on each resource if every tree sends messages of its own."""
     used, times = np.unique(schedule.route, return_counts=True)
-    return starts.occupied(used.astype(np.int32), resources, times)
+    return starts.occupied(used.astype(np.int32), resources, times), starts.one(used.astype(np.int32), resources)
 
 
 def _shares(schedule: Schedule) -> Floats:

@@ -29,6 +29,4 @@ class AlphaBeta(ScheduleModel):
 def _broken_down(entrant: Parallel, size: int, gamma: float) -> Breakdown:
     found = cost_of(entrant, size, gamma)
     details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
-    if found.apart > found.time_s:
-        details["apart_s"] = found.apart
     return Breakdown(found.terms, found.bottleneck, details)

@@ -248,7 +248,7 @@ class Projection(Rates, Result):
         edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
         left_out: the reasons of those that were not.
         """
-        lines = [("bottleneck", self.bottleneck_words), *self._one_by_one(), *self._at_most(), *self.floor()]
+        lines = [("bottleneck", self.bottleneck_words), *self._at_most(), *self.floor()]
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
         lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
@@ -266,16 +266,6 @@ class Projection(Rates, Result):
             pieces, steps = self.details["pieces"], self.details["steps"]
             lines.append(("pieces", f"{pieces} per chunk, {count(steps, 'hop')} deep"))
         return lines
-
-    def _one_by_one(self) -> list[tuple[str, str]]:
-        """How much longer trees take that do not send together, where that decides."""
-        if "apart_s" not in self.details:
-            return []
-        least = format_time(self.details["apart_s"])
-        return [
-            ("one by one", f"at least {least}: here trees that send over the same route in the same step"),
-            ("", "send one message together; in simulate each tree sends its own"),
-        ]
 
     def _at_most(self) -> list[tuple[str, str]]:
         """The bound, why it holds, and what it assumes."""

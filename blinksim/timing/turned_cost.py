@@ -18,7 +18,7 @@ from blinksim.schedule.model import REDUCE
 from blinksim.schedule.outlines.outline import Outlined
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way, whole_loads
+from blinksim.schedule.ways import Parallel, RouteUses, one_way, whole_loads
 from blinksim.topology.symmetry import orbit_labels
 
 Ints = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> C
     carried, unit = whole_loads(whole.weighted, ways, pool.shared)
     busy = np.array([value / unit for value in carried]) * pooled
     share = (base.share_num / base.share_den)[base.chunk]
-    each, longest = _first_messages(whole)
+    each, longest = _messages(whole)
     work = Work(
         route_alphas(base, ways)[base.route],
         slowest(RouteUses.of(ways, own), seconds)[base.route] * share,
@@ -55,8 +55,8 @@ def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> C
     )
     worst = int(np.argmax(busy))
     terms, pieces = pipelined(base, work, pool.shared.kinds[worst], gamma * size * _most_reduced(whole, share))
-    time, apart = sum(term.time_s for term in terms), float((busy + _one_by_one(whole)).max())
-    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), base.steps, pieces, apart)
+    time = sum(term.time_s for term in terms)
+    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), base.steps, pieces)
 
 
 def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:
@@ -68,38 +68,15 @@ def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:
     return float((amounts / np.bincount(label)).max())
 
 
-def _first_messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
-    """Seconds of overhead on each orbit of resources for one piece of every chunk, and of the longest of these.
-
-    What sends over the same route in the same step sends together, and so do the images of both.
-    """
-    base, turns, pool = whole.base, whole.turns, whole.pooled
-    start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
-    tail, head = base.topology.ends
-    src, dst = tail[table[start[:-1]]], head[table[start[1:] - 1]]
-    _, _, exponents = turns.between(src, dst)
-    _, turned = turns.route_images(-exponents, start, table, np.arange(len(start) - 1))
-    first, which = distinct_routes(start, turned)
-    messages = np.unique(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
-    used, times = np.unique(messages, return_counts=True)
-    routes = first[used]
-    link = table[start[:-1][routes]]
+def _messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
+    """Seconds of overhead on each orbit of resources for one piece of every chunk, and of the longest of these."""
+    base, pool = whole.base, whole.pooled
+    link = base.route_links[base.route_start[:-1][base.route]]
     overhead = np.array([one.overhead for one in base.topology.links])[link]
     # The link, or its bus, is the first of the resources that it uses.
     resource = pool.shared.members[pool.shared.starts[link]]
     count = len(pool.shared.names)
-    images = turns.images(src[routes], dst[routes])
-    each = np.bincount(resource, overhead * times * images, count) / pool.size
+    each = np.bincount(resource, overhead * whole.times[base.chunk], count) / pool.size
     longest = np.zeros(count)
     np.maximum.at(longest, resource, overhead)
     return np.asarray(each), longest
-
-
-def _one_by_one(whole: SymmetricSchedule) -> Floats:
-    """Seconds of overhead on each orbit of resources if every tree sends messages of its own."""
-    base, pool = whole.base, whole.pooled
-    link = base.route_links[base.route_start[:-1][base.route]]
-    overhead = np.array([one.overhead for one in base.topology.links])[link]
-    resource = pool.shared.members[pool.shared.starts[link]]
-    found = np.bincount(resource, overhead * whole.times[base.chunk], len(pool.shared.names))
-    return np.asarray(found / pool.size)
