@@ -215,21 +215,29 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     found: list[Ints] = []
     best: Turns | None = None
     given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]
-    candidates = [np.asarray(one, dtype=np.int64) for one in given if known.image(one) is not None][:_MOST_TRIED]
-    moved = [int((one[members] != members).sum()) for one in candidates]
-    orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}
+    images = ((one, known.image(one)) for one in given)
+    candidates = [(np.asarray(one, dtype=np.int64), image) for one, image in images if image is not None][:_MOST_TRIED]
+    moved = [int((one[members] != members).sum()) for one, _ in candidates]
+    orders = {number: order(one) for number, (one, _) in enumerate(candidates) if moved[number]}
+    links: list[Ints] = []
+    rounds: list[int] = []
     for number in sorted(orders, key=lambda number: (moved[number] < len(members), -orders[number])):
-        one = candidates[number]
+        one, own = candidates[number]
         turn = _everywhere(one, found) if moved[number] < len(members) and found else one
         if turn is None or np.array_equal(turn[members], members):
             continue
         if not all(np.array_equal(turn[other], other[turn]) for other in found):
             continue
+        image, times = (own, orders[number]) if turn is one else (known.image(turn), order(turn))
+        if image is None:
+            continue
         try:
-            best = Turns.of(topology, [*found, turn])
+            best = Turns._placed(topology, [*found, turn], [*rounds, times], [*links, image])
         except InputError:
             continue
-        found.append(turn)
+        for kept, new in ((found, turn), (links, image)):
+            kept.append(new)
+        rounds.append(times)
     return best
 
 

@@ -25,14 +25,20 @@ def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     >>> len(name_turns(bs.load("hgx-h200")))
     3
     """
-    rows: dict[str, dict[int, int]] = defaultdict(dict)
+    rows: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    # All nodes have the same names behind their own.
+    known: dict[str, re.Match[str] | None] = {}
     for place, device in enumerate(topology.devices):
-        found = _NUMBERED.fullmatch(device.name)
+        node, dot, name = device.name.rpartition(".")
+        if name not in known:
+            known[name] = _NUMBERED.fullmatch(name)
+        found = known[name]
         if found:
-            rows[found[1]][int(found[2])] = place
+            rows[node + dot, found[1]][int(found[2])] = place
     held = {topology.index[name] for name in topology.members}
     count = max((len(row) for row in rows.values() if held.issuperset(row.values())), default=0)
-    alike = [row for row in rows.values() if row.keys() == set(range(count))]
+    numbers = set(range(count))
+    alike = [row for row in rows.values() if row.keys() == numbers]
     # Switches between the nodes turn along where they are rails, and stay where they are leaves.
     inside = [row for row in alike if all(topology.devices[place].node >= 0 for place in row.values())]
     turns = []
