@@ -63,9 +63,13 @@ class NvlsGain:
         most = f"; switches that add allow {self.at_most:.3g} times the rate" if self.at_most > 1 else ""
         on, off = (f"{one.choice}: {format_time(one.time_s)}" for one in (self.on, self.off))
         if not self.enabled:
-            return f"off; with it NCCL takes {on}, {self.ratio:.3g} times as fast{most}"
-        length = f"{self.ratio:.3g} times as long" if self.ratio >= 1 else f"only {self.ratio:.3g} of the time"
+            return f"off; with it NCCL takes {on}, {self._as('fast')}{most}"
+        length = self._as("long") if self.ratio >= 1 else f"only {self.ratio:.3g} of the time"
         return f"on; without it (NCCL_NVLS_ENABLE=0) NCCL takes {off}, {length}{most}"
+
+    def _as(self, word: str) -> str:
+        times = f"{self.ratio:.3g}"
+        return f"about as {word}" if times == "1" else f"{times} times as {word}"
 
     def _not_taken(self) -> str:
         if self.at_most <= 1:
