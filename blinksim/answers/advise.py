@@ -147,11 +147,12 @@ class Advice(Result):
                     f"in place of {format_rate(self.algbw(own))}, {own / option.time_s:.2g} times as fast"
                 )
         if not self.expectation.runs:
+            silent = "NCCL does not run here" if library == "NCCL" else "RCCL between nodes is not modelled"
             if self.best.time_s * WORTH > own:
                 rings = format_rate(self.algbw(own))
-                return f"{what}: NCCL does not run here; rings reach {rings} algbw, and nothing much more"
+                return f"{what}: {silent}; rings reach {rings} algbw, and nothing much more"
             return (
-                f"{what}: NCCL does not run here; {self.best.algorithm} reaches "
+                f"{what}: {silent}; {self.best.algorithm} reaches "
                 f"{format_rate(self.algbw(self.best.time_s))} algbw, rings {format_rate(self.algbw(own))}"
             )
         if not self.large:

@@ -10,6 +10,7 @@ from validated_nccl import points
 
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
 from blinksim.answers.bound import time_bound
+from blinksim.answers.logs.expectation import Expectation
 from blinksim.answers.project import contest, project
 from blinksim.bounds import bound
 from blinksim.collective import Collective
@@ -249,3 +250,12 @@ def test_links_that_run_one_way_only(tmp_path: Path) -> None:
     assert "NCCL does not run here" in found.sentence()
     with pytest.raises(InfeasibleError, match="no links that NCCL takes join all of gpu0, gpu1, gpu2, gpu3"):
         predict(load(file))
+
+
+def test_rccl_between_nodes_is_not_taken_for_nccl() -> None:
+    """NCCL's search found one ring of 12.7 GB/s on two MI300X nodes, a tenth of what RCCL was measured to reach."""
+    machine = load("mi300x", nodes=2)
+    found = Expectation(machine.select(), machine, Collective("allreduce"))
+    assert (found.runs, found.library) == (False, "RCCL")
+    assert "RCCL has channels of its own" in found.silence
+    assert found.at(SIZE).time_s < 0.002

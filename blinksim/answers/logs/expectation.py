@@ -24,6 +24,8 @@ from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
 from blinksim.timing.nccl_model import choice, measured_details, projections
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
 # The table that NCCL's own model computes with.
@@ -91,13 +93,13 @@ class Expectation:
 
     @property
     def runs(self) -> bool:
-        """True if NCCL runs on these GPUs."""
+        """True if NCCL runs on these GPUs, or RCCL within a node."""
         return self._asked[0] is not None
 
     @property
     def library(self) -> str:
         """What to call the library: NCCL, or RCCL on AMD's GPUs."""
-        return self.part.device(self.part.members[0]).library.upper() if self.runs else "NCCL"
+        return RCCL.upper() if self.part.device(self.part.members[0]).library == RCCL else NCCL.upper()
 
     @property
     def prediction(self) -> Prediction | None:
@@ -113,6 +115,8 @@ class Expectation:
 
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
+        if self.library == RCCL.upper() and len(nodes_of(self.part, self.part.members)) > 1:
+            return None, "between nodes RCCL has channels of its own, and no model says which"
         try:
             version = nearest(self.ran) if self.ran else DEFAULT_VERSION
             return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""
