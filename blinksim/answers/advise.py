@@ -16,7 +16,7 @@ from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
 from blinksim.answers.project import ON_LINKS, contest, with_least_time
-from blinksim.answers.quickest import best_made
+from blinksim.answers.sweeps.made_for_sizes import best_made
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.machines import MachineLike, as_topology

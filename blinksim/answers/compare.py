@@ -8,7 +8,7 @@ from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Answer, Contest, contest
-from blinksim.answers.quickest import check_links_alone, made_for, nothing_made
+from blinksim.answers.sweeps.made_for_sizes import by_simulation, check_links_alone, made_for, nothing_made
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.machines import MachineLike
@@ -23,6 +23,7 @@ from blinksim.units import SIZES, Sizes, format_size, format_size_about, format_
 
 # Algorithms that stand beside each other on a line of 80 characters.
 COLUMNS = 5
+_FOR_THE_SIZE = "for the size"
 # What rows say of programs, where some are timed.
 _OF_A_RUN = ("protocol", "calls")
 
@@ -160,11 +161,12 @@ class Comparison(Result):
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         shown, slower = columns(self.projections)
         bounded = any(_least(projections) for projections in self.projections)
-        floor = [*(["at least", "reached"] if bounded else []), *(["for the size"] if self.made else [])]
+        floor = [*(["at least", "reached"] if bounded else []), *([_FOR_THE_SIZE] if self.made else [])]
         rows = []
         for projections in self.projections:
             rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
-            cells = [f"{'*' if name == projections[0].algorithm else ''}{rate[name]:.4g}" for name in shown]
+            first = projections[0].algorithm if self._leader(projections) is projections[0] else ""
+            cells = [f"{'*' if name == first else ''}{rate[name]:.4g}" for name in shown]
             picks = [projection for projection in projections if projection.pick][:1]
             cells += [_rate_measured(one) for one in picks] if self._measured else []
             words = [one.pick for one in picks]
@@ -197,19 +199,21 @@ class Comparison(Result):
         return "\n".join(lines)
 
     def _times(self, projections: Sequence[Projection], *, bounded: bool) -> list[str]:
-        """Cells of a row: the best time, the bound and its share of that, and the time of what was made for the size.
+        """Cells of a row: the best time, the bound and its share of that, and the rate of what was made for the size.
 
         bounded: whether some row has a bound.
         """
-        best, least = projections[0].time_s, _least(projections)
-        cells = [format_time(best)]
+        leader, made, least = self._leader(projections), self.made.get(projections[0].size), _least(projections)
+        cells = [format_time(leader.time_s)]
         if bounded:
-            cells += [format_time(least), f"{100 * least / best:.0f} %"] if least else ["", ""]
+            cells += [format_time(least), f"{100 * least / leader.time_s:.0f} %"] if least else ["", ""]
         if self.made:
-            made = self.made.get(projections[0].size)
-            quicker = "*" if made and made.time_s < best else ""
-            cells.append(f"{quicker}{format_time(made.time_s)}" if made else "-")
+            cells.append(f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-")
         return cells
+
+    def _leader(self, projections: Sequence[Projection]) -> Projection:
+        """The quickest of a row and of what was made for its size."""
+        return min(projections[0], self.made.get(projections[0].size, projections[0]), key=lambda one: one.time_s)
 
     def _made_lines(self) -> list[str]:
         """What schedules that were made for one size gain."""
@@ -218,10 +222,8 @@ class Comparison(Result):
         best = {one.size: one.time_s for one in self.best()}
         names_there = ", ".join(dict.fromkeys(one.algorithm for one in self.made.values()))
         gains = {size: best[size] / one.time_s for size, one in self.made.items() if one.time_s < best[size]}
-        if not gains:
-            return [f"  for the size: {names_there}, simulated; nowhere quicker"]
-        sizes = ", ".join(format_size(size) for size in gains)
-        return [f"  for the size: {names_there}, simulated; quicker at {sizes}, up to {max(gains.values()):.3g} times"]
+        at = f"at {', '.join(map(format_size, gains))}, up to {max(gains.values()):.3g} times" if gains else ""
+        return [f"  {_FOR_THE_SIZE}: {names_there}; {f'quicker {at}' if gains else 'nowhere quicker'}"]
 
     def _switches_that_add(self) -> list[str]:
         """From which size on NCCL's NVLS is quicker, where it was measured and is not among the algorithms."""
@@ -241,10 +243,8 @@ class Comparison(Result):
         return [f"  {words} (name nvls to see all)"]
 
     def __repr__(self) -> str:
-        return (
-            f"<Comparison of {', '.join(self.algorithms)}: {self.collective} on {self.topology.name},"
-            f" {count(len(self.sizes), 'size')}>"
-        )
+        what = f"{', '.join(self.algorithms)}: {self.collective} on {self.topology.name}"
+        return f"<Comparison of {what}, {count(len(self.sizes), 'size')}>"
 
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
@@ -322,7 +322,7 @@ def compare(
         known, else ``alpha-beta``.
     search : float, optional
         Also search, this many seconds for each size, a schedule that is made for it (`Comparison.made`), where the
-        links alone are counted.
+        links alone are counted. Where one is found, all are simulated.
 
     Returns
     -------
@@ -352,8 +352,8 @@ def compare(
     if search is None:
         return compared(candidates, ordered, report)
     check_links_alone(candidates)
-    found = compared(candidates, ordered, report)
     made = made_for(candidates.topology, candidates.collective, ordered, search, report, candidates.model)
+    found = compared(by_simulation(candidates) if made else candidates, ordered, report)
     return replace(found, made=made, left_out=found.left_out | nothing_made(made, search))
 
 

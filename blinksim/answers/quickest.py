@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time, with_least_times
+from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits.stopping import asked_to_stop, stoppable
@@ -23,26 +23,21 @@ from blinksim.simulation.simulation_options import MessagesName, RareOptions, Se
 from blinksim.simulation.simulator import simulate
 from blinksim.simulation.time_terms import facts, terms
 from blinksim.simulation.timeline import Timeline
-from blinksim.timing.entrants import Field, ceiling_of
-from blinksim.timing.model_registry import DEFAULT, schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size, format_time
+from blinksim.units import format_time
 
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import Bound
     from blinksim.schedule.model import Schedule
-    from blinksim.timing.timing_model import ScheduleModel
 
 
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""
-# Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
-_MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 8, 2**12, 2**26, 16
 # Sends up to which the schedule that is answered is simulated, and those of all of its rivals, and events of one run:
 # some seconds of work. How many rivals are simulated, and how many times as long as the best one may take by the sums
 # of alpha and beta, which are hardly ever more than twice the simulated time.
-_MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25_000, 150_000, 8, 2.0
+MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25_000, 150_000, 8, 2.0
 # The part of a time limit that the algorithms without a search may be simulated in, and the one kept for what follows.
 _FOR_RIVALS, _KEPT, _MOST_KEPT_S = 0.4, 0.15, 2.0
 # Seconds before that limit at which no schedule is simulated any more; it is still to be verified.
@@ -173,7 +168,7 @@ class Candidates:
 
 def _said_once(entrant: Parallel) -> TypeGuard[Turned]:
     """True for trees that symmetries turn into many, and that are answered as one of each sort."""
-    return isinstance(entrant, Turned) and entrant.sends > _MOST_SIMULATED
+    return isinstance(entrant, Turned) and entrant.sends > MOST_SIMULATED
 
 
 def candidates(
@@ -204,17 +199,17 @@ def candidates(
         return Candidates(rivals, size, tuple(answers))
     given = inf if seconds is None else seconds
     with stoppable():
-        simulated = _by_simulation(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
+        simulated = of_the_quickest(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
         if search:
             best = min((*answers, *simulated), key=lambda one: one.time_s)
             left = given - min(_MOST_KEPT_S, _KEPT * given) - (monotonic() - start)
             limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left)}
             say = _so_far(simulated[0] if simulated else best, report) if report else None
-            more = dict(_searched(part, collective, size, {"report": say, **limit}))
+            more = dict(searches(part, collective, size, {"report": say, **limit}))
             rivals = replace(rivals, field=replace(rivals.field, entrants={**rivals.field.entrants, **more}))
             searched = rivals.only(*more).answers(size) if more else []
             answers += searched
-            simulated += _by_simulation(rivals, searched, _MOST_SIMULATED, start + given - _PROOF_S, messages)
+            simulated += of_the_quickest(rivals, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
         interrupted = asked_to_stop()
     # Alpha and beta know joined messages only.
     others = () if messages == "single" and simulated else answers
@@ -223,7 +218,7 @@ def candidates(
     return Candidates(rivals, size, tuple(ordered), messages, interrupted)
 
 
-def _by_simulation(
+def of_the_quickest(
     rivals: Contest,
     answers: Sequence[Projection],
     sends: int,
@@ -249,7 +244,7 @@ def _by_simulation(
     return sorted(found, key=lambda one: one.time_s)
 
 
-def _searched(
+def searches(
     part: Topology, collective: Collective, size: int, options: dict[str, Any]
 ) -> Iterator[tuple[str, Parallel]]:
     """The schedules that are made for a size; one that is not found within the time limit of `options` is left out."""
@@ -288,75 +283,11 @@ def timed(
         contest.model.check_schedule(entrant)
         [own] = contest.model.rank(contest.topology, {name: entrant}, rivals.size, contest.bound)
         own = with_least_time(contest.topology, own)
-        if own.least is not None and entrant.sends <= _MOST_SIMULATED:
+        if own.least is not None and entrant.sends <= MOST_SIMULATED:
             own = _simulated_projection(contest.topology, own, entrant.schedule, rivals.messages)
     least = own.least.time_s if own.least else rivals.size / float(bound.rate)
     others = tuple(one for one in rivals.projections if one.algorithm != name)
     return AtSize(own, least, others, rivals.too_long(own.time_s))
-
-
-def check_links_alone(rivals: Contest) -> None:
-    """Raises `InputError` where the model counts more than links, for which no schedule is searched."""
-    name = rivals.model.on(rivals.topology).name
-    if name not in ON_LINKS:
-        raise InputError(f"search= makes schedules for the links alone, and {name} counts more; leave it out")
-
-
-def made_for(
-    part: Topology,
-    collective: Collective,
-    sizes: Sequence[int],
-    seconds: float,
-    report: Callable[[str], None] | None = None,
-    model: ScheduleModel | None = None,
-) -> dict[int, Projection]:
-    """Projections of schedules that are made for one size, by size in bytes, searched for so many seconds each.
-
-    Message by message on the links; nothing where another model than that of links is in force. report: called with a
-    progress message. Ctrl-C ends the searches with those that are found.
-    """
-    found = dict[int, Projection]()
-    with stoppable():
-        for size in sizes:
-            if report is not None:
-                report(f"a schedule for {format_size(size)}")
-            made = best_made(part, collective, size, seconds, model)
-            if made is not None:
-                found[size] = made[0]
-            if asked_to_stop():
-                break
-    return found
-
-
-def nothing_made(made: dict[int, Projection], seconds: float) -> dict[str, str]:
-    """Why no schedule was made for any size, by algorithm; empty if one was."""
-    searched = [entry.name for entry in REGISTRY.values() if "size" in entry.options()]
-    return {} if made else dict.fromkeys(searched, f"no schedule for a size within {seconds:g} s")
-
-
-def best_made(
-    part: Topology, collective: Collective, size: int, seconds: float, model: ScheduleModel | None = None
-) -> tuple[Projection, Schedule] | None:
-    """The best of the schedules that a search of so many seconds makes for a size, and its simulated projection.
-
-    None where there is none, or where another model than that of links is in force. model: default, the one in force.
-    """
-    model = (model or schedule_model(DEFAULT)).on(part)
-    if model.name not in ON_LINKS:
-        return None
-    ceiling = ceiling_of(part, collective)
-    entrants = dict(_searched(part, collective, size, {"time_limit": seconds}))
-    answers = with_least_times(part, model.rank(part, entrants, size, ceiling))
-    made = _by_simulation(Contest(part, collective, model, Field(entrants, ceiling)), answers, _MOST_SIMULATED)
-    return (made[0], entrants[made[0].algorithm].schedule) if made else None
-
-
-def some_sizes(part: Topology, sizes: Sequence[int]) -> list[int]:
-    """The sizes for which schedules are made within seconds, to stand in a picture."""
-    if part.ranks > _MOST_MADE_RANKS:
-        return []
-    inside = [size for size in sizes if _SMALLEST <= size <= _LARGEST]
-    return inside[:: -(-len(inside) // _MOST_MADE) or 1]
 
 
 def _entrant(schedule: Schedule | SymmetricSchedule) -> Parallel:

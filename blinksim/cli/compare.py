@@ -88,7 +88,7 @@ Examples:
     "--search",
     type=Decimal(0, min_open=True),
     metavar="SECONDS",
-    help="Also search so long, for each size, a schedule that is made for it, as synth --size does.",
+    help="Also search so long, for each size, a schedule that is made for it, as synth --size does; all are simulated.",
 )
 @calls.call_options
 @nccl.nccl_options
@@ -103,8 +103,9 @@ Examples:
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.answers import compare as study
-    from blinksim.answers.quickest import made_for, some_sizes
+    from blinksim.answers.sweeps.made_for_sizes import quicker_made, some_sizes
     from blinksim.timing import model_registry as registry
+    from blinksim.timing.projection_result import Projection
 
     question = question_of(machine, options)
     wanted = collective_of(collective, options["root"], options["traffic"])
@@ -126,19 +127,15 @@ def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
         others, listed, timing = _own(timing, listed, question, wanted, options), [], registry.DEFAULT
     model = registry.schedule_model(timing, **calls.settings(options, timing, registry.settings(timing)))
     with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        part, seconds = question.part(collective=wanted), options["search"]
+        part, seconds, drawn_too = question.part(collective=wanted), options["search"], dict[int, Projection]()
         found = study.compare(part, wanted, sizes, listed, say, others, model, seconds)
         if options["plot"] and seconds is None and timing == registry.DEFAULT and not (listed or others):
-            some = some_sizes(part, sizes)
-            made = made_for(part, wanted, some, _SECONDS_A_SIZE, say)
-            used = {one.algorithm for one in made.values()}
-            left = {name: why for name, why in found.left_out.items() if name not in used}
-            found = replace(found, made=made, left_out=left)
+            drawn_too = quicker_made(part, wanted, some_sizes(part, sizes), _SECONDS_A_SIZE, say)
     _show(found, question, options)
     if options["plot"]:
         from blinksim import plots
 
-        drawn = plots.compare(found, y=options["plot_y"])
+        drawn = plots.compare(replace(found, made=found.made | drawn_too), y=options["plot_y"])
         path = plots.save(drawn, options["plot"], force=options["force"])
         click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
 

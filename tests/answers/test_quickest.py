@@ -172,6 +172,13 @@ def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -
                if row["made_s"] < row["time_s"]]  # fmt: skip
     assert f"quicker at {', '.join(starred)}, up to" in told
     assert found.to_dict()["envelope"] == found.envelope()
+    # One measure: all that stand beside each other are simulated, as bytes over time, with one star a row.
+    assert {row["model"] for row in found.rows() if row["algorithm"] in found.algorithms[:3]} == {"simulate"}
+    ring = next(one for one in found.projections[1] if one.algorithm == "ring")
+    assert ring.time_s == pytest.approx(simulated(REGISTRY["ring"].build(part, found.collective), 2**20), rel=0.02)
+    for size, line in zip(("16 KiB", "1 MiB", "16 GiB"), lines[5:8], strict=True):
+        assert line.split()[:2] == size.split()
+        assert line.count("*") == 1
     assert "made_s" not in bs.compare(part, "allgather", sizes).envelope()[0]
 
 
