@@ -262,11 +262,15 @@ AGREE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("machine", "members", "collective", "size"), AGREE)
 def test_a_simulation_takes_as_long_as_the_programs_say(machine: str, members: str, collective: str, size: str) -> None:
-    """Within 2 %, also without overheads, where a simulation cuts messages into many pieces."""
+    """Within 2 %, also without overheads, where a simulation cuts messages into many pieces.
+
+    A search that ran out of time may leave messages that are quicker in another order than the program's.
+    """
     part, said = bs.Question(machine, members=members).part(), list[float]()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=10, report=said.append)
-    took = quickest(schedule, size_of(size))
-    assert took == pytest.approx(min(said), rel=0.02)
+    took = [bs.simulate(schedule, size, service=service).time_s for service in ("fifo", "ordered")]
+    assert min(took) <= 1.02 * min(said)
+    assert any(time_s == pytest.approx(min(said), rel=0.02) for time_s in took)
 
 
 @pytest.mark.parametrize(
