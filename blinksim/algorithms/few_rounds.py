@@ -44,8 +44,9 @@ _IN_VAIN, _BETTER = 2, 2e-3
 # Into how many equal parts everything is cut for the search of the best order, and within how many steps that is; and
 # how long the bytes of a part may take there, in overheads and latencies of a message.
 _PARTS, _MOST_STEPS, _SHORT = (1, 2, 3, 4), 4, 2.0
-# CP-SAT's effort for that, for each second of the time limit: about half a second on an idle computer.
-_EFFORT = 0.2
+# CP-SAT's effort for that, for each second of the time limit: about half a second on an idle computer. And the least
+# that it takes for each part, step and wire: a search that takes more than is left is not begun.
+_EFFORT, _A_PLACE = 0.2, 1e-4
 
 
 def build(
@@ -93,7 +94,7 @@ def _on_links(topology: Topology, collective: Collective, size: int, search: Sea
     way = _Way(Wires.of(topology, size), collective)
     relayed = way.over(Wires.of(topology, size, relays=True))
     # Half of the time is for parts, where few may be best.
-    end = now + given / (2 if relayed.numbers_of_parts else 1)
+    end = now + given / (2 if relayed.numbers_of_parts(limits.effort) else 1)
     first = replace(search, over=lambda: search.over() or monotonic() > end)
     solved, rounds = way.best(lambda rounds: np.ones((rounds, len(way.wires.src)), dtype=bool), _MOST_ROUNDS, first)
     found = solved.microseconds / 1e6, way.written(topology, solved, rounds)
@@ -206,12 +207,18 @@ class _Way:
         cut = search.pieces or (pieces if self.in_pieces else None)
         return Rounds(self.work, self.pricing, allowed, search.over, pieces=cut).solve(columns)
 
-    @property
-    def numbers_of_parts(self) -> list[int]:
-        """Into how many parts to cut everything, such that bytes take no longer than the rest of a message."""
+    def numbers_of_parts(self, effort: float) -> list[int]:
+        """Into how many parts to cut everything, such that bytes take no longer than the rest of a message.
+
+        effort: of CP-SAT, for two steps or more.
+        """
         apart = float((self.wires.overhead + self.wires.latency).mean())
         alone = float(self.wires.whole.mean() * self.pricing.shares.max())
-        return [parts for parts in _PARTS if alone <= _SHORT * parts * apart]
+        return [parts for parts in _PARTS if alone <= _SHORT * parts * apart and self._least_effort(parts, 2) <= effort]
+
+    def _least_effort(self, parts: int, steps: int) -> float:
+        """What the search for the best order of so many parts takes at least."""
+        return _A_PLACE * len(self.pricing.labels) * parts * steps * len(self.wires.src)
 
     def in_parts(self, most: float, search: Search, limits: Limits) -> tuple[Solved, int] | None:
         """A few equal parts of everything in the best order that is found, and its steps.
@@ -220,11 +227,13 @@ class _Way:
         """
         end, effort = monotonic() + (limits.time_limit or 0.0), limits.effort
         best: tuple[Solved, int] | None = None
-        for parts in self.numbers_of_parts:
+        for parts in self.numbers_of_parts(effort):
             before = best
             for steps in range(best[1] if best else 1, _MOST_STEPS + 1):
                 if search.over() or effort <= 0:
                     return best
+                if self._least_effort(parts, steps) > effort:
+                    break
                 left = replace(limits, time_limit=max(0.0, end - monotonic()), effort=effort)
                 found, spent = whole_ways(self.work, self.pricing, parts, steps, most * (1 - _BETTER), left)
                 effort -= spent
