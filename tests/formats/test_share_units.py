@@ -88,7 +88,7 @@ def plan_again(text: str, path: str, part: bs.Topology) -> Parallel:
 
 
 def test_few_rounds_of_four_in_both_formats() -> None:
-    check_exports("dgx1-v100", "0,1,2,3", "allgather", "1MiB")
+    check_exports("dgx1-v100", "0,1,2,3", "allgather", "16MiB")
 
 
 @pytest.mark.slow
