@@ -18,10 +18,12 @@ from blinksim.schedule.model import REDUCE
 from blinksim.schedule.outlines.outline import Outlined
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import Parallel, RouteUses, one_way, whole_loads
+from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way, whole_loads
 from blinksim.topology.symmetry import orbit_labels
 
 Ints = npt.NDArray[np.int64]
+# Messages of one sort of trees on a link, for every rank, above which trees are taken to send together.
+_MOST_A_RANK = 64
 
 
 def cost_of(entrant: Parallel, size: int, gamma: float = 0.0) -> Cost:
@@ -69,14 +71,37 @@ def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:
 
 
 def _messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
-    """Seconds of overhead on each orbit of resources for one piece of every chunk, and of the longest of these."""
+    """Seconds of overhead on each orbit of resources for one piece of every chunk, and of the longest of these.
+
+    Every tree sends messages of its own, as a simulation and a program do. Turned by all symmetries of several levels
+    of switches, a few trees stand for more than anything could send one by one: there what sends over the same route
+    in the same step sends together.
+    """
     base, pool = whole.base, whole.pooled
-    link = base.route_links[base.route_start[:-1][base.route]]
+    link = base.route_links[base.route_start[:-1][base.route]].astype(np.int64)
+    times = whole.times[base.chunk]
+    if (times.max(initial=0) / pool.size.max(initial=1)) > _MOST_A_RANK * base.topology.ranks:
+        link, times = _joined(whole)
     overhead = np.array([one.overhead for one in base.topology.links])[link]
     # The link, or its bus, is the first of the resources that it uses.
     resource = pool.shared.members[pool.shared.starts[link]]
     count = len(pool.shared.names)
-    each = np.bincount(resource, overhead * whole.times[base.chunk], count) / pool.size
+    each = np.bincount(resource, overhead * times, count) / pool.size
     longest = np.zeros(count)
     np.maximum.at(longest, resource, overhead)
     return np.asarray(each), longest
+
+
+def _joined(whole: SymmetricSchedule) -> tuple[Ints, Ints]:
+    """The first link of each route that is used in a step, and how many messages all images of the route are."""
+    base, turns = whole.base, whole.turns
+    start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
+    tail, head = base.topology.ends
+    src, dst = tail[table[start[:-1]]], head[table[start[1:] - 1]]
+    _, _, exponents = turns.between(src, dst)
+    _, turned = turns.route_images(-exponents, start, table, np.arange(len(start) - 1))
+    first, which = distinct_routes(start, turned)
+    messages = np.unique(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
+    used, times = np.unique(messages, return_counts=True)
+    routes = first[used]
+    return table[start[:-1][routes]], times * turns.images(src[routes], dst[routes])

@@ -46,7 +46,7 @@ def test_blinks_three_phases_are_considered_for_small_messages(machine: str, nod
 @pytest.mark.slow
 def test_p5_answers_with_trees_over_all_nics() -> None:
     question = Question(str(MACHINES / "p5.yaml"), nodes=64)
-    found = rank(question, Collective("allreduce"), 2**31, schedule_model("alpha-beta"))
+    found = rank(question, Collective("allreduce"), 2**34, schedule_model("alpha-beta"))
     assert found.best.algorithm == "packed"
     assert found.best.algbw >= 0.97 * float(bs.bound(question.part(), "allreduce").rate)
     answer = found.to_dict()
