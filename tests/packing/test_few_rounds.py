@@ -203,6 +203,7 @@ def test_a_torus_of_four_is_a_cube() -> None:
     assert labels([{1, 2}, {0, 2}, {0, 1}]) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_two_nodes_keep_their_promises(collective: str) -> None:
     for machine in ("rails:2x4", "rails:2x3", "switch:6"):
@@ -221,6 +222,7 @@ def test_what_it_refuses() -> None:
         bs.compare("dgx1-v100", "allgather", ["1KiB", "1MiB"], ["few_rounds"])
 
 
+@pytest.mark.slow
 def test_synth_takes_it_where_it_is_quickest() -> None:
     part = bs.Question("dgx1-v100", members="0,1,2,3").part()
     made = bs.synthesize(part, "allgather", size="1MiB")
@@ -286,7 +288,10 @@ def test_messages_in_pieces_take_as_long_as_the_programs_say(collective: str, pi
 
 @pytest.mark.parametrize(
     ("machine", "collective", "size", "loads"),
-    [("ring:8@50GB/s", "allgather", 2**20, 3.5 / 8), ("ring:4@50GB/s", "allreduce", 2**20, 0.75)],
+    [
+        pytest.param("ring:8@50GB/s", "allgather", 2**20, 3.5 / 8, marks=pytest.mark.slow),
+        ("ring:4@50GB/s", "allreduce", 2**20, 0.75),
+    ],
 )
 def test_without_overheads_messages_flow(machine: str, collective: str, size: int, loads: float) -> None:
     """By hand: every link is busy with its load without a gap, and what comes last is a latency on its way.
