@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
-from blinksim.answers.project import ON_LINKS, contest, with_least_time
+from blinksim.answers.project import contest, with_least_time
 from blinksim.answers.sweeps.made_for_sizes import best_made
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
@@ -302,7 +302,7 @@ def advise(
     expected = real or expectation.at(size)
     # By measured constants a graph file is timed as what NCCL makes of it, whatever its schedule takes.
     options = options_of(rivals, expectation, size, math.inf if real else expected.time_s)
-    if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.model.name in ON_LINKS:
+    if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.on_links:
         made = best_made(chosen, wanted, size, _SEARCH_S)
         options += [Option(made[1], made[0].time_s, made[0])] if made and verify(made[1]).ok else []
     best = min(options, key=lambda option: option.time_s)

@@ -8,7 +8,7 @@ from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.project import Answer, Contest, contest
-from blinksim.answers.sweeps.made_for_sizes import by_simulation, check_links_alone, made_for, nothing_made
+from blinksim.answers.sweeps.made_for_sizes import by_simulation, made_for, nothing_made
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.machines import MachineLike
@@ -351,7 +351,7 @@ def compare(
     candidates.others |= others or {}
     if search is None:
         return compared(candidates, ordered, report)
-    check_links_alone(candidates)
+    candidates.check_on_links("search=")
     made = made_for(candidates.topology, candidates.collective, ordered, search, report, candidates.model)
     found = compared(by_simulation(candidates) if made else candidates, ordered, report)
     return replace(found, made=made, left_out=found.left_out | nothing_made(made, search))

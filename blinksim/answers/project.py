@@ -81,6 +81,17 @@ class Contest(Tabular):
         return self.field.refused
 
     @property
+    def on_links(self) -> bool:
+        """True if times count links alone: latency, overhead and bandwidth."""
+        return self.model.on(self.topology).name in ON_LINKS
+
+    def check_on_links(self, option: str) -> None:
+        """Raises `InputError`, which names an option for links alone, where the model in force counts more."""
+        if not self.on_links:
+            name = self.model.on(self.topology).name
+            raise InputError(f"{option} is for the links alone, and {name} counts more; leave it out")
+
+    @property
     def left_out(self) -> dict[str, str]:
         """The reasons of those that were not tried."""
         return self.field.left_out

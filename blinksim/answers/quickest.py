@@ -11,9 +11,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.project import ON_LINKS, Contest, contest, with_least_time
+from blinksim.answers.project import Contest, contest, with_least_time
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InfeasibleError
 from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.limits.time_limit import within
 from blinksim.schedule.turned.entrant import Turned
@@ -192,10 +192,9 @@ def candidates(
     start = monotonic()
     rivals = contest(part, collective, sizes=[size])
     answers = rivals.answers(size)
-    name = rivals.model.on(part).name
-    if name not in ON_LINKS:
-        if messages != "joined":
-            raise InputError(f"messages={messages!r} is for the links alone, and {name} counts more; leave it out")
+    if messages != "joined":
+        rivals.check_on_links(f"messages={messages!r}")
+    if not rivals.on_links:
         return Candidates(rivals, size, tuple(answers))
     given = inf if seconds is None else seconds
     with stoppable():
@@ -211,7 +210,7 @@ def candidates(
             answers += searched
             simulated += of_the_quickest(rivals, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
         interrupted = asked_to_stop()
-    # Alpha and beta know joined messages only.
+    # In steps, the sums of alpha and beta join what a connection sends.
     others = () if messages == "single" and simulated else answers
     timed = {one.algorithm: one for one in (*others, *simulated)}
     ordered = sorted(timed.values(), key=lambda one: one.time_s)

@@ -41,7 +41,6 @@ MODEL = "nccl-tuner"
 CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
 _SAME = {"ring": "ring", "double_binary": "tree"}
-# What NCCL calls a path that is none.
 # MAXCHANNELS of NCCL since 2.25.
 _MOST_CHANNELS = 64
 

@@ -183,7 +183,7 @@ def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -
 
 
 def test_a_search_for_other_models_than_those_of_links_is_refused() -> None:
-    with pytest.raises(InputError, match="search= makes schedules for the links alone, and execution counts more"):
+    with pytest.raises(InputError, match="search= is for the links alone, and execution counts more"):
         bs.compare(MACHINE.select([0, 1]), "allreduce", [2**20], ["ring"], search=0.1)
     on_links = bs.compare(MACHINE.select([0, 1]), "allreduce", [2**20], ["ring"], model="alpha-beta", search=0.1)
     assert on_links.made[2**20].time_s < on_links.projections[0][0].time_s * 1.001

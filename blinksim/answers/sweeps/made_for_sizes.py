@@ -10,7 +10,7 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import ON_LINKS, Contest, with_least_times
 from blinksim.answers.quickest import MOST_SIMULATED, candidates, of_the_quickest, searches
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InfeasibleError
 from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.entrants import Field, ceiling_of
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
 # Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
 _MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 8, 2**12, 2**26, 16
-
-
-def check_links_alone(rivals: Contest) -> None:
-    """Raises `InputError` where the model counts more than links, for which no schedule is searched."""
-    name = rivals.model.on(rivals.topology).name
-    if name not in ON_LINKS:
-        raise InputError(f"search= makes schedules for the links alone, and {name} counts more; leave it out")
 
 
 def by_simulation(rivals: Contest) -> Contest:
