@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from blinksim.collective import OWN, Collective
@@ -30,13 +30,19 @@ class Call:
     kind: ElementType
     op: str = "sum"
     root: int = 0
+    # Asked for in every call of a job.
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.collective, self.count, self.kind, self.op, self.root)))
         if self.collective not in CALLED:
             raise unknown("collective of a group", self.collective, CALLED)
         check_reduction(self.op)
         if self.count < 1:
             raise InputError(f"a {self.collective} of {self.count} elements moves nothing")
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         how = f", {self.op}" if self.combines else ""

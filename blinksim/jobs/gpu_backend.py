@@ -26,6 +26,8 @@ from blinksim.units import format_size_about
 BLOCKS = 128
 # Tables kept on the GPU, each some KiB.
 _MOST_TABLES = 1024
+# The address of CUDA's default stream, which is never destroyed.
+_DEFAULT = 0
 
 
 class GpuBackend(Backend):
@@ -52,7 +54,9 @@ class GpuBackend(Backend):
             self.watch = streams.Stream(non_blocking=True)
             self.before, self.done = (streams.Event(block=False, disable_timing=True) for _ in range(2))
         # Where turns are queued now, and whether the last one went into a graph.
-        self.at, self.in_graph = self.stream.ptr, False
+        self.own_stream = self.at = self.stream.ptr
+        self.in_graph = False
+        self.runtime, self.spare = runtime, list[Any]()
         self.opened: list[int] = []
         self.segments: list[int] = []
         self.lent = 0
@@ -102,22 +106,25 @@ class GpuBackend(Backend):
                 self.opened.append(self.segments[-1])
 
     def launch(self, turn: Turn, op: str, source: int, target: int, timeout_s: float) -> None:
-        if self.cupy.cuda.runtime.getDevice() != self.gpu:
+        if self.runtime.getDevice() != self.gpu:
             with self.device():
                 self.launch(turn, op, source, target, timeout_s)
         else:
+            at = self.at
             given = source + turn.input_at, target + turn.output_at, int(timeout_s * 1e9)
-            self.prepared(turn, op).launch(*given, self.at)
-            if self.at != self.stream.ptr:
-                self.cupy.cuda.runtime.eventRecord(self.done.ptr, self.at)
+            self.prepared(turn, op).launch(*given, at)
+            if at not in (self.own_stream, _DEFAULT):
+                self.runtime.eventRecord(self.done.ptr, at)
 
     def follow(self, stream: int) -> None:
         """Lets what is launched from now on wait for what another stream, given by its address, has queued by now."""
-        runtime = self.cupy.cuda.runtime
         # An event that is recorded anew holds back only those who wait for it from now on.
-        runtime.eventRecord(self.before.ptr, stream)
-        runtime.streamWaitEvent(self.stream.ptr, self.before.ptr)
-        self.go_on(self.stream.ptr)
+        self.runtime.eventRecord(self.before.ptr, stream)
+        self.runtime.streamWaitEvent(self.own_stream, self.before.ptr)
+        if self.at == stream:
+            self.at = self.own_stream  # which has just been told to wait for all that is there
+        else:
+            self.go_on(self.own_stream)
 
     def go_on(self, stream: int) -> None:
         """Queues what is launched from now on on a stream, given by its address, behind what was launched before.
@@ -127,31 +134,34 @@ class GpuBackend(Backend):
         """
         if stream == self.at:
             return
-        runtime, last = self.cupy.cuda.runtime, self.at
+        runtime, last = self.runtime, self.at
         captured = self._captured(stream)
         if captured == self.in_graph and (not captured or self._captured(last)):
-            if last == self.stream.ptr:
+            # Other streams may be gone by now: they were marked behind each launch.
+            if last in (self.own_stream, _DEFAULT):
                 runtime.eventRecord(self.done.ptr, last)
             runtime.streamWaitEvent(stream, self.done.ptr)
         self.at = stream
 
     def _captured(self, stream: int) -> bool:
-        own = stream == self.stream.ptr
-        return bool(self.stream.is_capturing() if own else self.cupy.cuda.runtime.streamIsCapturing(stream))
+        return bool(self.runtime.streamIsCapturing(stream))
 
     def mark(self, stream: int | None = None) -> Any:
         """An event that stands for the end of everything queued on a stream so far; default, that of turns."""
-        cuda = self.cupy.cuda
-        if cuda.runtime.getDevice() != self.gpu:
+        if self.runtime.getDevice() != self.gpu:
             with self.device():
                 return self.mark(stream)
-        event = cuda.Event(block=False, disable_timing=True)
-        cuda.runtime.eventRecord(event.ptr, self.stream.ptr if stream is None else stream)
+        event = self.spare.pop() if self.spare else self.cupy.cuda.Event(block=False, disable_timing=True)
+        self.runtime.eventRecord(event.ptr, self.own_stream if stream is None else stream)
         return event
+
+    def take_back(self, event: Any) -> None:
+        """An event of `mark` that nobody asks any more; to make one costs more than to mark anew."""
+        self.spare.append(event)
 
     def precede(self, event: Any, stream: int) -> None:
         """Lets another stream, given by its address, wait for an event of `mark`."""
-        self.cupy.cuda.runtime.streamWaitEvent(stream, event.ptr)
+        self.runtime.streamWaitEvent(stream, event.ptr)
 
     def prepared(self, turn: Turn, op: str) -> _Prepared:
         """A turn's table on the GPU, and the kernel that runs it; both are made once.

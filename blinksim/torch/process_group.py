@@ -13,19 +13,32 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import AllgatherOptions
 
 from blinksim import machines
 from blinksim.errors import InputError
 from blinksim.jobs.calls import Call, call_of
 from blinksim.jobs.gpu_backend import GpuBackend
 from blinksim.jobs.group import Group
+from blinksim.jobs.hosts import Hosts
 from blinksim.jobs.job_plan import JobPlan
 from blinksim.jobs.rendezvous import Section
 from blinksim.jobs.shared_memory import SharedMemoryBackend
 from blinksim.topology.shapes import one_switch
 from blinksim.torch.fallback import Fallback
 from blinksim.torch.settings import PREDICT, Settings
-from blinksim.torch.vectors import as_bytes, dense, divide, kind_to_move, kind_to_reduce, reduction, stacked
+from blinksim.torch.vectors import (
+    as_bytes,
+    cannot_reduce,
+    dense,
+    divide,
+    kind_to_move,
+    kind_to_reduce,
+    put_back,
+    reduction,
+    stacked,
+    unequal,
+)
 from blinksim.torch.works import GroupWork, QueuedOn, RanOn, current_stream
 
 Tensors = Sequence[torch.Tensor]
@@ -52,9 +65,11 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
         self.settings = Settings.read()
+        self.blocking = self.settings.blocking
         self.fallback = Fallback(store, rank, size, timeout)
         self.group: Group | None = None
-        self.device = torch.device("cpu")
+        self.hosts = Hosts(Section(store, "host"), rank, size)
+        self.device, self.gpu = torch.device("cpu"), 0
         self.stream: Any = None
         self.backend: SharedMemoryBackend | GpuBackend | None = None
 
@@ -97,12 +112,12 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 kind, count = kind_to_move(tensor)
                 vector = dense(tensor)
                 self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
-                _put_back(tensor, vector)
+                put_back(tensor, vector)
 
         return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts), opts)
 
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or AllgatherOptions()
         flat = [tensor for tensors in output_lists for tensor in tensors]
         shapes = {(tensor.numel(), tensor.dtype) for tensor in (*flat, *inputs)}
         why = "" if len(shapes) == len(inputs) == 1 else "an allgather of tensors of different sizes or types"
@@ -120,18 +135,18 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self._do((*inputs, *flat), why, work, flat, elsewhere, opts, True)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or AllgatherOptions()
 
         def work(group: Group) -> None:
             for output, given in zip(outputs, inputs, strict=True):
                 joint = dense(output)
                 self._gather(group, joint, given)
-                _put_back(output, joint)
+                put_back(output, joint)
 
         def elsewhere(other: Any) -> Any:
             return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
 
-        return self._do((*inputs, *outputs), _unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
+        return self._do((*inputs, *outputs), unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
@@ -141,7 +156,6 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         flat = [tensor for tensors in input_lists for tensor in tensors]
         alike = len({(tensor.numel(), tensor.dtype) for tensor in (*flat, *outputs)}) == len(outputs) == 1
         why = "" if alike else "a reduce_scatter of tensors of different sizes or types"
-
         known = reduction(opts.reduceOp)
         how = known or ("sum", False)
 
@@ -152,12 +166,11 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         def elsewhere(other: Any) -> Any:
             return other.reduce_scatter(outputs, input_lists, opts)
 
-        why = why or _cannot_reduce(outputs, opts.reduceOp, known)
+        why = why or cannot_reduce(outputs, opts.reduceOp, known)
         return self._do((*flat, *outputs), why, work, outputs, elsewhere, opts, True)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceScatterOptions()
-
         known = reduction(opts.reduceOp)
         how = known or ("sum", False)
 
@@ -168,7 +181,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         def elsewhere(other: Any) -> Any:
             return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
 
-        why = _unequal(inputs, outputs, self.ranks) or _cannot_reduce(outputs, opts.reduceOp, known)
+        why = unequal(inputs, outputs, self.ranks) or cannot_reduce(outputs, opts.reduceOp, known)
         return self._do((*inputs, *outputs), why, work, outputs, elsewhere, opts, how[1])
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
@@ -177,7 +190,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None) -> Any:
         token = torch.zeros(1, device=self._current_device(getattr(opts, "device_ids", None) or ()))
         work = self._reduced("allreduce", [token], dist.AllreduceOptions(), lambda other: other.barrier(opts))
-        work.blocking = True
+        if isinstance(work, GroupWork):
+            work.blocking = True
         return work
 
     # Newer names of the same.
@@ -191,7 +205,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return getattr(self._elsewhere(tensor, f"no schedule is run for {name}"), name)(*arguments)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or AllgatherOptions()
         return self._pass_on("allgather_coalesced", inputs[0], outputs, inputs, opts)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -237,7 +251,6 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self, collective: str, tensors: Tensors, opts: Any, elsewhere: Callable[[Any], Any], root: int = 0
     ) -> Any:
         """An allreduce or reduce, in place."""
-
         known = reduction(opts.reduceOp)
         name, average = known or ("sum", False)
 
@@ -249,9 +262,9 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 self._run(group, call_of(collective, vector.numel(), kind, name, root), vector, vector)
                 if average and (collective == "allreduce" or root == self.place):
                     divide(vector, self.ranks)
-                _put_back(tensor, vector)
+                put_back(tensor, vector)
 
-        return self._do(tensors, _cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average)
+        return self._do(tensors, cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average)
 
     def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
         kind, count = kind_to_move(given)
@@ -264,7 +277,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self._run(group, call_of("reducescatter", given.numel(), kind, name), given, target)
         if average:
             divide(target, self.ranks)
-        _put_back(output, target)
+        put_back(output, target)
 
     def _run(self, group: Group, call: Call, source: torch.Tensor, target: torch.Tensor) -> None:
         if self.cpu:
@@ -287,37 +300,45 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         tensors: all that take part. results: those that the call gives. opts: of the call; who does not wait for it at
         once says so there. computes: True if torch has a part in it.
         """
-        first = tensors[0]
+        first, plain = tensors[0], not computes
         if first.is_cuda == self.cpu:
             why = f"tensors on {first.device.type} are not moved by schedules here"
-        if any(tensor.layout != torch.strided for tensor in tensors):
-            why = "no schedule moves sparse tensors"
+        for tensor in tensors:
+            if tensor.layout is not torch.strided:
+                why = "no schedule moves sparse tensors"
+            elif plain and not tensor.is_contiguous():
+                plain = False
         if why:
             return elsewhere(self._elsewhere(first, why))
         if self.ranks == 1 or not first.numel():
             return self._trivial(tensors, elsewhere, results)
+        if self.hosts.several:
+            return elsewhere(self._elsewhere(first, self.hosts.several))
         group = self._group_on(first.device)
         if self.cpu:
             with torch.no_grad():
                 work(group)
             return GroupWork(results, None, group.check)
-        assert isinstance(self.backend, GpuBackend)
-        current = current_stream(first.device.index)
+        backend, current = self.backend, current_stream(self.gpu)
+        assert isinstance(backend, GpuBackend)
         queued: QueuedOn | RanOn
         if not getattr(opts, "asyncOp", True):
-            self.backend.go_on(current)
-            with torch.no_grad():
-                work(group)
-            queued = RanOn(self.backend, current)
+            backend.go_on(current)
+            if plain:
+                work(group)  # launches alone: torch has no part in them
+            else:
+                with torch.no_grad():
+                    work(group)
+            queued = RanOn(backend, current)
         else:
-            self.backend.follow(current)
-            if computes or not all(tensor.is_contiguous() for tensor in tensors):
+            backend.follow(current)
+            if plain:
+                work(group)
+            else:
                 with torch.cuda.stream(self.stream), torch.no_grad():
                     work(group)
-            else:
-                work(group)  # launches alone, which know their stream
-            queued = QueuedOn(self.backend, self.stream, tensors)
-        return GroupWork(results, queued, group.check, self.settings.blocking)
+            queued = QueuedOn(backend, self.stream, tensors)
+        return GroupWork(results, queued, group.check, self.blocking)
 
     def _trivial(self, tensors: Tensors, elsewhere: Callable[[Any], Any], results: Tensors) -> Any:
         """A call without data, or in a group of one."""
@@ -326,7 +347,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return elsewhere(self._elsewhere(tensors[0], "a group of one rank needs no schedule"))
 
     def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
-        return self.fallback.backend(tensor.device.type, why)
+        return self.fallback.group(tensor.device.type, why)
 
     def _current_device(self, ids: Sequence[int] = ()) -> torch.device:
         """Of the first id; without ids the group's, or before its first call the one that the caller has chosen."""
@@ -349,7 +370,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         store = Section(self.store, "group")
         report = _log if settings.log and self.place == 0 else None
         self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
-        self.device, self.backend = device, backend
+        self.device, self.gpu, self.backend = device, device.index or 0, backend
         return self.group
 
     def _plan(self, device: torch.device) -> JobPlan:
@@ -366,27 +387,6 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
 def _log(line: str) -> None:
     print(f"blinksim: {line}", file=sys.stderr, flush=True)
-
-
-def _put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
-    """What a call left in a dense copy."""
-    if vector is not tensor:
-        tensor.copy_(vector)
-
-
-def _cannot_reduce(tensors: Tensors, op: Any, known: tuple[str, bool] | None) -> str:
-    """known: what `reduction` says of the op."""
-    if known is None:
-        return f"no schedule is run with {op}"
-    kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
-    return f"no schedule reduces {kinds[0]}" if kinds else ""
-
-
-def _unequal(wholes: Tensors, parts: Tensors, ranks: int) -> str:
-    for whole, part in zip(wholes, parts, strict=True):
-        if whole.numel() != ranks * part.numel() or whole.dtype != part.dtype:
-            return f"tensors of {whole.numel()} and {part.numel()} elements on {ranks} ranks"
-    return ""
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:

@@ -72,3 +72,25 @@ def as_bytes(tensor: torch.Tensor) -> Any:
 def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The tensors one behind the other, as a vector."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
+    """What a call left in a dense copy."""
+    if vector is not tensor:
+        tensor.copy_(vector)
+
+
+def cannot_reduce(tensors: Sequence[torch.Tensor], op: Any, known: tuple[str, bool] | None) -> str:
+    """Why no schedule reduces the tensors, or "". known: what `reduction` says of the op."""
+    if known is None:
+        return f"no schedule is run with {op}"
+    kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
+    return f"no schedule reduces {kinds[0]}" if kinds else ""
+
+
+def unequal(wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], ranks: int) -> str:
+    """Why the parts of an allgather or reduce_scatter do not make up its whole vectors, or ""."""
+    for whole, part in zip(wholes, parts, strict=True):
+        if whole.numel() != ranks * part.numel() or whole.dtype != part.dtype:
+            return f"tensors of {whole.numel()} and {part.numel()} elements on {ranks} ranks"
+    return ""

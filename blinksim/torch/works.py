@@ -40,8 +40,10 @@ class QueuedOn:
         self.tensors = ()
 
     def __del__(self) -> None:
-        for tensor in () if sys.is_finalizing() else self.tensors:
-            tensor.record_stream(self.stream)
+        if not sys.is_finalizing():
+            for tensor in self.tensors:
+                tensor.record_stream(self.stream)
+            self.backend.take_back(self.event)
 
 
 class RanOn:

@@ -61,6 +61,17 @@ def test_every_form_of_call(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.slow
+def test_ranks_on_several_hosts_go_to_the_library_that_torch_has(tmp_path: Path) -> None:
+    ranks = run("several_hosts", tmp_path)
+    for status, good, messages in ranks:
+        assert status == 0, messages
+        assert [name for name, fine in good.items() if not fine] == []
+    # Schedules run inside a host, and nowhere else.
+    assert "blinksim: group of" not in ranks[0][2]
+
+
+@needs_torch
+@pytest.mark.slow
 def test_data_parallel_training_does_what_one_process_does(tmp_path: Path) -> None:
     for status, found, messages in run("training", tmp_path):
         assert status == 0, messages

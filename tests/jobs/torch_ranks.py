@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import blinksim.torch  # noqa: F401 - registers the backends
 from blinksim import machines
+from blinksim.jobs import hosts
 
 warnings.simplefilter("ignore", FutureWarning)  # torch renames its calls
 
@@ -75,6 +76,16 @@ def collectives(rank: int, ranks: int) -> dict[str, bool]:
     told = [str(entry.message) for entry in said if "Gloo does it" in str(entry.message)]
     good["elsewhere"] = bool((swapped == torch.arange(ranks)).all())
     good["said once"] = len(told) == (rank == 0)
+    # Forms of one call, by a group of one rank: no schedule is run in it.
+    alone = dist.new_group([rank], backend="cpu:blinksim_numpy", use_local_synchronization=True)
+    dist.barrier(group=alone)
+    whole, part = torch.zeros(4), torch.full((4,), float(rank))
+    dist.all_gather_into_tensor(whole, part, group=alone)
+    good["all_gather_into_tensor of one"] = bool((whole == rank).all())
+    dist.reduce_scatter_tensor(whole, part + 1, group=alone)
+    good["reduce_scatter_tensor of one"] = bool((whole == rank + 1).all())
+    dist.all_reduce(part, group=alone)
+    good["all_reduce of one"] = bool((part == rank).all())
     pair = dist.new_group([0, 1], backend="cpu:blinksim_numpy")
     values = torch.ones(3)
     if rank < 2:
@@ -158,10 +169,43 @@ def killed(rank: int, ranks: int) -> dict[str, Any]:
     return {"message": message, "anew": bool((values == ranks - 1).all())}
 
 
+def several_hosts(rank: int, ranks: int) -> dict[str, Any]:
+    """Every rank on a host of its own but the last: all goes to Gloo, and within a host to schedules."""
+    good = {}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for turn in range(2):
+            values = torch.full((100,), float(rank))
+            dist.all_reduce(values)
+            good[f"sum {turn}"] = bool((values == sum(range(ranks))).all())
+        dist.barrier()
+        whole = torch.zeros(ranks)
+        dist.all_gather_into_tensor(whole, torch.full((1,), float(rank)))
+        good["gathered"] = bool((whole == torch.arange(ranks)).all())
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+        model(torch.full((1, 3), float(rank))).sum().backward()
+        mean = sum(range(ranks)) / ranks
+        good["DDP"] = all(bool((x.grad == (mean if x.ndim > 1 else 1)).all()) for x in model.parameters())
+    told = [str(entry.message) for entry in said if "Gloo does it" in str(entry.message)]
+    whole_job = f"blinksim: the ranks are on {ranks - 1} hosts, and schedules run on one; Gloo does it"
+    good["said once"] = told == [whole_job] * (rank == 0)
+    inside = dist.new_group([ranks - 2, ranks - 1], backend="cpu:blinksim_numpy")
+    alone = dist.new_group([rank], backend="cpu:blinksim_numpy", use_local_synchronization=True)
+    dist.barrier(group=alone)
+    values = torch.ones(3)
+    if rank >= ranks - 2:
+        dist.all_reduce(values, group=inside)
+    good["inside"] = bool((values == (2 if rank >= ranks - 2 else 1)).all())
+    return good
+
+
 if __name__ == "__main__":
     case, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     os.environ["BLINKSIM_LOG"] = "1"
     os.environ["BLINKSIM_PLAN"] = "predict" if case == "predicted" else ""
+    if case == "several_hosts":
+        own = f"node{min(rank, ranks - 2)}"
+        hosts.this_host = lambda: own
     dist.init_process_group(
         "cpu:blinksim_numpy", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks
     )
@@ -173,6 +217,7 @@ if __name__ == "__main__":
                 "sharded": sharded,
                 "predicted": predicted,
                 "killed": killed,
+                "several_hosts": several_hosts,
             }[case](rank, ranks)
         )
     )
