@@ -45,16 +45,22 @@ class Ranks:
     """The memory of some ranks, and launches on all of them at once."""
 
     def __init__(
-        self, library: ctypes.CDLL, plan: JobPlan, packets: bool, segment: Segment = SEGMENT, blocks: int = 4
+        self,
+        library: ctypes.CDLL,
+        plan: JobPlan,
+        packets: bool,
+        segment: Segment = SEGMENT,
+        blocks: int = 4,
+        count: int = RANKS,
     ) -> None:
-        self.library, self.segment = library, segment
-        self.memory = [_aligned(self.segment.lent) for _ in range(RANKS)]
+        self.library, self.segment, self.count = library, segment, count
+        self.memory = [_aligned(self.segment.lent) for _ in range(count)]
         for memory in self.memory:
             memory[: self.segment.packets_at], memory[self.segment.packets_at :] = 0, 0xFF
-        self.scratch = [_aligned(self.segment.scratch) for _ in range(RANKS)]
-        self.state = [np.zeros(STATE_WORDS, dtype=np.uint64) for _ in range(RANKS)]
-        self.alarm = [np.zeros(1, dtype=np.uint64) for _ in range(RANKS)]
-        self.turns = [Turns(plan, rank, segment, blocks, packets) for rank in range(RANKS)]
+        self.scratch = [_aligned(self.segment.scratch) for _ in range(self.count)]
+        self.state = [np.zeros(STATE_WORDS, dtype=np.uint64) for _ in range(self.count)]
+        self.alarm = [np.zeros(1, dtype=np.uint64) for _ in range(self.count)]
+        self.turns = [Turns(plan, rank, segment, blocks, packets) for rank in range(self.count)]
         self.names: dict[int, str] = {}
 
     def run(self, calls: list[Call], sources: list[Any], targets: list[Any], timeout_s: float = 20.0) -> None:
@@ -67,7 +73,7 @@ class Ranks:
                 self.library.launch_call(
                     ctypes.c_void_p(table.ctypes.data),
                     ctypes.c_int64(rank),
-                    ctypes.c_int64(RANKS),
+                    ctypes.c_int64(self.count),
                     ctypes.c_void_p(self.state[rank].ctypes.data),
                     ctypes.c_void_p(self.memory[rank].ctypes.data),
                     ctypes.c_void_p(sources[rank].ctypes.data + turn.input_at),
@@ -75,7 +81,7 @@ class Ranks:
                     *(ctypes.c_uint64(number) for number in numbers),
                 )
 
-        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(RANKS)]
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(self.count)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -83,7 +89,7 @@ class Ranks:
 
     def explain(self, rank: int) -> str:
         notes = self.memory[rank][:NOTES_BYTES].view(np.uint64)
-        return explain(notes, rank, RANKS, 0.3, self.names.__getitem__) if self.alarm[rank][0] else ""
+        return explain(notes, rank, self.count, 0.3, self.names.__getitem__) if self.alarm[rank][0] else ""
 
 
 def _aligned(size: int) -> Any:
