@@ -145,7 +145,7 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
     if seconds >= most:
         return None
     builder, chunks = Builder(topology, collective, _NAME, "steps"), dict[tuple[int, int], int]()
-    index = [topology.index[name] for name in topology.members]
+    index = topology.member_places.tolist()
     for (source, sink), route in routes:
         label = collective.labels(source, sink)
         if label not in chunks:
@@ -286,7 +286,7 @@ def _add(builder: Builder, wires: Wires, label: tuple[int, int], column: Column,
     collective, topology = builder.collective, builder.topology
     ends = label[::-1] if turned else label
     chunk = builder.add_chunk(share, *collective.labels(*ends))
-    index = [topology.index[name] for name in topology.members]
+    index = topology.member_places.tolist()
     for now, wire, adds in column.sends:
         builder.add_sends(
             chunk=chunk,

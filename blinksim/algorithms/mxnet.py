@@ -70,7 +70,7 @@ def link_matrix(topology: Topology) -> Matrix:
 
     A way through switches alone counts like a link with the lanes of its narrowest part.
     """
-    index = [topology.index[name] for name in topology.members]
+    index = topology.member_places.tolist()
     matrix = np.zeros((len(index), len(index)), dtype=np.float32)
     together = Counter[tuple[str, str]]()
     for link in topology.links:

@@ -74,7 +74,7 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     turns, rails = node_turns(topology), read_rails(topology)
     if turns is None or rails is None or turns.size != rails.nodes:
         return None
-    node = np.array([device.node for device in topology.devices])
+    node = topology.device_nodes
     elements = np.indices(turns.orders).reshape(len(turns.orders), -1).T
     member = np.full(turns.size, topology.index[topology.members[0]])
     if len(set(node[turns.along(elements, member)].tolist())) != rails.nodes:
@@ -157,7 +157,7 @@ def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Piec
     topology, routes = rails.topology, _Routes(rails)
     count, own, i, j = len(pieces.amount), within.own, within.i, within.j
     amount = np.concatenate([pieces.amount, within.amount])
-    device = np.array([topology.index[name] for name in topology.members])[rails.ranks]
+    device = topology.member_places[rails.ranks]
     # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
     first, last = pieces.i != pieces.k, pieces.k != pieces.j
     before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)

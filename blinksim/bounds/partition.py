@@ -120,7 +120,7 @@ class _Places:
     def __init__(self, topology: Topology) -> None:
         self.a, self.b, self.capacity, _ = undirected(topology)
         self.count = len(topology.devices)
-        self.members = [topology.index[name] for name in topology.members]
+        self.members = topology.member_places.tolist()
         self.others = sorted(set(range(self.count)) - set(self.members))
         self._rank = {vertex: number for number, vertex in enumerate(self.members)}
 
@@ -205,7 +205,7 @@ def _simple(topology: Topology, places: _Places) -> list[NDArray[np.int64]]:
     """The obvious partitions: every member apart, and every host apart (the fabric with the first)."""
     home = places.first()
     single = np.array([home.get(vertex, vertex) for vertex in range(places.count)], dtype=np.int64)
-    hosts = np.array([device.node for device in topology.devices], dtype=np.int64)
+    hosts = topology.device_nodes.copy()
     held = hosts[places.members]
     hosts[~np.isin(hosts, held)] = held[0]
     return [part for part in (single, hosts) if len(np.unique(part)) > 1]

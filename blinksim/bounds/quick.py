@@ -139,7 +139,7 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
     for link in topology.links:
         leaving = inside[:, topology.index[link.src]] & ~inside[:, topology.index[link.dst]]
         capacity += leaving * float(link.bandwidth)
-    ranks = inside[:, [topology.index[name] for name in topology.members]]
+    ranks = inside[:, topology.member_places]
     within, has_root = ranks.sum(axis=1), ranks[:, collective.root]
     # As in `certificates.sums.must_leave`: what starts inside and must end outside as well.
     inner = {EVERY: within > 0, ROOT: has_root, OWN: within / n}[collective.starts]
@@ -184,7 +184,7 @@ def _sides(topology: Topology, collective: Collective) -> Iterator[tuple[NDArray
     """The devices of sides that data of the collective must leave, and the rate of the cut around them."""
     import numpy as np
 
-    places = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+    places = topology.member_places
     src, dst = topology.ends
     seen = set[bytes]()
     for group in _tightest_groups(topology):
@@ -207,7 +207,7 @@ def _tightest_groups(topology: Topology) -> Iterator[NDArray[np.bool_]]:
 
     for key in groups(topology):
         label, numbers = labels(topology, key)
-        held = np.unique(label[[topology.index[name] for name in topology.members]])
+        held = np.unique(label[topology.member_places])
         for total in _crossing(topology, label):
             least = held[total[held] == total[held].min()]
             yield label == min(least.tolist(), key=lambda number: str(numbers[number]))

@@ -31,6 +31,8 @@ from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+# Step, place of the sender, place of the receiver, alpha and transfer.
+Hop = tuple[int, int, int, float, float]
 FURTHER = "overhead of further messages"
 # Places (a chunk on a device) per send from which on those that are passed are numbered.
 _SPARSE = 16
@@ -277,11 +279,12 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
 
     # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
     best: tuple[float, int, float, float, float] | None = None
+    paths = _Paths(schedule, alphas, transfer)
     tried, wanted = set[int](), {1}
     while wanted - tried:
         for count in sorted(wanted - tried):
             tried.add(count)
-            lag, tail = _longest_path(schedule, alphas, transfer, count)
+            lag, tail = paths.longest(count)
             passing = float((busy + count * each - longest).max())
             further = max(0.0, passing - drain - (count - 1) * alpha)
             time = lag + (count - 1) * alpha + further + tail / count
@@ -302,48 +305,59 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
     return tuple(terms), count
 
 
-def _longest_path(schedule: Schedule, alphas: Floats, transfer: Floats, pieces: int) -> tuple[float, float]:
-    """The path that one piece of any chunk takes longest on.
+class _Paths:
+    """The hops of a forest, for the longest path at any number of pieces.
 
-    Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest (seconds).
+    source, target: places, each a chunk on a device, of every send. bounds: the first send of every step, and the end.
     """
-    busy = np.zeros(len(schedule.topology.devices), dtype=bool)
-    busy[schedule.src] = busy[schedule.dst] = True
-    # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
-    number = np.cumsum(busy) - 1
-    width = int(number[-1]) + 1
-    source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
-    target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
-    places = schedule.chunks * width
-    if places > _SPARSE * schedule.sends:
-        # Most chunks of an alltoall pass a few devices only: number the places that are passed.
-        passed, numbers = np.unique(np.concatenate((source, target)), return_inverse=True)
-        places, source, target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
-    bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
-    if len(bounds) > _LONG and schedule.sends < _FEW * len(bounds):
-        columns = schedule.step, source, target, alphas, transfer
-        return _longest_of_long(zip(*(column.tolist() for column in columns), strict=True), places, pieces)
-    times, lags, fills, slowest = (np.zeros(places) for _ in range(4))
-    for first, end in pairwise(bounds.tolist()):
-        came, reached = source[first:end], target[first:end]
-        lag = lags[came] + alphas[first:end]
-        fill = fills[came] + transfer[first:end]
-        peak = np.maximum(slowest[came], transfer[first:end])
-        # Of several arrivals at one place the latest counts, and of equal ones the last.
-        time, before = lag + fill / pieces, times[reached]
-        np.maximum.at(times, reached, time)
-        later = np.flatnonzero((time > before) & (time == times[reached]))
-        there = reached[later]
-        lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
-    tails = fills - slowest
-    latest = int(np.argmax(lags + tails / pieces))
-    return float(lags[latest]), float(tails[latest])
+
+    def __init__(self, schedule: Schedule, alphas: Floats, transfer: Floats) -> None:
+        busy = np.zeros(len(schedule.topology.devices), dtype=bool)
+        busy[schedule.src] = busy[schedule.dst] = True
+        # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
+        number = np.cumsum(busy) - 1
+        width = int(number[-1]) + 1
+        self.alphas, self.transfer = alphas, transfer
+        self.source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
+        self.target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
+        self.places = schedule.chunks * width
+        if self.places > _SPARSE * schedule.sends:
+            # Most chunks of an alltoall pass a few devices only: number the places that are passed.
+            passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
+            self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
+        bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+        self.bounds: list[int] = bounds.tolist()
+        self.hops: list[Hop] = []
+        if len(bounds) > _LONG and schedule.sends < _FEW * len(bounds):
+            columns = schedule.step, self.source, self.target, alphas, transfer
+            self.hops = list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def longest(self, pieces: int) -> tuple[float, float]:
+        """The path that one piece of any chunk takes longest on.
+
+        Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest (seconds).
+        """
+        if self.hops:
+            return _longest_of_long(self.hops, self.places, pieces)
+        times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))
+        for first, end in pairwise(self.bounds):
+            came, reached = self.source[first:end], self.target[first:end]
+            lag = lags[came] + self.alphas[first:end]
+            fill = fills[came] + self.transfer[first:end]
+            peak = np.maximum(slowest[came], self.transfer[first:end])
+            # Of several arrivals at one place the latest counts, and of equal ones the last.
+            time, before = lag + fill / pieces, times[reached]
+            np.maximum.at(times, reached, time)
+            later = np.flatnonzero((time > before) & (time == times[reached]))
+            there = reached[later]
+            lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
+        tails = fills - slowest
+        latest = int(np.argmax(lags + tails / pieces))
+        return float(lags[latest]), float(tails[latest])
 
 
-def _longest_of_long(
-    hops: Iterable[tuple[int, int, int, float, float]], places: int, pieces: int
-) -> tuple[float, float]:
-    """As `_longest_path`, hop by hop, for many steps with few sends in each, as those of a chain.
+def _longest_of_long(hops: Iterable[Hop], places: int, pieces: int) -> tuple[float, float]:
+    """As `_Paths.longest`, hop by hop, for many steps with few sends in each, as those of a chain.
 
     hops: step, place of the sender, place of the receiver, alpha and transfer, by step.
     """

@@ -59,9 +59,18 @@ class Resources:
         np.maximum.at(most, number, amounts)
         return max((amount / rate for amount, rate in zip(most.tolist(), rates, strict=True)), default=Fraction(0))
 
+    @cached_property
+    def plain(self) -> bool:
+        """True if every link is a resource of its own, the first of which are the links."""
+        count = len(self.starts) - 1
+        return len(self.members) == count and np.array_equal(self.members, np.arange(count))
+
     def of_links(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What passes every resource, from what passes every link."""
         found = np.zeros(len(self.names), dtype=np.int64)
+        if self.plain:
+            found[: len(amounts)] = amounts
+            return found
         np.add.at(found, self.members, np.repeat(amounts, np.diff(self.starts)))
         return found
 

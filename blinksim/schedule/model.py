@@ -164,14 +164,13 @@ class Schedule(Tabular):
     def rank_of(self) -> npt.NDArray[np.int32]:
         """Rank of each device, -1 for devices without one."""
         ranks = np.full(len(self.topology.devices), -1, dtype=np.int32)
-        for rank, name in enumerate(self.topology.members):
-            ranks[self.topology.index[name]] = rank
+        ranks[self.topology.member_places] = np.arange(self.topology.ranks, dtype=np.int32)
         return ranks
 
     @cached_property
     def device_of(self) -> npt.NDArray[np.int32]:
         """Device index of each rank."""
-        return np.array([self.topology.index[name] for name in self.topology.members], dtype=np.int32)
+        return self.topology.member_places.astype(np.int32)
 
     def share(self, chunk: int) -> Fraction:
         """The exact share of one chunk."""

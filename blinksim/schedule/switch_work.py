@@ -44,7 +44,7 @@ def switches(schedule: Schedule) -> set[int]:
     ends = np.zeros(len(topology.devices), dtype=np.bool_)
     ends[schedule.src] = ends[schedule.dst] = True
     # Of thousands of devices, most are members, which are GPUs and tiles.
-    ends[[topology.index[name] for name in topology.members]] = False
+    ends[topology.member_places] = False
     return {end for end in np.flatnonzero(ends).tolist() if topology.devices[end].in_network}
 
 

@@ -7,6 +7,7 @@ evenly, then take seconds where sorting takes hundredths.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +16,17 @@ import numpy.typing as npt
 Whole = TypeVar("Whole", bound=np.integer)
 Start = TypeVar("Start", bound=np.integer)
 Row = TypeVar("Row", bound=np.integer)
+
+
+def fixed(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
+    """So many values as an array that cannot be written to, for those that many share.
+
+    >>> fixed(range(3), 3).flags.writeable
+    False
+    """
+    found = np.fromiter(values, dtype=np.int64, count=count)
+    found.flags.writeable = False
+    return found
 
 
 def places(lengths: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:

@@ -6,6 +6,8 @@ resource with the bandwidth of all, and messages that start on any of them are c
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,12 +24,23 @@ from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way
 from blinksim.topology.symmetry import orbit_labels
 
 Ints = npt.NDArray[np.int64]
+_known: WeakKeyDictionary[Parallel, dict[tuple[int, float], Cost]] = WeakKeyDictionary()
 # Messages of one sort of trees on a link, for every rank, above which trees are taken to send together.
 _MOST_A_RANK = 64
 
 
 def cost_of(entrant: Parallel, size: int, gamma: float = 0.0) -> Cost:
-    """As `blinksim.cost.alpha_beta.cost`, of a schedule with its parallel ways, or of one by symmetry or outline."""
+    """As `blinksim.cost.alpha_beta.cost`, of a schedule with its parallel ways, or of one by symmetry or outline.
+
+    What is asked again of the same entrant is not worked out again.
+    """
+    known, key = _known.setdefault(entrant, {}), (size, gamma)
+    if key not in known:
+        known[key] = _cost_of(entrant, size, gamma)
+    return known[key]
+
+
+def _cost_of(entrant: Parallel, size: int, gamma: float) -> Cost:
     if isinstance(entrant, Turned):
         return symmetric_cost(entrant.whole, size, gamma)
     if isinstance(entrant, Outlined):

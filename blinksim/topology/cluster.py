@@ -78,11 +78,15 @@ def _copies(node: Topology, nodes: int, fabric: Fabric) -> Topology:
 
 def _tables(node: Topology, nodes: int, devices: Sequence[Device], between: Sequence[Link]) -> dict[str, Any]:
     """What is known of the devices and links of a cluster by how it was made. between: the links of the fabric."""
+    import numpy as np
+
+    from blinksim.structures.arrays import fixed
     from blinksim.topology.link_columns import LinkColumns
 
-    index = {device.name: place for place, device in enumerate(devices)}
-    table = node.link_columns.repeated(nodes, len(node.devices)).beside(LinkColumns.of(between, index))
-    return {"index": index, "link_columns": table}
+    index, count = {device.name: place for place, device in enumerate(devices)}, len(node.devices)
+    table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(between, index))
+    hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in devices[nodes * count :]]])
+    return {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
 
 
 def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
@@ -107,6 +111,8 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
 def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:
     """The ranks of `members` grouped by node, in rank order."""
     groups: dict[int, list[int]] = {}
-    for rank, name in enumerate(members):
-        groups.setdefault(topology.device(name).node, []).append(rank)
+    own = members is topology.members
+    places = topology.member_places if own else [topology.index[topology.device(name).name] for name in members]
+    for rank, node in enumerate(topology.device_nodes[places].tolist()):
+        groups.setdefault(node, []).append(rank)
     return list(groups.values())

@@ -13,11 +13,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import unknown
 from blinksim.results import Tabular
+from blinksim.topology import selection
 from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link
-from blinksim.topology.parts import check_devices, check_links, check_roles, regarded
-from blinksim.topology.selection import Names, class_names, listed, relay_names
+from blinksim.topology.parts import check_devices, check_links, check_roles
+from blinksim.topology.selection import Names
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -134,6 +135,20 @@ class Topology(Tabular):
         return {device.name: position for position, device in enumerate(self.devices)}
 
     @cached_property
+    def member_places(self) -> NDArray[np.int64]:
+        """Position in `devices` of each member, in rank order; read-only."""
+        from blinksim.structures.arrays import fixed
+
+        return fixed(map(self.index.__getitem__, self.members), len(self.members))
+
+    @cached_property
+    def device_nodes(self) -> NDArray[np.int64]:
+        """The host of each device, -1 for switches of the fabric; read-only."""
+        from blinksim.structures.arrays import fixed
+
+        return fixed((device.node for device in self.devices), len(self.devices))
+
+    @cached_property
     def out_links(self) -> tuple[tuple[int, ...], ...]:
         """For each device, the indices of the links that leave it."""
         leaving: list[list[int]] = [[] for _ in self.devices]
@@ -239,46 +254,7 @@ class Topology(Tabular):
         >>> bs.load("dgx1-v100").select([0, 1, 4], relays="idle").relays
         ('gpu2', 'gpu3', 'gpu5', 'gpu6', 'gpu7')
         """
-        holders = [device.name for device in self.devices if device.holds]
-        chosen = self.members if members is None else listed(members, holders, "members")
-        if not chosen:
-            raise InputError("no members: name at least one GPU")
-        wanted = [name for name in self.relays if name not in chosen] if relays is None else relays
-        helpers = relay_names(wanted, chosen, holders)
-        classes = self.default_links() if links is None else class_names(links, self.link_classes)
-        for kind in classes:
-            if kind not in self.link_classes:
-                raise unknown(f"link class of {self.name}:", kind, self.link_classes)
-        keep = {*chosen, *helpers}
-        for name in (*chosen, *helpers):
-            self.device(name)
-        can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
-        # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a relay.
-        turned = {name for name in helpers if self.device(name).holds} - {*chosen}
-        kept = [
-            replace(device, can=can) if device.name in turned else device
-            for device in self.devices
-            if not device.holds or device.name in keep
-        ]
-        roles: dict[str, Any] = {
-            "members": chosen,
-            "relays": helpers,
-            "collective_links": classes,
-            "inter_node_links": (),
-        }
-        if len(kept) == len(self.devices) and not turned and {*classes} == {*self.link_classes}:
-            result = regarded(self, **roles).pruned()
-        else:
-            names = {device.name for device in kept}
-            among = (x for x in self.links if x.kind in classes and x.src in names and x.dst in names)
-            result = replace(
-                self, devices=tuple(kept), links=tuple(among), symmetries=self._restricted(kept), **roles
-            ).pruned()
-        if connected:
-            from blinksim.topology import connectivity
-
-            connectivity.require_connected(result, self, classes, collective)
-        return result
+        return selection.select(self, members, relays, links, relays_reduce, connected, collective)
 
     def selected(self) -> Topology:
         """This topology if it is what `select` gives, else its part with its default members and links."""
@@ -293,9 +269,9 @@ class Topology(Tabular):
         if len(used) == len(self.devices):
             return self
         kept = tuple(device for device in self.devices if device.name in used)
-        return replace(self, devices=kept, symmetries=self._restricted(kept))
+        return replace(self, devices=kept, symmetries=self.restricted(kept))
 
-    def _restricted(self, kept: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
+    def restricted(self, kept: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
         """The symmetries that keep the devices `kept` among themselves, as permutations of these."""
         position = {self.index[device.name]: number for number, device in enumerate(kept)}
         if len(position) == len(self.devices):

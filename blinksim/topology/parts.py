@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 # Cached properties of a topology that its members and relays do not change.
-_OF_DEVICES_AND_LINKS = ("index", "link_columns", "out_links", "in_network")
+_OF_DEVICES_AND_LINKS = ("index", "link_columns", "out_links", "in_network", "device_nodes")
 
 
 def check_devices(topology: Topology) -> None:

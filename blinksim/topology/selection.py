@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InputError
+from blinksim.errors import InputError, unknown
 from blinksim.textio.name_ranges import expand, has_range
+from blinksim.topology.parts import regarded
+
+if TYPE_CHECKING:
+    from blinksim.collective import Collective
+    from blinksim.topology.graph import Topology
 
 Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
@@ -107,3 +114,55 @@ def class_names(links: str | Iterable[str], known: Sequence[str]) -> tuple[str, 
     if not named:
         raise InputError(f"links= names no link class: name at least one of {', '.join(known)}, or {ALL}")
     return tuple(known) if named == (ALL,) else named
+
+
+def select(
+    topology: Topology,
+    members: Names | None,
+    relays: Names | None,
+    links: str | Iterable[str] | None,
+    relays_reduce: bool,
+    connected: bool,
+    collective: Collective | None,
+) -> Topology:
+    """As `Topology.select`."""
+    holders = [device.name for device in topology.devices if device.holds]
+    chosen = topology.members if members is None else listed(members, holders, "members")
+    if not chosen:
+        raise InputError("no members: name at least one GPU")
+    wanted = [name for name in topology.relays if name not in chosen] if relays is None else relays
+    helpers = relay_names(wanted, chosen, holders)
+    classes = topology.default_links() if links is None else class_names(links, topology.link_classes)
+    for kind in classes:
+        if kind not in topology.link_classes:
+            raise unknown(f"link class of {topology.name}:", kind, topology.link_classes)
+    keep = {*chosen, *helpers}
+    for name in (*chosen, *helpers):
+        topology.device(name)
+    can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
+    # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a relay.
+    turned = {name for name in helpers if topology.device(name).holds} - {*chosen}
+    kept = [
+        replace(device, can=can) if device.name in turned else device
+        for device in topology.devices
+        if not device.holds or device.name in keep
+    ]
+    roles: dict[str, Any] = {
+        "members": chosen,
+        "relays": helpers,
+        "collective_links": classes,
+        "inter_node_links": (),
+    }
+    if len(kept) == len(topology.devices) and not turned and {*classes} == {*topology.link_classes}:
+        result = regarded(topology, **roles).pruned()
+    else:
+        names = {device.name for device in kept}
+        among = (x for x in topology.links if x.kind in classes and x.src in names and x.dst in names)
+        result = replace(
+            topology, devices=tuple(kept), links=tuple(among), symmetries=topology.restricted(kept), **roles
+        ).pruned()
+    if connected:
+        from blinksim.topology import connectivity
+
+        connectivity.require_connected(result, topology, classes, collective)
+    return result

@@ -46,8 +46,8 @@ def _sorts(topology: Topology) -> NDArray[np.int64]:
 
     sort = np.fromiter(map(number, topology.devices), dtype=np.int64, count=len(topology.devices))
     role = np.zeros(len(sort), dtype=np.int64)
-    for value, names in ((1, topology.members), (2, topology.relays)):
-        role[[topology.index[name] for name in names]] = value
+    role[topology.member_places] = 1
+    role[[topology.index[name] for name in topology.relays]] = 2
     return np.asarray(3 * sort + role)
 
 

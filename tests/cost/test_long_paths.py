@@ -54,10 +54,10 @@ def brute_force(schedule: Schedule, alphas: list[float], transfer: list[float], 
 def test_hop_by_hop_is_step_by_step(schedule: Schedule, pieces: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     alphas, transfer = draw.integers(1, 9, schedule.sends) / 8, draw.integers(1, 9, schedule.sends) / 4
-    by_step = alpha_beta._longest_path(schedule, alphas, transfer, pieces)
+    by_step = alpha_beta._Paths(schedule, alphas, transfer).longest(pieces)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alpha_beta, "_LONG", 0)
         patch.setattr(alpha_beta, "_FEW", 10**6)
-        assert alpha_beta._longest_path(schedule, alphas, transfer, pieces) == by_step
+        assert alpha_beta._Paths(schedule, alphas, transfer).longest(pieces) == by_step
     lag, tail = by_step
     assert lag + tail / pieces <= brute_force(schedule, alphas.tolist(), transfer.tolist(), pieces) + 1e-12

@@ -111,7 +111,7 @@ class _Writer:
     def __init__(self, plan: ForestPlan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
         self.plan, self.hosts, self.collective = plan, hosts, plan.collective
         self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
-        self.rank[[topology.index[name] for name in topology.members]] = np.arange(topology.ranks)
+        self.rank[topology.member_places] = np.arange(topology.ranks)
         self.pairs = np.array(pairs or [], dtype=np.int64)
         self._local: dict[Path, tuple[Ints, Ints]] = {}
         self._across: dict[tuple[int, int, Path], tuple[Ints, Ints]] = {}

@@ -67,7 +67,7 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal ways."""
-    index = np.array([topology.index[name] for name in topology.members])
+    index = topology.member_places
     orders = [index[np.array(order)] for order in rings]
     ends = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
     use, _ = uses_of_messages(topology, *ends)
@@ -192,7 +192,7 @@ def _reverse(order: Order) -> Order:
 
 def _widths(topology: Topology) -> list[list[tuple[int, Fraction]]]:
     """For each ordered pair of ranks: whether the route avoids other GPUs (1 or 0), and its bandwidth."""
-    index = [topology.index[name] for name in topology.members]
+    index = topology.member_places.tolist()
     holds = set(index)
     table = []
     for a in index:

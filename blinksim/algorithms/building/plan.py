@@ -48,7 +48,7 @@ class Plan(Builder):
         self.router = topology.router
         # Pairs of ranks that have sent, sorted, and their routes.
         self._known = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self._devices = np.array([topology.index[name] for name in topology.members], dtype=np.int32)
+        self._devices = topology.member_places.astype(np.int32)
 
     def send(
         self,

@@ -58,7 +58,7 @@ def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
     points, point = np.unique(joined, return_inverse=True)
     a, b = point[columns.src[chosen]], point[columns.dst[chosen]]
     a, b = np.divmod(distinct((a * len(points) + b)[a != b]), max(1, len(points)))
-    ends = distinct(point[[topology.index[name] for name in topology.members]])
+    ends = distinct(point[topology.member_places])
     far, nearest = np.full(len(points), -1), np.arange(len(points))
     far[ends] = hops = 0
     while True:
@@ -83,9 +83,9 @@ def _use(topology: Topology, chosen: Bools, distance: Fraction, carried: Fractio
     """What `even_use` says of links that are not just those of the members; None where it must look at them."""
     columns = topology.link_columns
     held = np.zeros(len(topology.devices), dtype=np.bool_)
-    held[[topology.index[name] for name in topology.members]] = True
+    held[topology.member_places] = True
     if np.array_equal(held[columns.src] | held[columns.dst], chosen):
         return None
-    node = np.fromiter((device.node for device in topology.devices), dtype=np.int64, count=len(topology.devices))
+    node = topology.device_nodes
     between = bool((node[columns.src[chosen]] != node[columns.dst[chosen]]).all())
     return EvenUse(even_words(int(chosen.sum()), between=between), None, distance, carried)

@@ -73,9 +73,9 @@ def _private(topology: Topology) -> dict[str, object]:
     """
     import numpy as np
 
-    node = np.array([device.node for device in topology.devices], dtype=np.int64)
+    node = topology.device_nodes
     member = np.zeros(len(node), dtype=np.bool_)
-    member[[topology.index[name] for name in topology.members]] = True
+    member[topology.member_places] = True
     src, dst = topology.ends
     inner = (node[src] == node[dst]) & (node[src] >= 0)
     between = inner & ~member[src] & ~member[dst]

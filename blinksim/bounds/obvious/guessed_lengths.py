@@ -56,7 +56,7 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
     a group to the next, or two where a switch is between. pairs: distances of all pairs are needed, which are
     affordable on few ranks only.
     """
-    members = [topology.index[name] for name in topology.members]
+    members = topology.member_places.tolist()
     hosts = {device.name: device.node for device in topology.devices if device.node >= 0}
     few = topology.ranks <= (_PAIRS if pairs else _TREES)
     columns = topology.link_columns

@@ -77,7 +77,7 @@ class Delays:
     @cached_property
     def ranks(self) -> list[int]:
         """The device of every rank."""
-        return [self.topology.index[name] for name in self.topology.members]
+        return self.topology.member_places.tolist()
 
     @cached_property
     def apart(self) -> list[list[int]]:

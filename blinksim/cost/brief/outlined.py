@@ -46,11 +46,15 @@ class _Starts:
     """Which resource every link belongs to as the first of a message, and the overhead of that."""
 
     def __init__(self, outline: Outline, shared: Resources) -> None:
-        self.resource = shared.members[shared.starts[:-1]]
+        self.resource, self.plain = shared.members[shared.starts[:-1]], shared.plain
         self.overhead = outline.topology.link_columns.overhead
 
     def further(self, use: LinkUse, count: int) -> Floats:
         """Seconds of overhead on each resource, without the longest one there."""
+        if self.plain:
+            found = np.zeros(count)
+            found[: len(self.overhead)] = self.overhead * np.maximum(use.started - 1, 0)
+            return found
         longest = np.zeros(count)
         started = np.flatnonzero(use.started)
         np.maximum.at(longest, self.resource[started], self.overhead[started])

@@ -137,7 +137,7 @@ def _machine(topology: Topology) -> dict[str, Any]:
         "device_names": _packed_text(names),
         "device_sorts": devices,
         "device_sort": packed(np.array(device_sort, dtype=np.int64)),
-        "device_node": packed(np.array([device.node for device in topology.devices], dtype=np.int64)),
+        "device_node": packed(topology.device_nodes),
         "link_sorts": examples,
         "link_sort": packed(np.array(link_sort, dtype=np.int64)),
         "link_src": packed(src),

@@ -232,7 +232,7 @@ def _built(builder: Builder, labels: Mapping[Unit, tuple[int, int]], travels: Ma
     labels: origin and target of each unit.
     """
     topology = builder.topology
-    device = [topology.index[name] for name in topology.members]
+    device = topology.member_places.tolist()
     together: dict[tuple[tuple[int, int], tuple[Travel, ...]], list[Unit]] = defaultdict(list)
     for unit, label in labels.items():
         together[label, tuple(travels.get(unit, ()))].append(unit)

@@ -107,9 +107,9 @@ def _in_arrays(topology: Topology) -> Hosts | None:
     columns, count = topology.link_columns, len(topology.devices)
     if bool((columns.bus >= 0).any()) or any(device.capacity is not None for device in topology.devices):
         return None
-    node = np.fromiter((device.node for device in topology.devices), dtype=np.int64, count=count)
+    node = topology.device_nodes
     ranked = np.zeros(count, dtype=np.bool_)
-    ranked[[topology.index[name] for name in topology.members]] = True
+    ranked[topology.member_places] = True
     a, b = node[columns.src], node[columns.dst]
     # Hosts without a member, such as those that are out of order, only stand there.
     used = distinct(node[ranked])

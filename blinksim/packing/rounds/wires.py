@@ -75,7 +75,7 @@ class Wires:
         relays: True for all routes of two links as well, between ranks that no link joins.
         Raises `InfeasibleError` if there is no route.
         """
-        devices = [topology.index[name] for name in topology.members]
+        devices = topology.member_places.tolist()
         rank = {device: number for number, device in enumerate(devices)}
         if joined_directly(topology):
             routes: list[tuple[int, ...]] = [(number,) for number in range(len(topology.links))]

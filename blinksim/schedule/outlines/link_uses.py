@@ -12,7 +12,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.limits import effort
 from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.device_pairs import Pairs
+from blinksim.topology.symmetries.device_pairs import Pairs, turning
 from blinksim.topology.symmetries.exchangeable import Exchangeable, alike_nodes
 
 Ints = npt.NDArray[np.int64]
@@ -35,13 +35,17 @@ class LinkUse:
 
 
 def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse, LinkUse]:
-    """What messages between devices put on links: divided among all equal ways, and on one way each.
+    """What messages between ranks put on links: divided among all equal ways, and on one way each.
 
-    Raises `InfeasibleError` if there is no way.
+    src, dst: devices. Raises `InfeasibleError` if there is no way.
     """
     count = len(topology.devices)
     pair, times = np.unique(src * count + dst, return_counts=True)
-    pairs = Pairs.of(topology, pair // count, pair % count)
+    src, dst = pair // count, pair % count
+    alike = turning(topology, len(pair))
+    if isinstance(alike, Exchangeable):
+        return _OfNodes.of(alike, src, dst, times).uses()
+    pairs = Pairs.of(topology, src, dst)
     several, single = _spreads(topology, pairs)
 
     def use(spread: Spread) -> LinkUse:
@@ -62,7 +66,7 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
 
     Raises `InfeasibleError` for very many of them, unless all nodes are alike and may be exchanged as one likes.
     """
-    members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+    members = topology.member_places
     ranks = len(members)
     alike = alike_nodes(topology)
     if ranks * (ranks - 1) <= _MOST_PAIRS or not isinstance(alike, Exchangeable):
@@ -70,7 +74,7 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
             raise InfeasibleError(f"a route for each of {ranks * (ranks - 1):,} pairs of ranks")
         src, dst = (grid.ravel() for grid in np.meshgrid(members, members, indexing="ij"))
         return uses_of_messages(topology, src[src != dst], dst[src != dst])
-    return _between_all_nodes(topology, alike, members)
+    return _OfNodes.every_pair(alike, members).uses()
 
 
 def every_pair_is_quick(topology: Topology) -> bool:
@@ -78,62 +82,87 @@ def every_pair_is_quick(topology: Topology) -> bool:
     return topology.ranks * (topology.ranks - 1) <= _MOST_PAIRS or isinstance(alike_nodes(topology), Exchangeable)
 
 
-def _between_all_nodes(topology: Topology, alike: Exchangeable, members: Ints) -> tuple[LinkUse, LinkUse]:
-    """From the routes inside the first node and both ways between the first two.
+@dataclass(frozen=True, eq=False)
+class _OfNodes:
+    """Messages in a cluster whose nodes can be exchanged: between few pairs in its first two nodes, moved to all.
 
-    Of two nodes, the earlier one does what the first does with the second; so what the links of a node carry grows
-    evenly with the nodes before it and with those after it.
+    Of two nodes, the earlier one does what the first does with the second. So it is enough to know how often each node
+    stands for which of the two. pairs (K). times (K, node) and (K, node): how many messages have the first node moved
+    there, and the second. once: the same with one message for all between the same two ranks.
     """
-    node = alike.node[members]
-    first, second = members[node == 0], members[node == 1]
-    src, dst = (np.concatenate(ends) for ends in zip(
-        *(_grid(a, b) for a, b in ((first, first), (first, second), (second, first))), strict=True
-    ))  # fmt: skip
-    pairs = Pairs(src, dst, np.arange(len(src)))
-    inside = alike.node[src] == alike.node[dst]
-    of_node, fabric = _links_of_nodes(topology, alike)
-    nodes = len(of_node)
-    before = np.arange(nodes)[:, None]
 
-    def every(one: Ints, other: Ints) -> Ints:
-        """On all links, from what routes inside a node and those between two put on the links of these."""
-        found = np.zeros(len(one), dtype=np.int64)
-        found[fabric] = one[fabric] * nodes + other[fabric] * (nodes * (nodes - 1) // 2)
-        found[of_node] = one[of_node[0]] + (nodes - 1 - before) * other[of_node[0]] + before * other[of_node[1]]
-        return found
+    alike: Exchangeable
+    pairs: Pairs
+    times: tuple[Ints, Ints]
+    once: tuple[Ints, Ints]
 
-    def use(spread: Spread) -> LinkUse:
+    @classmethod
+    def of(cls, alike: Exchangeable, src: Ints, dst: Ints, times: Ints) -> _OfNodes:
+        """From different pairs of ranks, and how many messages go between each."""
+        (nodes, width), a, b = alike.table.shape, alike.node[src], alike.node[dst]
+        code = (np.sign(b - a) * width + alike.place[src]) * width + alike.place[dst]
+        _, one, which = np.unique(code, return_index=True, return_inverse=True)
+        first, second, _ = alike.between(src[one], dst[one])
+
+        def placed(amount: Ints) -> tuple[Ints, Ints]:
+            apart = a != b
+            low, high = which * nodes + np.minimum(a, b), (which * nodes + np.maximum(a, b))[apart]
+            size = len(one) * nodes
+            found = np.bincount(low, amount, size), np.bincount(high, amount[apart], size)
+            lower, upper = (each.astype(np.int64).reshape(-1, nodes) for each in found)
+            return lower, upper
+
+        return cls(alike, Pairs(first, second, np.arange(len(one))), placed(times), placed(np.ones_like(times)))
+
+    @classmethod
+    def every_pair(cls, alike: Exchangeable, members: Ints) -> _OfNodes:
+        """One message from every member to every other."""
+        node, nodes = alike.node[members], len(alike.table)
+        first, second = members[node == 0], members[node == 1]
+        grids = [_grid(first, first), _grid(first, second), _grid(second, first)]
+        src, dst = (np.concatenate(ends) for ends in zip(*grids, strict=True))
+        apart, before = (alike.node[src] != alike.node[dst])[:, None], np.arange(nodes)
+        both = np.where(apart, nodes - 1 - before, 1), np.where(apart, before, 0)
+        return cls(alike, Pairs(src, dst, np.arange(len(src))), both, both)
+
+    def uses(self) -> tuple[LinkUse, LinkUse]:
+        """As `uses_of_messages`."""
+        several, single = _spreads(self.alike.topology, self.pairs)
+        found = self._use(several)
+        return found, found if several is single else self._use(single)
+
+    def _use(self, spread: Spread) -> LinkUse:
+        topology = self.alike.topology
         weight, begins = _weights(spread)
-        route = np.repeat(np.arange(len(src)), np.diff(spread.start[spread.first]))
-        both = []
-        for counted in (weight, begins.astype(np.int64)):
-            one, other = (
-                np.bincount(spread.links[chosen], counted[chosen], len(topology.links)).astype(np.int64)
-                for chosen in (inside[route], ~inside[route])
-            )
-            both.append(every(one, other))
-        return LinkUse(both[0], _parts(spread), both[1], _slowest(topology, spread))
+        units, started = (
+            self._moved(spread, weight, self.times),
+            self._moved(spread, begins.astype(np.int64), self.once),
+        )
+        return LinkUse(units, _parts(spread), started, _slowest(topology, spread))
 
-    several, single = _spreads(topology, pairs)
-    found = use(several)
-    return found, found if several is single else use(single)
+    def _moved(self, spread: Spread, amount: Ints, times: tuple[Ints, Ints]) -> Ints:
+        """What all messages put on every link. amount: what one puts on each link of the ways of its pair."""
+        own, of, place = self.alike.links
+        pair = np.repeat(np.arange(len(self.pairs.src)), np.diff(spread.start[spread.first]))
+        apart = self.alike.node[self.pairs.src] != self.alike.node[self.pairs.dst]
+        found = np.zeros(len(of), dtype=np.int64)
+        moves = of[spread.links] == 0, (of[spread.links] == 1) & apart[pair]
+        for here, count in zip(moves, times, strict=True):
+            on = np.zeros((own.shape[1], len(count)), dtype=np.int64)
+            np.add.at(on, (place[spread.links[here]], pair[here]), amount[here])
+            # As the product of both tables; a pair passes a few links only, so nearly all of the first is zero.
+            every = np.zeros(own.shape[::-1], dtype=np.int64)
+            for link, number in zip(*(ends.tolist() for ends in on.nonzero()), strict=True):
+                every[link] += on[link, number] * count[number]
+            found[own] += every.T
+        stays = ~(moves[0] | moves[1])
+        np.add.at(found, spread.links[stays], amount[stays] * times[0].sum(axis=1)[pair[stays]])
+        return found
 
 
 def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     src, dst = (grid.ravel() for grid in np.meshgrid(a, b, indexing="ij"))
     return src[src != dst], dst[src != dst]
-
-
-def _links_of_nodes(topology: Topology, alike: Exchangeable) -> tuple[Ints, Ints]:
-    """The links of every node, in the same order, as (node, place), and those that belong to none."""
-    tail, head = topology.ends
-    owner = np.maximum(alike.node[tail], alike.node[head])
-    own = np.flatnonzero(owner == 0)
-    nodes = len(alike.table)
-    elements = np.full((nodes, 4), -2, dtype=np.int64)
-    elements[:, 0], elements[:, 2] = 0, np.arange(nodes)
-    _, links = alike.route_images(elements, np.array([0, len(own)]), own, np.zeros(nodes, dtype=np.int64))
-    return links.reshape(nodes, len(own)), np.flatnonzero(owner < 0)
 
 
 def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:

@@ -110,7 +110,7 @@ class Outline:
         topology = self.topology
         if exchange.src is None or exchange.dst is None:
             return uses_of_every_pair(topology)
-        devices = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+        devices = topology.member_places
         return uses_of_messages(topology, devices[exchange.src], devices[exchange.dst])
 
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:

@@ -67,7 +67,7 @@ class Turns:
 
     @classmethod
     def _placed(cls, topology: Topology, turns: list[Ints], orders: list[int], links: list[Ints]) -> Turns:
-        devices = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+        devices = topology.member_places
         count = len(topology.devices)
         label = orbit_labels(count, turns)
         _, at, where = np.unique(label[devices], return_index=True, return_inverse=True)
@@ -211,7 +211,7 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     from blinksim.topology.symmetries.name_turns import bit_turns, name_turns
 
     known = encoded(topology)
-    members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+    members = topology.member_places
     found: list[Ints] = []
     best: Turns | None = None
     given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]

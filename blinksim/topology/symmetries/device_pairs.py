@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 _MANY_PAIRS = 200
 
 
+def turning(topology: Topology, pairs: int) -> Exchangeable | Turns | None:
+    """What takes routes of so many pairs to each other; None for few pairs, and where nothing does."""
+    return alike_nodes(topology) if pairs > _MANY_PAIRS and topology.symmetries else None
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Pairs of devices (M), by those that stand for them: src, dst (U).
@@ -38,7 +43,7 @@ class Pairs:
     @classmethod
     def of(cls, topology: Topology, src: Ints, dst: Ints) -> Pairs:
         """The pairs src[i] to dst[i]; few pairs each stand for themselves."""
-        group = alike_nodes(topology) if len(src) > _MANY_PAIRS and topology.symmetries else None
+        group = turning(topology, len(src))
         if group is None:
             return cls(src, dst, np.arange(len(src)))
         a, b, elements = group.between(src, dst)

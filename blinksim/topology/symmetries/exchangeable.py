@@ -8,6 +8,7 @@ routes need: the image of a pair, the element that takes it there, and images of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -60,27 +61,40 @@ class Exchangeable:
         """
         owner, old = expand(start, links, which)
         ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
-        known, element = encoded(self.topology), elements[owner]
-        count = len(self.node)
-        kinds = int(known.kind.max(initial=0)) + 1
-        src, dst = (self._moved(element, side[old]) for side in (known.src, known.dst))
-        wanted = (src * count + dst) * kinds + known.kind[old]
-        return ends, known.order[np.searchsorted(known.keys, wanted)]
-
-    def _moved(self, element: Ints, devices: Ints) -> Ints:
-        node, found = self.node[devices], devices.copy()
+        own, of, place = self.links
+        found, node = old.copy(), of[old]
         for source, target in ((0, 2), (1, 3)):
-            here = (node == element[:, source]) & (node >= 0)
-            found[here] = self.table[element[here, target], self.place[devices[here]]]
-        return found
+            # Links of the fabric, whose node is -1, are in no element.
+            here = np.flatnonzero(node == elements[:, source][owner])
+            found[here] = own[elements[:, target][owner[here]], place[old[here]]]
+        return ends, found
+
+    @cached_property
+    def links(self) -> tuple[Ints, Ints, Ints]:
+        """The links of every node in the same order, as (node, place); of every link its node, or -1, and its place."""
+        known, count = encoded(self.topology), len(self.node)
+        of = np.maximum(self.node[known.src], self.node[known.dst])
+        model = np.flatnonzero(of == 0)
+        kinds = int(known.kind.max(initial=0)) + 1
+        src, dst = (
+            np.where(self.node[side] >= 0, self.table[:, self.place[side]], side)
+            for side in (known.src[model], known.dst[model])
+        )
+        own = known.order[np.searchsorted(known.keys, (src * count + dst) * kinds + known.kind[model])]
+        place = np.zeros(len(of), dtype=np.int64)
+        place[own] = np.arange(len(model))
+        return own, of, place
 
 
 def find_exchangeable(topology: Topology) -> Exchangeable | None:
-    """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart."""
-    node = np.array([device.node for device in topology.devices], dtype=np.int64)
+    """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart, or links join two."""
+    node = topology.device_nodes
     count = int(node.max(initial=-1)) + 1
     sizes = np.bincount(node[node >= 0], minlength=count)
     if count < 3 or len(set(sizes.tolist())) > 1:
+        return None
+    a, b = (node[side] for side in topology.ends)
+    if bool(((a >= 0) & (b >= 0) & (a != b)).any()):
         return None
     inside = np.flatnonzero(node >= 0)
     table = inside[np.argsort(node[inside], kind="stable")].reshape(count, -1)

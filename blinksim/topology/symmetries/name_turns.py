@@ -65,7 +65,7 @@ def bit_turns(topology: Topology) -> list[tuple[int, ...]]:
     count = topology.ranks
     if count != len(topology.devices) or count & (count - 1):
         return []
-    places = [topology.index[name] for name in topology.members]
+    places = topology.member_places.tolist()
     number = {place: rank for rank, place in enumerate(places)}
     return [tuple(places[number[place] ^ 1 << bit] for place in range(count)) for bit in range(count.bit_length() - 1)]
 

@@ -74,7 +74,7 @@ class _Writer:
     def __init__(self, builder: Builder, wires: Wires, numbers: list[int], turned: int) -> None:
         self.builder, self.turned, self.n = builder, turned, wires.ranks
         topology = builder.topology
-        self.device = [topology.index[name] for name in topology.members]
+        self.device = topology.member_places.tolist()
         self.rank = {number: rank for rank, number in enumerate(numbers)}
         self.route: dict[tuple[int, int], int] = {}
         for ends, route in zip(zip(wires.src.tolist(), wires.dst.tolist(), strict=True), wires.routes, strict=True):

@@ -113,7 +113,7 @@ class SwitchPlan(ForestPlan):
     def __init__(self, topology: Topology, collective: Collective, algorithm: str) -> None:
         super().__init__(topology, collective, algorithm)
         self.router = topology.router
-        self.ranks = [topology.index[name] for name in topology.members]
+        self.ranks = topology.member_places.tolist()
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
         self._links: dict[tuple[int, int], tuple[Fraction, int]] = {}
         for number, link in enumerate(topology.links):
