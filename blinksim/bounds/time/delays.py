@@ -77,7 +77,8 @@ class Delays:
     @cached_property
     def ranks(self) -> list[int]:
         """The device of every rank."""
-        return self.topology.member_places.tolist()
+        found: list[int] = self.topology.member_places.tolist()
+        return found
 
     @cached_property
     def apart(self) -> list[list[int]]:
