@@ -16,21 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS
-from blinksim.bounds.exchanges.rail_spread import spread_time, way_rates
+from blinksim.bounds.exchanges.rail_spread import spread_time
 from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
+from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.hosts.rail_pieces import Ints, Pieces, choose_places
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import node_turns
 from blinksim.traffic.matrix import Traffic
 
 # Units of a block of an alltoall where adapters carry unequal parts.
 _UNITS = 5040
-# Blocks whose ends are checked one by one, in a gigabyte or so, and paths that are written out.
-_MOST_BLOCKS, _MOST_PATHS = 20_000_000, 2_000_000
+# Paths that are written out, in a gigabyte or so.
+_MOST_PATHS = 2_000_000
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
@@ -69,34 +69,13 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
 
     None for unequal blocks or adapters, and where no turns take a node to all others.
     """
-    if collective.name != "alltoall" or topology.nodes < 2:
-        return None
-    turns, rails = node_turns(topology), read_rails(topology)
-    if turns is None or rails is None or turns.size != rails.nodes:
-        return None
-    node = topology.device_nodes
-    elements = np.indices(turns.orders).reshape(len(turns.orders), -1).T
-    member = np.full(turns.size, topology.index[topology.members[0]])
-    if len(set(node[turns.along(elements, member)].tolist())) != rails.nodes:
-        return None
-    base = _first_node(rails)
-    return None if base is None else SymmetricSchedule(base, turns)
+    rails = turned_rails(topology) if collective.name == "alltoall" else None
+    return SymmetricSchedule(_first_node(rails), rails.turns) if rails is not None and rails.alike else None
 
 
 def large(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
-    """`symmetric` where the schedule has many sends; None where it has few, or there is no such.
-
-    Raises `InfeasibleError` for more blocks than can be checked, before the work.
-    """
-    blocks = topology.ranks**2
-    if collective.name != "alltoall" or 2 * blocks < FEW_SENDS:
-        return None
-    if blocks > _MOST_BLOCKS:
-        raise InfeasibleError(
-            f"an alltoall of {topology.ranks:,} ranks has {blocks:,} blocks, and a schedule is checked up to "
-            f"{_MOST_BLOCKS:,}; take at most {isqrt(_MOST_BLOCKS):,} ranks, or model it: project needs none written out"
-        )
-    return symmetric(topology, collective)
+    """`symmetric` where the schedule has many sends; None where it has few, or there is no such."""
+    return None if 2 * topology.ranks**2 < FEW_SENDS else symmetric(topology, collective)
 
 
 def exchange(topology: Topology, collective: Collective) -> Schedule | None:
@@ -118,14 +97,11 @@ def exchange(topology: Topology, collective: Collective) -> Schedule | None:
         return None
 
 
-def _first_node(rails: Rails) -> Schedule | None:
-    """What the ranks of the first node send in an alltoall; None unless all adapters are alike.
+def _first_node(rails: TurnedRails) -> Schedule:
+    """What the ranks of the first node send in an alltoall where all adapters are alike.
 
     Over the receiver's place, in equal parts over its ways: what `build` does there.
     """
-    rates = (way_rates(uses, rails) for uses in (rails.up_uses, rails.down_uses))
-    if _through_others(rails) or not rails.open.all() or any(len(np.unique(rate)) > 1 for rate in rates):
-        return None
     nodes, local = rails.ranks.shape
     count = rails.exit.shape[2]
     i, b, j, way = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))

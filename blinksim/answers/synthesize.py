@@ -158,14 +158,18 @@ def depth(schedule: Schedule) -> list[int]:
     devices = len(schedule.topology.devices)
     deepest = np.zeros(schedule.chunks, dtype=np.int64)
     for op in (0, 1):
-        reached = np.zeros(schedule.chunks * devices, dtype=np.int64)
         chosen = np.flatnonzero(schedule.op == op)
         keys = schedule.chunk[chosen].astype(np.int64) * devices
+        # A place for every chunk at every device that has it: most chunks are at few devices.
+        stops, place = np.unique(
+            np.concatenate([keys + schedule.src[chosen], keys + schedule.dst[chosen]]), return_inverse=True
+        )
+        reached, (src, dst) = np.zeros(len(stops), dtype=np.int64), place.reshape(2, -1)
         bounds = np.append(np.flatnonzero(np.diff(schedule.step[chosen], prepend=-1)), len(chosen))
         for first, end in pairwise(bounds):
             now = slice(int(first), int(end))
-            long = reached[keys[now] + schedule.src[chosen[now]]] + 1
-            np.maximum.at(reached, keys[now] + schedule.dst[chosen[now]], long)
+            long = reached[src[now]] + 1
+            np.maximum.at(reached, dst[now], long)
             np.maximum.at(deepest, schedule.chunk[chosen[now]], long)
     return [int(value) for value in deepest]
 

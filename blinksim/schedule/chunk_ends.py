@@ -62,12 +62,24 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
     alltoallv are what its traffic says. Raises `InputError` unless there is one share for every rank and they add up
     to 1.
     """
-    n, name = schedule.topology.ranks, schedule.collective.name
+    n = schedule.topology.ranks
     if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
         raise InputError(f"{n} ranks need {n} shares that are not negative and add up to 1")
+    faults = list(wrong_labels(schedule))
+    yield from faults
+    total = _sum(schedule.share_num, schedule.share_den)
+    promised = schedule.collective.promised(n)
+    if total != promised:
+        yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
+    if not faults:
+        yield from _wrong_blocks(schedule, shares)
+
+
+def wrong_labels(schedule: Schedule) -> Iterator[str]:
+    """The first chunk with a wrong origin, and the first with a wrong target, in sentences."""
+    name = schedule.collective.name
     starts, ends = schedule.collective.starts, schedule.collective.ends
     labels = (("origin", schedule.origin, starts), ("target", schedule.target, ends))
-    unlabelled = False
     for what, ranks, who in labels:
         # Where it is the root, -1 and the root say the same.
         allowed = ranks >= 0 if who == OWN else (ranks == -1)
@@ -77,13 +89,6 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
             verb = "starts from" if what == "origin" else "ends at"
             found = f"rank {ranks[chunk]}" if ranks[chunk] >= 0 else "no rank in particular"
             yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
-            unlabelled = True
-    total = _sum(schedule.share_num, schedule.share_den)
-    promised = schedule.collective.promised(n)
-    if total != promised:
-        yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
-    if not unlabelled:
-        yield from _wrong_blocks(schedule, shares)
 
 
 def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
@@ -148,7 +153,21 @@ def overwritten_in_place(schedule: Schedule) -> str | None:
     # A schedule without a chunk for every block is wrong in any case, which `wrong_chunks` says.
     if not schedule.collective.exchanges or not schedule.sends:
         return None
-    return overwritten(schedule, *reads_and_writes(schedule))
+    n = schedule.topology.ranks
+    if why := why_not_in_place(schedule):
+        return why
+    if schedule.chunks < n * n or min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
+        return None
+    block = schedule.origin.astype(np.int64) * n + schedule.target
+    twin = np.arange(n * n).reshape(n, n).T.ravel()
+    return overwritten(schedule, block, twin, *reads_and_writes(schedule))
+
+
+def why_not_in_place(schedule: Schedule) -> str | None:
+    """What makes an in-place run of a whole exchange impossible whatever its sends are; None otherwise."""
+    if schedule.collective.traffic is None:
+        return None
+    return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
 
 
 def reads_and_writes(schedule: Schedule) -> tuple[Steps, Steps]:
@@ -162,36 +181,33 @@ def reads_and_writes(schedule: Schedule) -> tuple[Steps, Steps]:
     return last_read, first_write
 
 
-def overwritten(schedule: Schedule, last_read: Steps, first_write: Steps) -> str | None:
-    """As `overwritten_in_place`, of an exchange whose `reads_and_writes` are known; its sends are not looked at."""
-    n = schedule.topology.ranks
-    if schedule.collective.traffic is not None:
-        return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
-    if schedule.chunks < n * n:
-        return None
-    if min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
-        return None
-    block = schedule.origin.astype(np.int64) * n + schedule.target
-    back = schedule.target.astype(np.int64) * n + schedule.origin
-    read, write = np.full(n * n, -1, dtype=np.int64), np.full(n * n, np.iinfo(np.int64).max)
+def overwritten(
+    schedule: Schedule, block: Steps, twin: Steps, last_read: Steps, first_write: Steps, times: Steps | None = None
+) -> str | None:
+    """The first chunk of an exchange that another overwrites before it is sent, as a sentence; None if there is none.
+
+    block, last_read, first_write, times (chunks): the block that a chunk is part of, its `reads_and_writes`, and how
+    many pieces in a row it stands for (one each if None). twin (blocks): the block that arrives on top of each.
+    """
+    read, write = np.full(len(twin), -1, dtype=np.int64), np.full(len(twin), np.iinfo(np.int64).max)
     np.maximum.at(read, block, last_read)
-    np.minimum.at(write, back, first_write)
+    np.minimum.at(write, twin[block], first_write)
     # Blocks as a whole first; only where they overlap in time do the places inside them matter.
     late = np.flatnonzero(read > write)
     if not len(late):
         return None
+    length = schedule.share_num if times is None else schedule.share_num * times
     by_block = np.argsort(block, kind="stable")
-    starts = np.searchsorted(block[by_block], np.arange(n * n + 1))
-    for pair in late:
-        out = by_block[starts[pair] : starts[pair + 1]]
-        twin = (pair % n) * n + pair // n
-        into = by_block[starts[twin] : starts[twin + 1]]
-        for a, b in _overlaps(schedule.share_num[out].tolist(), schedule.share_num[into].tolist()):
+    starts = np.searchsorted(block[by_block], np.arange(len(twin) + 1))
+    for pair in late.tolist():
+        out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(twin[pair])))
+        for a, b in _overlaps(length[out].tolist(), length[into].tolist()):
             gone, came = int(out[a]), int(into[b])
-            if pair // n != pair % n and last_read[gone] > first_write[came]:
+            rank = schedule.origin[gone]
+            if rank != schedule.target[gone] and last_read[gone] > first_write[came]:
                 return (
-                    f"in place, chunk {came} arrives at rank {pair // n} in step {first_write[came]} on top of chunk "
-                    f"{gone}, which rank {pair // n} still sends in step {last_read[gone]}"
+                    f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
+                    f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
                 )
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.exchanges.pairs import best_flows
 from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
 from blinksim.bounds.exchanges.rails import read_rails
+from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.capacities import shared_capacities
@@ -266,11 +268,55 @@ def test_large_alltoalls_are_written_by_symmetry() -> None:
     assert made.verdict.ok
 
 
-def test_alltoalls_too_large_to_check_are_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rail_aligned, "_MOST_BLOCKS", 400 * 400)
-    monkeypatch.setattr(rail_aligned, "symmetric", lambda *given: pytest.fail("it was built"))
-    with pytest.raises(InfeasibleError, match="take at most 400 ranks, or model it"):
-        bs.synthesize(bs.load("hgx-h100", nodes=51), "alltoall")
+def test_exchanges_too_large_to_write_out_are_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rail_aligned, "_MOST_PATHS", 64 * 63)
     with pytest.raises(InfeasibleError, match="at most 4,032 are written out"):
         bs.synthesize("torus:5x13", "alltoall")
+
+
+TREE = "fabric shape=tree planes={} spine_planes=1 leaf_nodes={} oversubscription={}"
+
+
+@pytest.mark.parametrize("edit", [TREE.format(1, 2, 2), TREE.format(8, 4, 1), TREE.format(8, 2, 4)])
+def test_rails_that_turns_make_are_those_of_every_node(edit: str) -> None:
+    """What one node and the orbits say is what the sums over all pairs of nodes say."""
+    part = bs.load("dgx-a100", nodes=8, edits=[edit]).select()
+    turned, whole = turned_rails(part), read_rails(part)
+    assert turned is not None
+    assert whole is not None
+    assert turned.alike
+    row = {int(ranks[0]): number for number, ranks in enumerate(whole.ranks)}
+    order = [row[int(ranks[0])] for ranks in turned.ranks]
+    assert np.array_equal(turned.ranks, whole.ranks[order])
+    assert np.array_equal(turned.exit, whole.exit[order])
+    for name in ("inside", "up", "down"):
+        each = len(getattr(whole, name)) // whole.nodes
+        for number, node in enumerate(order):
+            there = getattr(whole, name)[node * each : (node + 1) * each]
+            assert [set(ways) for ways in getattr(turned, name)[number * each : (number + 1) * each]] == [
+                set(ways) for ways in there
+            ]
+    ranks = part.ranks
+    attained = spread_time(whole, Traffic.uniform(ranks, ranks), 1e-12)
+    assert turned.equal_blocks_time == pytest.approx(attained, rel=1e-9)
+    assert bs.bound(part, "alltoall").rate == pytest.approx(ranks / turned.equal_blocks_time, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edits", "rate"),
+    [
+        # Eight adapters of 50 GB/s a node, which 8 ranks' blocks for 4095 of 4096 nodes must leave.
+        ("hgx-h100", 4096, (), Fraction(8 * 50 * 10**9 * 4096, 8 * 4095)),
+        # 32 nodes of eight adapters of 25 GB/s below a leaf, half as much above it, for 31 of 32 leaves.
+        ("dgx-a100", 1024, (TREE.format(1, 32, 2),), Fraction(32 * 8 * 25 * 10**9 * 32, 2 * 256 * 31)),
+    ],
+)
+def test_tens_of_thousands_of_ranks_are_proved_at_the_bound(
+    machine: str, nodes: int, edits: tuple[str, ...], rate: Fraction, tmp_path: Path
+) -> None:
+    made = bs.synthesize(bs.load(machine, nodes=nodes, edits=edits).select(), "alltoall")
+    assert (made.verdict.ok, made.bound.kind, made.bound.rate, made.rate) == (True, "exact", rate, rate)
+    bs.write(made, tmp_path / "large.json")
+    assert (tmp_path / "large.json").stat().st_size < 10**6
+    assert bs.verify(tmp_path / "large.json").ok

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import blinksim as bs
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees, symmetric_turned_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
@@ -18,8 +21,11 @@ from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.columns import symmetric_json
+from blinksim.schedule import chunk_ends
 from blinksim.schedule.loads import rate, resource_loads, resources
+from blinksim.schedule.model import COPY
 from blinksim.schedule.turned import symmetric
+from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import verify
@@ -158,6 +164,62 @@ def test_too_many_sends_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(symmetric, "MOST_SENDS", 100)
     with pytest.raises(InfeasibleError, match="once every tree is written out, more than 100"):
         _ = whole.schedule
+
+
+# --- exchanges ------------------------------------------------------------------------------------------------------
+
+
+def straight(machine: str) -> SymmetricSchedule:
+    """An alltoall whose blocks go from rank to rank, one of every sort: each in two halves in turn, on their own."""
+    part = bs.load(machine).select()
+    turns = find_turns(part)
+    assert turns is not None
+    ranks = np.arange(part.ranks)
+    src, dst = (grid.ravel() for grid in np.meshgrid(ranks, ranks, indexing="ij"))
+    device = np.array([part.index[name] for name in part.members])
+    a, b, _ = turns.between(device[src], device[dst])
+    pairs = [(i, j) for i, j in dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True)) for _ in range(2)]
+    plan = Plan(part, Collective("alltoall"), "direct", "steps")
+    rank = {int(place): number for number, place in enumerate(device)}
+    for number, (i, j) in enumerate(pairs):
+        chunk = plan.add_chunk(Fraction(1, 2 * part.ranks), origin=rank[i], target=rank[j])
+        if i != j:
+            plan.send(rank[i], rank[j], chunk=chunk, op=COPY, step=number % 2)
+    return SymmetricSchedule(plan.finish(), turns)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_blocks_of_each_sort_prove_what_all_blocks_do(data: st.DataObject) -> None:
+    """Shares, labels and steps of a right exchange are changed at random: both proofs agree on what is wrong."""
+    whole = straight(data.draw(st.sampled_from(["ring:5", "torus:2x3", "rails:3x2", "fattree:4x2", "full:4"])))
+    base, n = whole.base, whole.topology.ranks
+    columns = {key: getattr(base, key).copy() for key in ("origin", "target", "share_num", "step")}
+    for _ in range(data.draw(st.integers(0, 2))):
+        key = data.draw(st.sampled_from(sorted(columns)))
+        place = data.draw(st.integers(0, len(columns[key]) - 1))
+        most = {"share_num": 3, "step": 1}.get(key, n - 1)
+        columns[key][place] = data.draw(st.integers(-1 if most == n - 1 else 0, most))
+    order = np.argsort(columns["step"], kind="stable")
+    sends = {key: getattr(base, key)[order] for key in ("chunk", "src", "dst", "op", "route", "channel")}
+    changed = replace(whole, base=replace(base, **columns | {"step": columns["step"][order]}, **sends))
+    full = changed.schedule
+    assert bool(list(wrong_exchange(changed))) == bool(list(chunk_ends.wrong_chunks(full)))
+    assert verify_symmetric(changed).ok == verify(full).ok
+    if not list(chunk_ends.wrong_chunks(full)):
+        assert (overwritten_in_place(changed) is None) == (chunk_ends.overwritten_in_place(full) is None)
+
+
+def test_a_block_that_nobody_sends_is_named() -> None:
+    whole = straight("ring:5")
+    base = whole.base
+    kept = np.flatnonzero(base.origin != base.target)
+    number = np.cumsum(base.origin != base.target) - 1
+    columns = {key: getattr(base, key)[kept] for key in ("origin", "target", "share_num")}
+    fewer = replace(whole, base=replace(base, chunk=number[base.chunk].astype(np.int32), **columns))
+    assert list(wrong_exchange(fewer)) == ["5 ranks have 25 blocks to exchange, but there are chunks for 20 only"]
+    light = replace(whole, base=replace(base, share_num=base.share_num * 0 + 2))
+    assert list(wrong_exchange(light)) == ["rank 0 has 2/5 of its size for rank 0, not 1/5"]
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from blinksim.bounds.exchanges.cheapest_places import cheapest
 from blinksim.bounds.exchanges.rails import Floats, Rails, Uses, read_rails
+from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.collective import Collective
 from blinksim.graphs.linear import Program
 from blinksim.structures.transport import transport
@@ -26,6 +27,8 @@ _ROUNDS, _MOST_ROWS = 200, 40
 _SURELY = 1e-12
 # Routes out of one node up to which they are looked at one by one, in a gigabyte.
 _MOST_ROUTES = 30_000_000
+# Ranks from which on an alltoall is looked at by symmetry, if there is one.
+_MANY = 1024
 # Flows that may be made to measure after the first five.
 _MOST_FLOWS = 30
 
@@ -53,6 +56,10 @@ def attained_rate(topology: Topology, collective: Collective, enough: float = np
 
     enough: a rate at which no more of them are tried.
     """
+    if collective.traffic is None and topology.ranks > _MANY:
+        turned = turned_rails(topology)
+        if turned is not None and turned.alike:
+            return topology.ranks / turned.equal_blocks_time
     traffic = collective.traffic or Traffic.uniform(topology.ranks, topology.ranks)
     time = star_time(topology, traffic)
     if time is None:

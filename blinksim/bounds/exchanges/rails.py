@@ -67,9 +67,9 @@ class Rails:
     ----------
     ranks : array (N, L)
         Rank numbers; -1 where a node lacks the member.
-    inside : list (N * L * L) of ways
+    inside : sequence (N * L * L) of ways
         From member i to member k of node a, at (a * L + i) * L + k; none from a member to itself.
-    up, down : list (N * L) of ways
+    up, down : sequence (N * L) of ways
         From a member to the fabric, and from the fabric to a member; none where it has no way of its own.
     entry, exit : array (N, L, V)
         The fabric's switch where way v leaves a member's node, or enters it; -1 where there is none. V ways share the
@@ -78,9 +78,9 @@ class Rails:
 
     topology: Topology
     ranks: Ints
-    inside: list[Sequence[Route]]
-    up: list[Sequence[Route]]
-    down: list[Sequence[Route]]
+    inside: Sequence[Sequence[Route]]
+    up: Sequence[Sequence[Route]]
+    down: Sequence[Sequence[Route]]
     exit: Ints
     entry: Ints
 

@@ -2,9 +2,9 @@
 
 A symmetry takes a right chunk to a right one, since it takes ranks to ranks and links to equal links; so the chunks of
 `base` are followed one by one, as in `blinksim.schedule.verify`. That the generators are symmetries was checked when
-the group was made (`Turns.of`). What all chunks have in common is counted: their labels and shares image by image, the
-loads by orbits, what devices hold by orbits too. Every image has channels of its own, so what waits inside a connection
-waits inside one image.
+the group was made (`Turns.of`). What all chunks have in common is counted: their labels and shares image by image, or
+in an alltoall by orbits of blocks; the loads and what devices hold by orbits too. Every image has channels of its own,
+so what waits inside a connection waits inside one image.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from blinksim.schedule.loads import resource_loads
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, most_held, stays
 from blinksim.schedule.switch_work import wrong_operations
+from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Facts, Verdict, listed_reasons, wrong_copies, wrong_routes
 from blinksim.schedule.waits import crowd, deadlock
@@ -35,14 +36,13 @@ def verify_symmetric(
     if slots < 1:
         raise InputError(f"{slots} slots: a connection needs at least 1")
     base = whole.base
-    labels = labelled(whole)
-    aliased = _overwritten_in_place(whole, labels)
+    aliased = overwritten_in_place(whole)
     stuck = deadlock(base, slots)
     checks: tuple[Callable[[], Iterator[str]], ...] = (
         lambda: wrong_routes(base),
         lambda: wrong_copies(base),
         lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
-        lambda: chunk_ends.wrong_chunks(labels, shares),
+        lambda: wrong_chunks(whole, shares),
         lambda: wrong_contents(base),
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),
@@ -51,7 +51,14 @@ def verify_symmetric(
     return Verdict(not reasons, reasons, _facts(whole, slots, in_place=aliased is None))
 
 
-def labelled(whole: SymmetricSchedule) -> Schedule:
+def wrong_chunks(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
+    """As `chunk_ends.wrong_chunks` of every image."""
+    if whole.collective.name == "alltoall" and shares is None:
+        return wrong_exchange(whole)
+    return chunk_ends.wrong_chunks(_labelled(whole), shares)
+
+
+def _labelled(whole: SymmetricSchedule) -> Schedule:
     """All chunks with their labels and shares, and no sends."""
     base, none = whole.base, np.zeros(0, dtype=np.int32)
     chunk, exponents = whole.elements()
@@ -68,15 +75,6 @@ def labelled(whole: SymmetricSchedule) -> Schedule:
         route=none,
         channel=none,
     )
-
-
-def _overwritten_in_place(whole: SymmetricSchedule, labels: Schedule) -> str | None:
-    """As `chunk_ends.overwritten_in_place` of all images: a turn keeps the steps. labels: as `labelled` gives them."""
-    if not whole.collective.exchanges or not whole.base.sends:
-        return None
-    chunk, _ = whole.elements()
-    read, written = chunk_ends.reads_and_writes(whole.base)
-    return chunk_ends.overwritten(labels, read[chunk], written[chunk])
 
 
 def _facts(whole: SymmetricSchedule, slots: int, *, in_place: bool) -> Facts:
