@@ -101,11 +101,22 @@ def test_the_same_on_eight_gpus(eight: Space, monkeypatch: pytest.MonkeyPatch) -
     """Three collectives were measured, from 4 KiB on, in processes that differ by up to 10 % at small sizes."""
     job = Job(("allgather", "reducescatter", "allreduce"), tuple(2**power for power in range(12, 31)))
     monkeypatch.setattr("blinksim.answers.tuning.tune.Job", lambda: job)
-    found, asked = replayed(eight, 8, 24)
-    lost = losses(eight, found)
-    assert asked <= 24
-    assert mean(lost) < 0.02
-    assert max(lost) < 0.11
+    for most in (24, 40):
+        found, asked = replayed(eight, 8, most)
+        lost = losses(eight, found)
+        assert asked <= most
+        assert mean(lost) < 0.01
+        assert max(lost) < 0.11
+    # Beside NCCL as it comes, in processes of its own: where there is no rule, both are the same but for those.
+    gains, noise = list[float](), list[float]()
+    for cell in found.cells:
+        rules = [r for r in found.rules if r.collective == cell.collective and r.least <= cell.size <= r.most]
+        taken = eight[cell.collective, cell.size, rules[0].choice if rules else cell.before]
+        stock = eight[cell.collective, cell.size, ("stock", "", -1)]
+        (gains if rules else noise).append(taken / stock - 1)
+    assert max(gains) < 0.01
+    assert mean(gains + noise) < -0.05
+    assert max(noise) < 0.023
 
 
 def test_nccl_was_nowhere_slower_with_the_file() -> None:

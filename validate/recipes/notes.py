@@ -89,7 +89,9 @@ def provenance(gpus: int, command: str) -> dict[str, Any]:
         # A copy of the tree without its history takes the commit from the environment.
         "commit": os.environ.get("BLINKSIM_COMMIT") or commit(),
         "environment": {
-            key: value for key, value in os.environ.items() if key.startswith("NCCL_") and key != "NCCL_VERSION"
+            key: value
+            for key, value in os.environ.items()
+            if key.startswith(("NCCL_", "BLINKSIM_")) and key not in ("NCCL_VERSION", "BLINKSIM_COMMIT")
         },
     }
 

@@ -264,14 +264,14 @@ def train(
     return trained.losses, float(median(trained.seconds[20:]))
 
 
-def training(torch: Any, dist: Any, nccl: Any, rank: int, ranks: int, how: str) -> Rows:
+def training(torch: Any, dist: Any, rank: int, ranks: int, how: str) -> Rows:
     """The same training with both, in turn; who begins changes from burst to burst."""
-    groups = {"nccl": nccl, "blinksim": dist.group.WORLD}
-    if how == "pair":
-        groups = {"nccl": dist.new_group([0, 1], backend="nccl"), "blinksim": dist.new_group([0, 1])}
-        if rank > 1:
-            return []
-    groups["nccl again"] = groups["nccl"]
+    members = [0, 1] if how == "pair" else list(range(ranks))
+    # Each with channels and memory of its own, so that NCCL beside NCCL shows what these are worth.
+    kinds = {"nccl": "nccl", "blinksim": None, "nccl again": "nccl"}
+    groups = {name: dist.new_group(members, backend=kind) for name, kind in kinds.items()}
+    if rank not in members:
+        return []
     batch = BATCH.get(how, 32)
     trained = {name: Training(torch, dist, group, rank, how, batch) for name, group in groups.items()}
     order = list(trained)
@@ -299,7 +299,7 @@ def job(rank: int, ranks: int, port: int, parts: list[str], path: Path) -> Rows:
     for part in parts:
         begin = time.perf_counter()
         if part in STEPS:
-            rows = training(torch, dist, nccl, rank, ranks, part)
+            rows = training(torch, dist, rank, ranks, part)
         else:
             rows = {"times": times, "host": host, "checks": checks}[part](torch, dist, nccl, rank, ranks)
         dist.all_reduce(torch.ones(1, device="cuda"), group=nccl)
