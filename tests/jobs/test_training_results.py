@@ -15,6 +15,7 @@ from blinksim.jobs.calls import CALLED, Call
 from blinksim.jobs.job_plan import JobPlan
 from blinksim.programs.dtypes import element_type
 from blinksim.units import parse_size
+from validate.recipes.training_job import FAULTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "validate" / "results"
@@ -51,14 +52,23 @@ def test_losses_are_those_of_nccl() -> None:
         assert ours["losses"][-1] < 0.01 * ours["losses"][0]
 
 
-def test_a_killed_rank_was_an_error_for_the_others() -> None:
-    survivors = content("training-job-4gpu")["faults"]
-    assert [row["rank"] for row in survivors] == [0, 1, 2]
-    for row in survivors:
-        assert "rank 3 had not begun it: dead, or late" in row["message"]
-        assert row["seconds"] < 3.1
-        assert row["spoilt"]
-        assert row["anew"]
+def test_faults_were_errors_for_all_and_left_nothing_behind() -> None:
+    """A killed rank; and where the result has them, a call that differs and a late rank."""
+    rows = content("training-job-4gpu")["faults"]
+    by_fault = {fault: [row for row in rows if row.get("fault", "killed") == fault] for fault in FAULTS}
+    assert [row["rank"] for row in by_fault["killed"]] == [0, 1, 2]
+    for fault, others in by_fault.items():
+        for row in others:
+            assert row["seconds"] < 3.1
+            assert row["spoilt"]
+            assert row["anew"]
+            if fault == "another size":
+                differ = "is allreduce of 1000 float32, sum (3.91 KiB) on rank"
+                assert differ in row["message"] or "has failed" in row["message"]
+            elif row["rank"] == 3:
+                assert "has failed" in row["message"]
+            else:
+                assert "rank 3 had not begun it: dead, or late" in row["message"]
 
 
 def test_the_page_shows_what_was_measured() -> None:

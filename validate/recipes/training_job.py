@@ -30,6 +30,7 @@ SIZES = tuple(1 << power for power in range(10, 29, 2))
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 CALLS, LONG_CALLS, LONG = "CALLS", 5, 1 << 26
 STEPS = {"ddp": 1000, "pair": 100, "fsdp": 200, "fsdp_busy": 100}
+FAULTS = ("another size", "late", "killed")
 BURST, BATCH = 10, {"fsdp_busy": 128}
 Rows = list[dict[str, Any]]
 
@@ -254,16 +255,6 @@ class Training:
         self.seconds.append(time.perf_counter() - begin)
 
 
-def train(
-    torch: Any, dist: Any, group: Any, rank: int, how: str, steps: int, batch: int = 32, bucket_mb: int = 25
-) -> tuple[list[float], float]:
-    """Losses, and the median seconds of a step."""
-    trained = Training(torch, dist, group, rank, how, batch, bucket_mb)
-    for _ in range(steps):
-        trained.step()
-    return trained.losses, float(median(trained.seconds[20:]))
-
-
 def training(torch: Any, dist: Any, rank: int, ranks: int, how: str) -> Rows:
     """The same training with both, in turn; who begins changes from burst to burst."""
     members = [0, 1] if how == "pair" else list(range(ranks))
@@ -314,31 +305,38 @@ def job(rank: int, ranks: int, port: int, parts: list[str], path: Path) -> Rows:
 
 
 def faults(rank: int, ranks: int, port: int) -> Rows:
-    """The last rank is killed between two calls; then what the others see, and a group made anew without it."""
+    """The last rank calls something else, is late, is killed: what all see, and groups and a job made anew."""
     import torch
 
     os.environ["BLINKSIM_TIMEOUT"] = "3"
-    dist = start(rank, ranks, port)
-    values = torch.ones(1000, device="cuda")
-    dist.all_reduce(values)
-    torch.cuda.synchronize()
-    survivors = dist.new_group(list(range(ranks - 1)))
-    if rank == ranks - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    values, begin, message = torch.ones(1000, device="cuda"), time.perf_counter(), ""
-    try:
-        for _ in range(2):
-            dist.all_reduce(values)
-            torch.cuda.synchronize()
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-    took = time.perf_counter() - begin
-    again = torch.ones(1000, device="cuda")
-    dist.all_reduce(again, group=survivors)
-    torch.cuda.synchronize()
-    row = {"rank": rank, "message": message, "seconds": took, "spoilt": bool(values.isnan().all()),
-           "anew": bool((again == ranks - 1).all())}  # fmt: skip
-    return [row]
+    dist, rows = start(rank, ranks, port), list[dict[str, Any]]()
+    for fault in FAULTS:
+        if fault == "killed":
+            dist.destroy_process_group()
+            dist = start(rank, ranks, port + 1)
+        group, count = dist.new_group(list(range(ranks))), 1000
+        rest = list(range(ranks - (fault == "killed")))
+        dist.all_reduce(torch.ones(count, device="cuda"), group=group)
+        torch.cuda.synchronize()
+        anew = dist.new_group(rest)
+        if rank == ranks - 1:
+            if fault == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(4 if fault == "late" else 0)
+            count -= fault == "another size"
+        values, begin, message = torch.ones(count, device="cuda"), time.perf_counter(), ""
+        try:
+            for _ in range(2):
+                dist.all_reduce(values, group=group)
+                torch.cuda.synchronize()
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+        took, again = time.perf_counter() - begin, torch.ones(1000, device="cuda")
+        dist.all_reduce(again, group=anew)
+        torch.cuda.synchronize()
+        good = {"spoilt": bool(values.isnan().all()), "anew": bool((again == len(rest)).all())}
+        rows.append({"fault": fault, "rank": rank, "message": message, "seconds": took, **good})
+    return rows
 
 
 def run(work: Callable[..., Rows], ranks: int, *given: Any) -> list[Rows | str]:
