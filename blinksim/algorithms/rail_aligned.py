@@ -9,7 +9,7 @@ rail to rail, and idle adapters carry what the own cannot: at most three sends, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import gcd, isqrt
 
 import numpy as np
@@ -130,7 +130,7 @@ def _equal_blocks(rails: Rails) -> Traffic:
 
 
 def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Pieces, size: int) -> Schedule:
-    topology, routes = rails.topology, _Routes(rails)
+    topology, routes, pieces = rails.topology, _Routes(rails), _in_rounds(rails, pieces)
     count, own, i, j = len(pieces.amount), within.own, within.i, within.j
     amount = np.concatenate([pieces.amount, within.amount])
     device = topology.member_places[rails.ranks]
@@ -174,6 +174,13 @@ def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Piec
         route_start=start,
         route_links=links,
     )
+
+
+def _in_rounds(rails: Rails, pieces: Pieces) -> Pieces:
+    """Every node sends to the next one first, and every member to the next place there, so that none takes in all."""
+    nodes, local = rails.ranks.shape
+    order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
+    return Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))
 
 
 class _Routes:

@@ -218,6 +218,18 @@ def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: t
             assert times[0] == pytest.approx(cost_of(Parallel(whole), size).time_s, rel=1e-12)
 
 
+@pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 4), ("dgx-a100", 3), ("mi300x", 3)])
+def test_no_node_takes_in_what_all_send_at_once(machine: str, nodes: int) -> None:
+    """Where links serve who comes first, large blocks take the least time that there is, but for the way of the first.
+
+    Sent to node 0 first, then to node 1 and so on, they take half as long again on four nodes.
+    """
+    part = bs.load(machine, nodes=nodes).select()
+    schedule = REGISTRY["rail_aligned"].build(part, Collective("alltoall"))
+    least = 2**28 / float(bs.bound(part, "alltoall").rate)
+    assert least < bs.simulate(schedule, 2**28, chunk=2**28).time_s < 1.01 * least
+
+
 def test_what_no_turn_makes_is_written_piece_by_piece() -> None:
     alltoall = Collective("alltoall")
     lost = bs.Question("hgx-h100", nodes=4, edits=("without n1.nic2-fabric2",)).part()
