@@ -13,35 +13,43 @@ BUDGET ?= 540
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What is in .venv: blinksim alone, and what developing it takes.
+# Each says in which checkout .venv holds blinksim alone, or blinksim and what developing it takes.
 BARE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 
 # An editable install points at the checkout that it was made in: a moved or copied checkout is installed again.
-ifneq ($(shell cat $(BARE) 2>/dev/null),$(CURDIR))
-.PHONY: $(BARE)
-endif
+stale = $(if $(filter $(CURDIR),$(shell cat $(1) 2>/dev/null)),,$(1))
+.PHONY: $(call stale,$(BARE)) $(call stale,$(STAMP))
+
+define make_venv
+@if ! $(BIN)/python -c '' 2>/dev/null; then \
+  python=; \
+  for name in $(PYTHON); do \
+    if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
+  done; \
+  if [ -z "$$python" ]; then \
+    echo 'no Python >= 3.11 with venv found; install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)' >&2; exit 1; \
+  fi; \
+  echo "making $(VENV) with $$("$$python" --version)"; \
+  "$$python" -m venv --clear $(VENV); \
+fi
+endef
+
+# Python compiles what it imports; pip would spend as long again on compiling everything.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile
 
 $(BARE): pyproject.toml
-	@if ! $(BIN)/python -c '' 2>/dev/null; then \
-	  python=; \
-	  for name in $(PYTHON); do \
-	    if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
-	  done; \
-	  if [ -z "$$python" ]; then \
-	    echo 'no Python >= 3.11 with venv found; install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)' >&2; exit 1; \
-	  fi; \
-	  echo "making $(VENV) with $$("$$python" --version)"; \
-	  "$$python" -m venv --clear $(VENV); \
-	fi
+	$(make_venv)
 	@echo 'installing blinksim into $(VENV) (once, half a minute)'
-	@$(BIN)/python -m pip --disable-pip-version-check install -qq --editable .
+	@$(INSTALL) --editable .
 	@echo '$(CURDIR)' > $(BARE)
 
-$(STAMP): $(BARE)
-	@echo 'installing the development tools into $(VENV) (once, half a minute)'
-	@$(BIN)/python -m pip --disable-pip-version-check install -qq --editable '.[dev]'
-	@touch $(STAMP)
+# Not by way of $(BARE): that would resolve and build everything twice.
+$(STAMP): pyproject.toml
+	$(make_venv)
+	@echo 'installing blinksim and the development tools into $(VENV) (once, half a minute)'
+	@$(INSTALL) --editable '.[dev]'
+	@echo '$(CURDIR)' | tee $(BARE) > $(STAMP)
 
 .PHONY: help
 help:  ## this list
@@ -67,7 +75,7 @@ lint: $(STAMP)  ## ruff, and mypy --strict
 	@$(BIN)/python -m ruff check --quiet .
 	@$(BIN)/python -m ruff format --check --quiet .
 	@echo 'mypy --strict'
-	@$(BIN)/python -m mypy --no-error-summary
+	@$(BIN)/python -m mypy --no-error-summary --num-workers $(JOBS)
 
 .PHONY: test
 test: lint  ## lint and all quick tests (a few minutes on two cores)
