@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from blinksim.cost import execution_section
 from blinksim.errors import FileError, InputError, unknown
@@ -25,6 +26,8 @@ from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topol
 
 MAX_DEVICES = name_ranges.MOST_NAMES
 MAX_LINKS = 200_000
+# Machines that are kept as they were read last.
+_KEPT = 32
 # Links that are compared when symmetries are checked, over all of them.
 _MOST_COMPARED = 2_000_000
 KEYS = (
@@ -55,10 +58,8 @@ def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = 
     A class without the named rates keeps its nominal ones, and the topology's `rates` says so. Raises `FileError` for
     anything wrong in the file (`path` stands in its message) and `InputError` for rates that it does not have.
     """
-    keys, outline = _head(text, path)
-    classes, label = outline.at_rates(rates)
-    topology = _Body(keys, classes).topology(outline, label)
-    return rates.measured(topology) if isinstance(rates, RateTable) else topology
+    where = os.fspath(path)
+    return _at(text, where, rates) if isinstance(rates, str) else rates.measured(_machine(text, where, rates))
 
 
 def outline(path: str | os.PathLike[str]) -> Outline:
@@ -66,7 +67,20 @@ def outline(path: str | os.PathLike[str]) -> Outline:
     return _head(text_files.read_text(path, what="machine file"), text_files.shown(path))[1]
 
 
-def _head(text: str, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], Outline]:
+# Questions name the same machine again and again, and a topology never changes.
+@lru_cache(maxsize=_KEPT)
+def _at(text: str, path: str, rates: str) -> Topology:
+    return _machine(text, path, rates)
+
+
+def _machine(text: str, path: str, rates: str | RateTable) -> Topology:
+    keys, outline = _head(text, path)
+    classes, label = outline.at_rates(rates)
+    return _Body(keys, classes).topology(outline, label)
+
+
+@lru_cache(maxsize=_KEPT)
+def _head(text: str, path: str) -> tuple[dict[str, Entry], Outline]:
     root = yaml_nodes.load(path, text, "machine file")
     keys = root.mapping(KEYS, ("name", "devices", "link_classes", "links"), example=f"name: box, devices: [{_DEVICE}]")
     resolved = "rates" in keys

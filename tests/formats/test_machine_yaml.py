@@ -276,7 +276,7 @@ def test_hostile_texts_are_refused(text: str, message: str) -> None:
 def test_links_and_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_yaml, "MAX_LINKS", 7)
     with pytest.raises(FileError, match=r"^box.yaml:17:5: more than 7 directed links"):
-        read(BOX)
+        read(BOX + "# not read before\n")
     monkeypatch.undo()
     monkeypatch.setattr(machine_yaml, "MAX_DEVICES", 5)
     with pytest.raises(FileError, match=r"^box.yaml:20:41: more than 5 names"):
