@@ -145,8 +145,8 @@ class JobPlan:
         """What `blinksim.answers.project.project` finds quickest on a selected machine, from 1 KiB to 256 MiB: by the
         model ``execution`` where the machine has its constants, else by alpha-beta.
 
-        Those constants are of programs in one process. Between processes on four H200 this choice is 8 % slower than
-        the quickest in the mean, at worst 63 %; the built-in rules 0.02 % and 1.1 %.
+        Those constants are of programs in one process. Between processes on four H200 this choice is 7 % slower than
+        the quickest in the mean, at worst 65 %; the built-in rules are the quickest everywhere.
         """
         from blinksim.answers.project import project
 

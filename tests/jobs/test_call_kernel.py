@@ -395,6 +395,22 @@ def test_turns_on_several_streams_follow_each_other(monkeypatch: pytest.MonkeyPa
         captured.clear()
         assert launch("own") == []
         assert launch("b") == [("b", "own")]
+        # A call with a stream of its own has it wait for the caller's, and that is enough.
+        waits.clear()
+        backend.follow(streams["b"].ptr)
+        assert waits == [("own", "b")]
+        assert launch("own") == []
+        # The default stream is marked when another one follows it, not behind every launch.
+        runtime = cupy.cuda.runtime
+        monkeypatch.setattr(runtime, "streamIsCapturing", lambda at: at != 0 and at.is_capturing())
+        names[id(0)] = "default"
+        backend.go_on(0)
+        assert launch("b") == [("b", "default")]
+        # Events are made once.
+        event = backend.mark()
+        assert backend.mark() is not event
+        backend.take_back(event)
+        assert backend.mark() is event
 
 
 @pytest.mark.slow
