@@ -61,6 +61,15 @@ class Rule:
 
 # And on eight H200, in one process (validate/results/elementary-8gpu.json): a ring has twice the steps there.
 _EIGHT = (("allreduce", 8 << 20, "double_binary", "ll128"), ("allreduce", 32 << 20, "two_shot", "simple"))
+# And on two, where a step more costs more than to send all at once.
+_TWO = (
+    ("allreduce", 128 << 10, "chain", "ll128"),
+    ("allreduce", 2 << 20, "double_binary", "ll128"),
+    ("allreduce", 8 << 20, "ring", "ll128"),
+    ("allreduce", 32 << 20, "two_shot", "simple"),
+    ("reducescatter", 32 << 20, "direct", "ll128"),
+    ("reduce", 2 << 20, "direct", "ll128"),
+)
 # What was quickest on four H200, of eight algorithms and both protocols.
 _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
     ("allreduce", 512 << 10, "two_shot", "ll128"),
@@ -82,8 +91,8 @@ _SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
 
 
 def _switch_rules(ranks: int) -> tuple[Rule, ...]:
-    """The rules above, with what many ranks need."""
-    rows = list(_SWITCH)
+    """The rules above, with what two ranks or many need."""
+    rows = [*_TWO, *_SWITCH] if ranks == 2 else list(_SWITCH)
     if ranks >= 8:
         first = next(number for number, row in enumerate(rows) if row[:3] == ("allreduce", 8 << 20, "ring"))
         rows[first : first + 1] = _EIGHT

@@ -1,16 +1,20 @@
 """Times algorithms and both protocols between processes, one for each GPU: the rules of a job are chosen from them.
 
-    PYTHONPATH=. python3 validate/recipes/job_scan.py --gpus 4 --out results
+    PYTHONPATH=. python3 validate/recipes/job_scan.py --gpus 4 --out results --plan plan.json
     PYTHONPATH=. python3 validate/recipes/job_scan.py --gpus 4 --out results --blocks 64 96 128 --least 16MiB
 
-Without PyTorch: calls of a group in a captured CUDA graph, the median of three replays on rank 0.
+Without PyTorch: calls of a group in a captured CUDA graph, the median of three replays on rank 0. ``--plan`` writes the
+rules that follow, for jobs on this machine (``BLINKSIM_PLAN``).
 """
 
 from __future__ import annotations
 
 import csv
+import json
+import math
 import multiprocessing
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -32,6 +36,8 @@ SIZES = tuple(1 << power for power in range(10, 29, 2))
 # Packets lose beyond, flags before; a direct allreduce sends everything to everyone.
 MOST_PACKETS, LEAST_SIMPLE, MOST_DIRECT = 1 << 24, 1 << 20, 1 << 22
 CALLS, LONG_CALLS, LONG = 20, 5, 1 << 26
+# A rule goes on to the next size where it is so near to the quickest.
+ALIKE = 1.01
 
 
 def worth_a_look(collective: str, size: int, algorithm: str, protocol: str) -> bool:
@@ -104,12 +110,36 @@ def scan(group: Group, sizes: list[int]) -> list[tuple[object, ...]]:
     return rows
 
 
+def rules_of(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rules of a plan that takes what was quickest; a rule ends half way to the next size. rows: as in the file."""
+    times: dict[str, dict[int, dict[tuple[str, str], float]]] = {}
+    for row in rows:
+        cell = times.setdefault(row["collective"], {}).setdefault(int(row["size_bytes"]), {})
+        cell[row["algorithm"], row["protocol"]] = float(row["time_us"])
+    rules: list[dict[str, str]] = []
+    for collective, by_size in times.items():
+        own: list[dict[str, str]] = []
+        held = ("", "")
+        for size, found in sorted(by_size.items()):
+            first = min(found, key=lambda name: found[name])
+            if found.get(held, math.inf) > ALIKE * found[first]:
+                held = first
+                own.append({"collective": collective, "up_to": "", "algorithm": first[0], "protocol": first[1]})
+            own[-1]["up_to"] = f"{2 * size >> 10}KiB"
+        del own[-1]["up_to"]
+        rules += own
+    return rules
+
+
 def main() -> None:
     parser = arguments(__doc__, gpus=4)
     parser.add_argument("--blocks", type=int, nargs="+", default=[BLOCKS], help="most thread blocks of a launch")
     parser.add_argument("--least", type=size_of, default=SIZES[0], help="the smallest vector")
     parser.add_argument("--most", type=size_of, default=SIZES[-1], help="the largest vector")
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="write the rules that follow there")
     given = parser.parse_args()
+    if given.plan and len(given.blocks) > 1:
+        parser.error("--plan is for one number of --blocks")
     sizes = [size for size in SIZES if given.least <= size <= given.most]
     given.out.mkdir(parents=True, exist_ok=True)
     path, folder = given.out / f"job-scan-{given.gpus}gpu.csv", tempfile.mkdtemp()
@@ -120,6 +150,10 @@ def main() -> None:
         process.start()
     for process in ranks:
         process.join()
+    if given.plan:
+        with path.open(newline="") as file:
+            given.plan.write_text(json.dumps(rules_of(csv.DictReader(file)), indent=1) + "\n")
+        print(f"export BLINKSIM_PLAN={given.plan.resolve()}")
 
 
 if __name__ == "__main__":
