@@ -21,7 +21,7 @@ from weakref import ref
 
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
 from blinksim.bounds.certificates.lengths import more_than_forwards
-from blinksim.bounds.obvious.groups import groups, labels
+from blinksim.bounds.obvious.groups import groupings, groups
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.graphs.network import whole
 from blinksim.topology.graph import Topology
@@ -205,12 +205,12 @@ def _tightest_groups(topology: Topology) -> Iterator[NDArray[np.bool_]]:
     """
     import numpy as np
 
-    for key in groups(topology):
-        label, numbers = labels(topology, key)
+    for found in groupings(topology):
+        label, keys = found.label, found.keys
         held = np.unique(label[topology.member_places])
         for total in _crossing(topology, label):
             least = held[total[held] == total[held].min()]
-            yield label == min(least.tolist(), key=lambda number: str(numbers[number]))
+            yield label == min(least.tolist(), key=lambda number: str(keys[number]))
 
 
 def _crossing(topology: Topology, label: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

@@ -69,14 +69,18 @@ class _Encoded:
         kinds = int(self.kind.max(initial=0)) + 1
         return (src * len(self.device) + dst) * kinds + self.kind
 
-    def image(self, permutation: Permutation) -> NDArray[np.int64] | None:
-        """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""
-        count = len(self.device)
-        perm = np.asarray(permutation)
+    def permutation(self, given: Permutation) -> NDArray[np.int64] | None:
+        """As an array, None for what does not list each device once."""
+        count, perm = len(self.device), np.asarray(given)
         if perm.shape != (count,) or (count and not np.issubdtype(perm.dtype, np.integer)):
             return None
         perm = perm.astype(np.int64)
-        if not _is_permutation(perm) or not np.array_equal(self.device[perm], self.device):
+        return perm if _is_permutation(perm) else None
+
+    def image(self, permutation: Permutation) -> NDArray[np.int64] | None:
+        """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""
+        count, perm = len(self.device), self.permutation(permutation)
+        if perm is None or not np.array_equal(self.device[perm], self.device):
             return None
         # What a symmetry of a single node leaves in place need not be looked up.
         moved = perm != np.arange(count)

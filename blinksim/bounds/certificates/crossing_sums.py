@@ -15,6 +15,8 @@ from blinksim.topology.graph import Link, Topology
 
 # Collectives with a block of every rank on one side; the blocks may be unequal.
 _WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
+# Links from which on arrays are quicker.
+_MANY_LINKS = 2000
 
 
 def known_devices(topology: Topology, names: Iterable[str]) -> set[str]:
@@ -49,11 +51,18 @@ def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> t
 
 def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
     """The links between different parts; with `leaving`, only those out of that part. part: its number by device."""
-    return [
-        link
-        for link in topology.links
-        if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
-    ]
+    if len(topology.links) < _MANY_LINKS:
+        return [
+            link
+            for link in topology.links
+            if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
+        ]
+    import numpy as np
+
+    number = np.fromiter((part[device.name] for device in topology.devices), dtype=np.int64)
+    a, b = (number[ends] for ends in topology.ends)
+    chosen = a != b if leaving is None else (a == leaving) & (b != leaving)
+    return [topology.links[link] for link in np.flatnonzero(chosen).tolist()]
 
 
 def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = ()) -> Fraction:

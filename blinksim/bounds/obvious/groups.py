@@ -3,71 +3,131 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import ref
 
-from blinksim.structures.union_find import UnionFind, joined_labels
+from blinksim.structures.union_find import joined_labels
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Devices in groups.
+
+    sort: what the groups are around. devices, number (M): positions of the devices that are in a group, and the number
+    of each one's. keys: what stands for every group, such as the name of its member. size: of all devices.
+    """
+
+    sort: str
+    devices: Ints
+    number: Ints
+    keys: Sequence[object]
+    size: int
+
+    @cached_property
+    def label(self) -> Ints:
+        """The number of every device's group, one more than the last for those in none."""
+        import numpy as np
+
+        found = np.full(self.size, len(self.keys))
+        found[self.devices] = self.number
+        return found
+
+    def by_name(self, topology: Topology) -> dict[str, object]:
+        """The key of the group of each device that is in one."""
+        names = (topology.devices[place].name for place in self.devices.tolist())
+        return dict(zip(names, map(self.keys.__getitem__, self.number.tolist()), strict=True))
+
+
+# Those of the last topology: bounds of several collectives look at the same.
+_last: list[tuple[ref[Topology], tuple[Grouping, ...]]] = []
+
 
 def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
-    """Ways to put devices into groups, as the group of each device that is in one.
+    """The groupings, each as the key of the group of each device that is in one."""
+    for found in groupings(topology):
+        yield found.by_name(topology)
+
+
+def groupings(topology: Topology) -> tuple[Grouping, ...]:
+    """Ways to put devices into groups.
 
     Single members, alone and with what is private to them, whole nodes, and nodes below one switch of the fabric.
     """
-    node = {device.name: device.node for device in topology.devices}
-    own: dict[str, object] = {name: name for name in topology.members}
-    yield own
-    yield own | _private(topology)
-    if len({node[name] for name in topology.members}) > 1:
-        yield {name: number for name, number in node.items() if number >= 0}
-        yield from _below_switches(topology, node)
+    if not _last or _last[0][0]() is not topology:
+        _last[:] = [(ref(topology), tuple(_groupings(topology)))]
+    return _last[0][1]
 
 
-def labels(topology: Topology, key: Mapping[str, object]) -> tuple[NDArray[np.int64], list[object]]:
-    """The number of every device's group, one more than the last for those in none; and the groups."""
+def _groupings(topology: Topology) -> Iterator[Grouping]:
     import numpy as np
 
-    number = {group: place for place, group in enumerate(dict.fromkeys(key.values()))}
-    label = np.full(len(topology.devices), len(number))
-    label[list(map(topology.index.__getitem__, key))] = list(map(number.__getitem__, key.values()))
-    return label, list(number)
+    members, ranks = topology.member_places, np.arange(topology.ranks)
+    yield Grouping("member", members, ranks, topology.members, len(topology.devices))
+    own, end = _private(topology)
+    rank = np.full(len(topology.devices), -1)
+    rank[members] = ranks
+    with_own = np.concatenate([members, own]), np.concatenate([ranks, rank[end]])
+    yield Grouping("what is private to a member", *with_own, topology.members, len(topology.devices))
+    if len(set(topology.device_nodes[members].tolist())) > 1:
+        yield nodes(topology)
+        yield from _below_switches(topology)
 
 
-def _below_switches(topology: Topology, node: Mapping[str, int]) -> Iterator[dict[str, object]]:
+def nodes(topology: Topology) -> Grouping:
+    """The hosts, without the switches between them."""
+    import numpy as np
+
+    node = topology.device_nodes
+    inside = np.flatnonzero(node >= 0)
+    keys, first, number = np.unique(node[inside], return_index=True, return_inverse=True)
+    # In the order of their first devices.
+    order = np.argsort(first)
+    place = np.argsort(order)
+    return Grouping("node", inside, place[number], keys[order].tolist(), len(node))
+
+
+def _below_switches(topology: Topology) -> Iterator[Grouping]:
     """The nodes below one switch of the fabric with what is between them, level by level; none of the last level.
 
     A switch beside nodes is on the lowest level, one beside such a switch on the next.
     """
-    trunks = defaultdict[str, set[str]](set)
-    for link in topology.links:
-        if node[link.src] < 0 and node[link.dst] < 0:
-            trunks[link.src].add(link.dst)
+    import numpy as np
+
+    node, (src, dst) = topology.device_nodes, topology.ends
+    trunks = defaultdict[int, set[int]](set)
+    for link in np.flatnonzero((node[src] < 0) & (node[dst] < 0)).tolist():
+        trunks[int(src[link])].add(int(dst[link]))
     if not trunks:
         return
-    beside = {link.dst for link in topology.links if node[link.dst] < 0 <= node[link.src]}
-    level = dict.fromkeys(beside, 0)
-    while new := {there for here in beside for there in trunks[here] if there not in level}:
-        level |= dict.fromkeys(new, max(level.values()) + 1)
+    beside = set(dst[(node[dst] < 0) & (node[src] >= 0)].tolist())
+    levels = dict.fromkeys(beside, 0)
+    while new := {there for here in beside for there in trunks[here] if there not in levels}:
+        levels |= dict.fromkeys(new, max(levels.values()) + 1)
         beside = new
-    joined = UnionFind(node)
-    for low in range(max(level.values()) + 1):
-        for link in topology.links:
-            ends = sorted(level.get(end, -1) for end in (link.src, link.dst))
-            # Links within a level, as between the groups of a dragonfly, belong to the level above it.
-            if (ends[1] == low and ends[0] < low) or (low == 0 and ends[1] < 0):
-                joined.join(link.src, link.dst)
-        found = joined.sets()
+    level = np.full(len(node), -1)
+    level[list(levels)] = list(levels.values())
+    low, high = np.minimum(level[src], level[dst]), np.maximum(level[src], level[dst])
+    # Links within a level, as between the groups of a dragonfly, belong to the level above it.
+    below = np.where(low < high, high, np.where(high < 0, 0, len(node)))
+    for top in range(max(levels.values()) + 1):
+        joined = joined_labels(len(node), src[below <= top], dst[below <= top])
+        found, number = np.unique(joined, return_inverse=True)
         if len(found) > 1:
-            yield {name: number for number, names in enumerate(found) for name in names}
+            yield Grouping("nodes below a switch", np.arange(len(node)), number, range(len(found)), len(node))
 
 
-def _private(topology: Topology) -> dict[str, object]:
-    """The forwarders that lead, within their node, to one member only; with the member.
+def _private(topology: Topology) -> tuple[Ints, Ints]:
+    """The forwarders that lead, within their node, to one member only; and that member.
 
     Such as the NICs of a GPU, and the PCIe switch that they share.
     """
@@ -88,7 +148,6 @@ def _private(topology: Topology) -> dict[str, object]:
     only = np.full(len(node), -1)
     only[near] = end
     only[np.bincount(near, minlength=len(node)) > 1] = -1
-    names = [device.name for device in topology.devices]
     leads_to = np.where(member, -1, only[beside])
     found = np.flatnonzero(leads_to >= 0)
-    return {names[place]: names[end] for place, end in zip(found.tolist(), leads_to[found].tolist(), strict=True)}
+    return found, leads_to[found]

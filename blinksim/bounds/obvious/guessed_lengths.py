@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.bounds.obvious.even_lengths import even_lengths
-from blinksim.bounds.obvious.groups import groups, labels
+from blinksim.bounds.obvious.groups import groupings, nodes
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
@@ -56,13 +56,13 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
     a group to the next, or two where a switch is between. pairs: distances of all pairs are needed, which are
     affordable on few ranks only.
     """
-    members = topology.member_places.tolist()
-    hosts = {device.name: device.node for device in topology.devices if device.node >= 0}
+    members = topology.member_places
     few = topology.ranks <= (_PAIRS if pairs else _TREES)
     columns = topology.link_columns
     least: dict[int, tuple[NDArray[np.bool_], float, int]] = {}
-    for key in (hosts, *(other for other in (groups(topology) if few else ()) if other != hosts)):
-        label, _ = labels(topology, key)
+    hosts = nodes(topology)
+    for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):
+        label = found.label
         held = np.zeros(int(label.max()) + 1, dtype=np.bool_)
         held[label[members]] = True
         a, b = label[columns.src], label[columns.dst]

@@ -215,14 +215,19 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     found: list[Ints] = []
     best: Turns | None = None
     given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]
-    images = ((one, known.image(one)) for one in given)
-    candidates = [(np.asarray(one, dtype=np.int64), image) for one, image in images if image is not None][:_MOST_TRIED]
-    moved = [int((one[members] != members).sum()) for one, _ in candidates]
-    orders = {number: order(one) for number, (one, _) in enumerate(candidates) if moved[number]}
+    # To look for links takes longest: only what gets its turn has to be a symmetry, unless there are too many.
+    sure = known.image if len(given) > _MOST_TRIED else known.permutation
+    candidates = [np.asarray(one, dtype=np.int64) for one in given if sure(one) is not None][:_MOST_TRIED]
+    moved = [int((one[members] != members).sum()) for one in candidates]
+    orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}
     links: list[Ints] = []
     rounds: list[int] = []
     for number in sorted(orders, key=lambda number: (moved[number] < len(members), -orders[number])):
-        one, own = candidates[number]
+        if best is not None and best.size == len(members) and bool(best.moves[members].all()):
+            break  # they take any member to any other by one element each: nothing else commutes with all
+        one, own = candidates[number], known.image(candidates[number])
+        if own is None:
+            continue
         turn = _everywhere(one, found) if moved[number] < len(members) and found else one
         if turn is None or np.array_equal(turn[members], members):
             continue
