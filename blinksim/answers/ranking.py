@@ -245,11 +245,13 @@ def _guessed(part: Topology, best: Projection) -> str:
 
 def _with_launches(entrants: Contest, best: Projection) -> str:
     """How long the same schedule takes as a program; empty where nobody knows."""
-    from blinksim.timing.execution_model import Executed, uncovered
+    from blinksim.timing.measured.coverage import uncovered
 
     part = entrants.topology
     if part.execution is None or uncovered(part):
         return ""
+    from blinksim.timing.execution_model import Executed
+
     try:
         [found] = (
             Executed()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, guard, whole
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
 # Choices of a part for the devices without a rank that are all tried.
@@ -133,7 +134,7 @@ class _Places:
 
     def ratio(self, part: NDArray[np.int64]) -> Fraction:
         """c(P)/(|P|-1) of the partition that gives every device a number."""
-        return Fraction(int(self.capacity[part[self.a] != part[self.b]].sum()), len(np.unique(part)) - 1)
+        return Fraction(int(self.capacity[part[self.a] != part[self.b]].sum()), len(distinct(part)) - 1)
 
     def first(self) -> dict[int, int]:
         """Each other device with the member that it is joined to by the widest way (Prim 1957)."""
@@ -208,4 +209,4 @@ def _simple(topology: Topology, places: _Places) -> list[NDArray[np.int64]]:
     hosts = topology.device_nodes.copy()
     held = hosts[places.members]
     hosts[~np.isin(hosts, held)] = held[0]
-    return [part for part in (single, hosts) if len(np.unique(part)) > 1]
+    return [part for part in (single, hosts) if len(distinct(part)) > 1]

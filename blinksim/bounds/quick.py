@@ -203,11 +203,12 @@ def _tightest_groups(topology: Topology) -> Iterator[NDArray[np.bool_]]:
 
     Of each sort the one with the least bandwidth out and the one with the least in.
     """
-    import numpy as np
+
+    from blinksim.structures.arrays import distinct
 
     for found in groupings(topology):
         label, keys = found.label, found.keys
-        held = np.unique(label[topology.member_places])
+        held = distinct(label[topology.member_places])
         for total in _crossing(topology, label):
             least = held[total[held] == total[held].min()]
             yield label == min(least.tolist(), key=lambda number: str(keys[number]))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.structures.arrays import expand
+from blinksim.structures.arrays import distinct, expand
 
 Indices = npt.NDArray[np.int64]
 
@@ -31,5 +31,5 @@ def fronts(before: Indices, after: Indices, events: int) -> Iterator[npt.NDArray
             waiting[reached] -= times
         else:
             waiting -= np.bincount(reached, minlength=events)
-            reached = np.unique(reached)
+            reached = distinct(reached)
         front = reached[waiting[reached] == 0]

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.schedule.model import Schedule
+from blinksim.structures.arrays import distinct
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
@@ -38,7 +39,7 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         symmetries=(),
     )
     # Unused routes may name links that are gone.
-    used = np.unique(schedule.route)
+    used = distinct(schedule.route)
     kept = [schedule.links_of(int(route)) for route in used]
     return replace(
         schedule,

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.structures.arrays import distinct
 from blinksim.topology.elements import BRANCHING
 
 
@@ -57,7 +58,7 @@ def abilities_used(schedule: Schedule) -> frozenset[str]:
         if bool((schedule.op[into] == REDUCE).any()):
             found.add("reduce_into_reader" if reads else "reduce")
         sent = schedule.chunk[out].astype(np.int64) * (schedule.steps + 1) + schedule.step[out]
-        if bool((schedule.op[into] == COPY).any()) if reads else len(np.unique(sent)) < len(sent):
+        if bool((schedule.op[into] == COPY).any()) if reads else len(distinct(sent)) < len(sent):
             found.add("multicast")
     return frozenset(found)
 

@@ -62,7 +62,7 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
     most, connection, place = crowd(schedule)
     if most <= slots:
         return None
-    for step in np.unique(schedule.step[place >= slots]):
+    for step in distinct(schedule.step[place >= slots]):
         sends = np.arange(*np.searchsorted(schedule.step, (step, step + 1)))
         circle = _circle(schedule, sends, connection[sends], slots)
         if circle:

@@ -173,7 +173,7 @@ def whole_loads(
 ) -> tuple[list[int], int]:
     """What passes each resource, and what stands for the whole size, as whole numbers."""
     uses = occupied or RouteUses.of(spread, shared)
-    parts = lcm(*np.unique(spread.count).tolist())
+    parts = lcm(*distinct(spread.count).tolist())
     carried = np.zeros(len(spread.count), dtype=np.int64)
     np.add.at(carried, schedule.route, schedule.share_num[schedule.chunk])
     total = np.zeros(len(shared.names), dtype=np.int64)
@@ -196,7 +196,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     """
     of_send = spread.count[schedule.route].astype(np.int64)
     parts = _parts(schedule, spread)
-    common = lcm(*np.unique(parts).tolist())
+    common = lcm(*distinct(parts).tolist())
     first = np.concatenate(([0], np.cumsum(parts)))
     times = parts[schedule.chunk]
     send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
@@ -228,7 +228,7 @@ def _parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
     """How many parts each chunk is cut into."""
     of_send = spread.count[schedule.route].astype(np.int64)
     parts = np.ones(schedule.chunks, dtype=np.int64)
-    for number in np.unique(of_send).tolist():
+    for number in distinct(of_send).tolist():
         touched = distinct(schedule.chunk[of_send == number])
         parts[touched] = np.lcm(parts[touched], number)
     return parts

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.schedule.model import COPY, Schedule
-from blinksim.structures.arrays import expand
+from blinksim.structures.arrays import distinct, expand
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -141,7 +141,7 @@ def _versions(schedule: Schedule) -> _Versions | None:
 
 def _sends_of_messages(message: Indices, some: Indices) -> Indices:
     """All sends that travel in one message with one of these."""
-    return np.flatnonzero(np.isin(message, np.unique(message[some])) & (message >= 0))
+    return np.flatnonzero(np.isin(message, distinct(message[some])) & (message >= 0))
 
 
 def _into_messages(versions: _Versions, ends: _Ends) -> _Waits:

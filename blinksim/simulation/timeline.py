@@ -21,6 +21,7 @@ from blinksim.simulation.engines.choice import Outcome, connection_of, outcome
 from blinksim.simulation.simulation_options import OfferName, ProtocolName, Sending, Service, ServiceName
 from blinksim.simulation.stages import Stages
 from blinksim.simulation.work import Ticks, Work
+from blinksim.structures.arrays import distinct
 from blinksim.textio.text_table import count
 from blinksim.units import format_rate, format_size, format_time
 
@@ -180,7 +181,7 @@ class Timeline(Rates, Result):
         scale = self.size / self.schedule.share_den
         kinds = self.graph.shared.kinds
         rows = []
-        for number in np.unique(resource).tolist():
+        for number in distinct(resource).tolist():
             ticks = int(hold[number]) * self.pieces
             kind = kinds[number] if number < len(kinds) else "reduction"
             rows.append(
@@ -360,12 +361,12 @@ class Timeline(Rates, Result):
 def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:
     """(piece, stage) of the stages `real` in the order of time, at most `most`."""
     if most is not None and 2 * len(real) <= most < len(start) * len(real):
-        kept = np.unique(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
+        kept = distinct(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
     else:
         kept = np.arange(len(start))
     order = np.argsort(start[np.ix_(kept, real)], axis=None, kind="stable")
     if most is not None and most < len(order):
-        order = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
+        order = order[distinct(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
     for place in order.tolist():
         yield int(kept[place // len(real)]), int(real[place % len(real)])
 

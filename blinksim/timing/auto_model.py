@@ -45,9 +45,11 @@ class Auto(ScheduleModel):
 
     def on(self, part: Topology) -> ScheduleModel:
         if part.execution is not None and not self.gamma and _at_measured_rates(part, part.execution):
-            from blinksim.timing.execution_model import Executed, uncovered
+            from blinksim.timing.measured.coverage import uncovered
 
             if not uncovered(part):
+                from blinksim.timing.execution_model import Executed
+
                 return Executed(self.protocol, self.calls).on(part)
         if self.protocol is not None or self.calls != "successive":
             raise InputError(

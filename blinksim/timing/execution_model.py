@@ -18,6 +18,7 @@ from blinksim.programs.handover import PROTOCOLS, ProtocolName
 from blinksim.schedule.switch_work import refuse
 from blinksim.simulation.blocks.run_time import CALLS, CallsName, RunTime
 from blinksim.simulation.blocks.schedule_times import Run, ScheduleTimes
+from blinksim.timing.measured.coverage import uncovered
 from blinksim.timing.projection_result import Ceiling, Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
@@ -40,23 +41,6 @@ OVERSTATED: Mapping[str, tuple[float, float, float]] = {"steps": (1.4, 1.2, 1.1)
 def overstated(form: str, size: int) -> float:
     """By what factor the closed form overstates programs at most."""
     return OVERSTATED[form][(size > 32 << 20) + (size > 128 << 20)]
-
-
-def uncovered(part: Topology) -> str:
-    """Why the model cannot time programs on a selected topology; empty if it can."""
-    if part.execution is None:
-        return f"{part.name} at {part.rates} rates has no measured constants of running programs"
-    if part.nodes > 1:
-        return "its constants are those of one node"
-    if part.relays:
-        return "it knows no relays"
-    others = [device.name for device in part.devices if device.name not in part.members]
-    if len(others) != 1:
-        return "its constants are those of GPUs around a switch"
-    ways = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
-    if len(part.links) != 2 * part.ranks or len(ways) != 1 or not ways.pop()[2]:
-        return "its constants are those of GPUs with equal links to a switch"
-    return ""
 
 
 class Executed(ScheduleModel):

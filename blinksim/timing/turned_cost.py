@@ -21,6 +21,7 @@ from blinksim.schedule.outlines.outline import Outlined
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way, whole_loads
+from blinksim.structures.arrays import distinct
 from blinksim.topology.symmetry import orbit_labels
 
 Ints = npt.NDArray[np.int64]
@@ -115,7 +116,7 @@ def _joined(whole: SymmetricSchedule) -> tuple[Ints, Ints]:
     _, _, exponents = turns.between(src, dst)
     _, turned = turns.route_images(-exponents, start, table, np.arange(len(start) - 1))
     first, which = distinct_routes(start, turned)
-    messages = np.unique(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
+    messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
     used, times = np.unique(messages, return_counts=True)
     routes = first[used]
     return table[start[:-1][routes]], times * turns.images(src[routes], dst[routes])

@@ -20,6 +20,7 @@ from blinksim.graphs.linear import MOST_FLOWS
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network
 from blinksim.graphs.orbits import NetworkOrbits
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 
@@ -128,7 +129,7 @@ def _sides(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
             yield from map(list, combinations(range(ranks), size))
         return
     host = net.host[net.members]
-    groups = [np.flatnonzero(host == number).tolist() for number in np.unique(host).tolist()]
+    groups = [np.flatnonzero(host == number).tolist() for number in distinct(host).tolist()]
     # The bandwidth out of a rank, or a host, decides the order.
     outward = net.host[net.tail] != net.host[net.head]
     leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]

@@ -133,6 +133,8 @@ def _private(topology: Topology) -> tuple[Ints, Ints]:
     """
     import numpy as np
 
+    from blinksim.structures.arrays import distinct
+
     node = topology.device_nodes
     member = np.zeros(len(node), dtype=np.bool_)
     member[topology.member_places] = True
@@ -143,7 +145,7 @@ def _private(topology: Topology) -> tuple[Ints, Ints]:
     out, back = inner & ~member[src] & member[dst], inner & member[src] & ~member[dst]
     near = beside[np.concatenate([src[out], dst[back]])]
     end = np.concatenate([dst[out], src[back]])
-    pairs = np.unique(near * len(node) + end)
+    pairs = distinct(near * len(node) + end)
     near, end = pairs // len(node), pairs % len(node)
     only = np.full(len(node), -1)
     only[near] = end

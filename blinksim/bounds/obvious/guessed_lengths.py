@@ -14,6 +14,7 @@ from blinksim.bounds.obvious.even_lengths import even_lengths
 from blinksim.bounds.obvious.groups import groupings, nodes
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
 # Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees.
@@ -70,7 +71,7 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
         carried = float(columns.capacity(crossing))
         direct = crossing & held[a] & held[b]
         count = int(held.sum())
-        hops = 2 * count - len(np.unique(a[direct]))
+        hops = 2 * count - len(distinct(a[direct]))
         if crossing.any() and carried < least.get(count, (None, inf, 0))[1]:
             least[count] = crossing, carried, hops
     return list(least.values())

@@ -18,7 +18,8 @@ from blinksim.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
-from blinksim.timing.execution_model import MOST_SENDS, Executed, uncovered
+from blinksim.timing.execution_model import MOST_SENDS, Executed
+from blinksim.timing.measured.coverage import uncovered
 
 
 class CupyExecutor(Executor):

@@ -19,6 +19,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.nccl.files.graph_file import MOST_CHANNELS
 from blinksim.nccl.files.topo_elements import GPU_KINDS
 from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.structures.arrays import distinct
 
 Pair = tuple[str, str]
 
@@ -112,7 +113,7 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
 
 def _rings(schedule: Schedule) -> Iterator[Line]:
     ranks = set(schedule.topology.members)
-    for channel in np.unique(schedule.channel).tolist():
+    for channel in distinct(schedule.channel).tolist():
         mine = np.flatnonzero(schedule.channel == channel).tolist()
         after: dict[str, set[str]] = {}
         ways = np.stack([schedule.src[mine], schedule.dst[mine], schedule.route[mine]])
@@ -127,7 +128,7 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
                 f"channel {channel} of this schedule is no ring: its sends do not lead once around the GPUs. A graph "
                 "file holds rings (algorithm=ring, algorithm=rings) and chains (algorithm=chains), msccl-xml anything"
             )
-        chunks = np.unique(schedule.chunk[mine])
+        chunks = distinct(schedule.chunk[mine])
         share = Fraction(int(schedule.share_num[chunks].sum()), schedule.share_den)
         n = len(ranks)
         expected = n * (n - 1) * (2 if schedule.collective.name == "allreduce" else 1)

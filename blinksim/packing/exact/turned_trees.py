@@ -21,6 +21,7 @@ from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.exact.scaling import Arcs
+from blinksim.structures.arrays import distinct
 
 # Trees per root that are tried beside the number that needs no rounding.
 _TRIES = 8
@@ -154,7 +155,7 @@ class _Entries:
         level, near, distance = np.full(self.count, -1), np.array([0]), 0
         while len(near):
             level[near] = distance
-            ends = np.unique(heads[near])
+            ends = distinct(heads[near])
             near, distance = ends[level[ends] < 0], distance + 1
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
@@ -178,7 +179,7 @@ class _Entries:
             if last is not None:
                 return [(even.argmax(axis=1), units - 1), (last.argmax(axis=1), 1)]
         ends = whole.cumsum(axis=1)
-        cuts = np.unique(np.append(ends[self.order], 0)).tolist()
+        cuts = distinct(np.append(ends[self.order], 0)).tolist()
         return [((ends > start).argmax(axis=1), end - start) for start, end in pairwise(cuts)]
 
     def _chosen(self, units: int, room: Sequence[int]) -> Array | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from blinksim.errors import InfeasibleError
 from blinksim.limits import effort
 from blinksim.schedule.ways import Spread, ways_of_routes
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.device_pairs import Pairs, turning
 from blinksim.topology.symmetries.exchangeable import Exchangeable, alike_nodes
@@ -185,7 +186,7 @@ def _weights(spread: Spread) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def _parts(spread: Spread) -> int:
-    return lcm(*np.unique(spread.count).tolist())
+    return lcm(*distinct(spread.count).tolist())
 
 
 def _slowest(topology: Topology, spread: Spread) -> float:

@@ -24,7 +24,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.ways import MOST_SENDS
-from blinksim.structures.arrays import expand, places
+from blinksim.structures.arrays import distinct, expand, places
 from blinksim.textio.text_table import count
 from blinksim.topology.symmetries.commuting import Turns
 from blinksim.topology.symmetry import orbit_labels
@@ -319,12 +319,12 @@ def _shared_routes(start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
     lengths = np.diff(start)
     number = np.zeros(len(lengths), dtype=np.int64)
     starts, kept, known = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
-    for length in np.unique(lengths).tolist():
+    for length in distinct(lengths).tolist():
         here = np.flatnonzero(lengths == length)
         rows = links[start[here][:, None] + np.arange(length)]
-        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        different, which = np.unique(rows, axis=0, return_inverse=True)
         number[here] = known + which.ravel()
-        known += len(distinct)
-        starts.append(np.full(len(distinct), length, dtype=np.int64))
-        kept.append(distinct.ravel())
+        known += len(different)
+        starts.append(np.full(len(different), length, dtype=np.int64))
+        kept.append(different.ravel())
     return number, np.cumsum(np.concatenate(starts)), np.concatenate(kept)

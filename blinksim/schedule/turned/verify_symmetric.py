@@ -26,6 +26,7 @@ from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Facts, Verdict, listed_reasons, wrong_copies, wrong_routes
 from blinksim.schedule.waits import crowd, deadlock
+from blinksim.structures.arrays import distinct
 from blinksim.topology.symmetry import orbit_labels
 
 
@@ -106,7 +107,7 @@ def scratch_of(whole: SymmetricSchedule) -> dict[str, Scratch]:
     label = orbit_labels(len(devices), whole.turns.generators)
     size = np.bincount(label)
     found: dict[int, Scratch] = {}
-    for orbit in np.unique(label[device]).tolist():
+    for orbit in distinct(label[device]).tolist():
         rows = np.flatnonzero(label[device] == orbit)
         if devices[int(device[rows[0]])].in_network:
             continue  # data passes switches, which keep none of it

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.simulation.work import Run, Ticks, Work
-from blinksim.structures.arrays import places
+from blinksim.structures.arrays import distinct, places
 
 # Below this, index tables for every phase of the history are kept.
 _KEPT = 4_000_000
@@ -51,7 +51,7 @@ def _table(work: Work) -> _Table:
         # One class costs padding and saves calls.
         padded[:] = padded.max()
     groups, width = [], 0
-    for size in np.unique(padded).tolist():
+    for size in distinct(padded).tolist():
         chosen = padded == size
         row = np.cumsum(chosen) - 1
         mine = np.repeat(chosen, counts)

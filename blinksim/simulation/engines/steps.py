@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.simulation.work import Run, Ticks, Work
-from blinksim.structures.arrays import places
+from blinksim.structures.arrays import distinct, places
 
 
 def in_steps(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
@@ -88,8 +88,8 @@ def _plans(work: Work) -> list[_Plan]:
         edges = waits[wait_limits[number] : wait_limits[number + 1]]
         into, source = where[work.after[edges]], where[work.before[edges]]
         level = work.level[work.before[edges]]
-        groups = [(int(k), into[level == k], source[level == k]) for k in np.unique(level)]
-        unique = all(len(np.unique(g[1])) == len(g[1]) for g in groups)
+        groups = [(int(k), into[level == k], source[level == k]) for k in distinct(level)]
+        unique = all(len(distinct(g[1])) == len(g[1]) for g in groups)
         straight = None
         if len(groups) == 1 and groups[0][0] == number - 1 and unique and len(into) == len(stages):
             straight = np.empty(len(stages), dtype=np.int64)

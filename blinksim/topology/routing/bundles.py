@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blinksim.structures.arrays import distinct
+
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
@@ -45,7 +47,7 @@ class Bundles:
         several = {links: self._width(links) for links in self._parallel()}
         # Integers compare faster than fractions: rank the widths.
         rates = table.bandwidths
-        used = np.unique(table.figure).tolist()
+        used = distinct(table.figure).tolist()
         place = {width: rank for rank, width in enumerate(sorted({*map(rates.__getitem__, used), *several.values()}))}
         self._rank = [place.get(rate, -1) for rate in rates]
         self._several = {links: (self._weighted(links), place[width]) for links, width in several.items()}

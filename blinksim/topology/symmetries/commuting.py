@@ -17,7 +17,7 @@ from weakref import ref
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.structures.arrays import expand
+from blinksim.structures.arrays import distinct, expand
 from blinksim.topology.symmetry import encoded, orbit_labels, why_not
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Turns:
                 rows.append(start)
                 powers.append(base)
             here, exponents = np.concatenate(rows), np.concatenate(powers)
-        if len(here) != len(devices) or len(np.unique(here)) != len(here):
+        if len(here) != len(devices) or len(distinct(here)) != len(here):
             seen, times_seen = np.unique(here, return_counts=True)
             again = int(seen[np.argmax(times_seen)])
             raise InputError(
@@ -160,7 +160,7 @@ class Turns:
 def order(turn: Ints) -> int:
     """After how many times a permutation is the identity."""
     lengths = np.bincount(orbit_labels(len(turn), [turn]))
-    return lcm(*np.unique(lengths).tolist())
+    return lcm(*distinct(lengths).tolist())
 
 
 # Those of the last topology: builders, times and proofs ask for them one after another.
