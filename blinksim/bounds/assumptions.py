@@ -117,7 +117,7 @@ def with_fast_network(topology: Topology, rate: Fraction) -> Topology:
 
 def with_unshared_links(topology: Topology) -> Topology:
     """The machine where no links share a bus, as files of NCCL have it."""
-    if not any(link.bus for link in topology.links):
+    if not topology.link_columns.shared:
         return topology
     return topology.with_links(replace(link, bus=None) for link in topology.links)
 

@@ -125,7 +125,7 @@ def _partition_claim(topology: Topology, collective: Collective, parts: list[lis
 
 def _plain(topology: Topology) -> bool:
     """True if links share nothing and devices carry any amount."""
-    return not any(link.bus for link in topology.links) and all(d.capacity is None for d in topology.devices)
+    return not topology.link_columns.shared and all(d.capacity is None for d in topology.devices)
 
 
 def _tightest_side(topology: Topology, collective: Collective) -> list[str]:

@@ -90,7 +90,7 @@ def resources(topology: Topology) -> Resources:
 
 def _resources(topology: Topology) -> Resources:
     adders, sums, rates_of_sums = _adders(topology)
-    if not any(link.bus for link in topology.links) and not any(d.capacity is not None for d in topology.devices):
+    if not topology.link_columns.shared and not any(d.capacity is not None for d in topology.devices):
         # Large machines are of this sort: every link is a resource of its own.
         links, counted = topology.links, np.arange(len(topology.links) + 1, dtype=np.int32)
         columns = topology.link_columns

@@ -134,7 +134,12 @@ class LinkColumns:
             counts += np.bincount(np.array(order)[widest[widest >= 0]], minlength=len(rates))
         return sum((rate * times for rate, times in zip(rates, counts.tolist(), strict=True)), Fraction(0))
 
-    @property
+    @cached_property
+    def shared(self) -> bool:
+        """True if some links share a bus."""
+        return bool((self.bus >= 0).any())
+
+    @cached_property
     def goes_back(self) -> bool:
         """True if each two devices with a link one way have one the other way."""
         count = int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1

@@ -55,7 +55,7 @@ class Router:
         self._arrivals: dict[_Region, _Arrivals] = {}
         self._turns: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
         self._near = self._neighbourhood() if topology.nodes >= many else None
-        self._into: dict[tuple[int, bool], dict[int, _Ends]] = {}
+        self._into: dict[tuple[int, int], _Ends] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
@@ -224,7 +224,7 @@ class Router:
         return list(groups.values())[self._turn[src] % len(groups)]
 
     def _neighbourhood(self) -> Neighbourhood:
-        return Neighbourhood([device.node for device in self.topology.devices], *self.topology.ends)
+        return Neighbourhood(self.topology.device_nodes.tolist(), *self.topology.ends)
 
     def _out(self, place: int) -> _Ends:
         """Where the links of a device lead."""
@@ -275,15 +275,20 @@ class Router:
         def ends(place: int) -> _Ends:
             if node[place] >= 0:
                 return [end for end in every(place) if node[end[0]] in nodes or end[0] in switches]
-            into = self._into.get((place, past_members))
-            if into is None:
-                into = self._into[place, past_members] = {}
-                for end in every(place):
-                    into.setdefault(node[end[0]], []).append(end)
-            return [*(end for end in into.get(OUTSIDE, ()) if end[0] in switches),
-                    *(end for number in nodes for end in into.get(number, ()))]  # fmt: skip
+            if self._holds[place] and not past_members:
+                return []
+            return [*(end for end in self._leading(place, OUTSIDE) if end[0] in switches),
+                    *(end for number in nodes for end in self._leading(place, number))]  # fmt: skip
 
         return ends
+
+    def _leading(self, place: int, node: int) -> _Ends:
+        """Where the links of a switch lead in one node; of thousands of nodes below it, few are ever asked for."""
+        found = self._into.get((place, node))
+        if found is None:
+            bundles = self._bundles.leading(place, self.topology.device_nodes, node)
+            found = self._into[place, node] = [(end, *bundle) for end, bundle in bundles.items()]
+        return found
 
     def _past_no_data(self, place: int) -> _Ends:
         return [] if self._holds[place] else self._out(place)

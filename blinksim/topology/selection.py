@@ -137,7 +137,7 @@ def select(
         if kind not in topology.link_classes:
             raise unknown(f"link class of {topology.name}:", kind, topology.link_classes)
     keep = {*chosen, *helpers}
-    for name in (*chosen, *helpers):
+    for name in helpers if members is None else (*chosen, *helpers):
         topology.device(name)
     can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
     # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a relay.

@@ -71,7 +71,7 @@ def attained_rate(topology: Topology, collective: Collective, enough: float = np
 def star_time(topology: Topology, traffic: Traffic) -> float | None:
     """Seconds of all bytes where every member has links to and from one switch only; None for other machines."""
     members = {name: rank for rank, name in enumerate(topology.members)}
-    if len(topology.devices) != len(members) + 1 or any(link.bus for link in topology.links):
+    if len(topology.devices) != len(members) + 1 or topology.link_columns.shared:
         return None
     if any(device.capacity is not None for device in topology.devices):
         return None

@@ -105,7 +105,7 @@ def explained_hosts(topology: Topology) -> Hosts:
 def _in_arrays(topology: Topology) -> Hosts | None:
     """The cluster as alike hosts, all of them compared at once; None where there is something to explain."""
     columns, count = topology.link_columns, len(topology.devices)
-    if bool((columns.bus >= 0).any()) or any(device.capacity is not None for device in topology.devices):
+    if columns.shared or any(device.capacity is not None for device in topology.devices):
         return None
     node = topology.device_nodes
     ranked = np.zeros(count, dtype=np.bool_)

@@ -35,7 +35,7 @@ class Use:
 def joined_directly(topology: Topology) -> bool:
     """True if all devices are ranks, and links share nothing."""
     members = set(topology.members)
-    apart = not any(link.bus for link in topology.links) and not any(device.capacity for device in topology.devices)
+    apart = not topology.link_columns.shared and not any(device.capacity for device in topology.devices)
     return apart and all(device.name in members for device in topology.devices)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from blinksim.structures.arrays import distinct
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from blinksim.topology.graph import Topology
 
 # Ways that a pair of devices divides its data among.
@@ -44,6 +46,8 @@ class Bundles:
         self._links = order
         self._start = np.concatenate([[0], np.cumsum(np.bincount(table.src, minlength=count))]).tolist()
         self._found: dict[int, Neighbours] = {}
+        # The links of a device by the label of where they lead.
+        self._sorted: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         several = {links: self._width(links) for links in self._parallel()}
         # Integers compare faster than fractions: rank the widths.
         rates = table.bandwidths
@@ -62,9 +66,23 @@ class Bundles:
         """True if one link at most is taken between any two devices."""
         return all(len(bundle) == 1 for bundle, _ in self._several.values())
 
+    def leading(self, device: int, label: NDArray[np.int64], wanted: int) -> Neighbours:
+        """Its neighbours with a label, of those of all devices, which are always the same."""
+        found = self._sorted.get(device)
+        if found is None:
+            own = self._links[self._start[device] : self._start[device + 1]]
+            labels = label[self._topology.link_columns.dst[own]]
+            order = np.argsort(labels, kind="stable")
+            found = self._sorted[device] = labels[order], own[order]
+        labels, own = found
+        return self._joined(own[np.searchsorted(labels, wanted) : np.searchsorted(labels, wanted, side="right")])
+
     def _neighbours(self, device: int) -> Neighbours:
+        return self._joined(self._links[self._start[device] : self._start[device + 1]])
+
+    def _joined(self, own: NDArray[np.int64]) -> Neighbours:
+        """Where these links of a device lead: all that it has there."""
         table, figure = self._topology.link_columns, self._topology.link_columns.figure
-        own = self._links[self._start[device] : self._start[device + 1]]
         joined: dict[int, list[int]] = {}
         for number, head in zip(own.tolist(), table.dst[own].tolist(), strict=True):
             joined.setdefault(head, []).append(number)
@@ -80,9 +98,8 @@ class Bundles:
         order = np.argsort(key, kind="stable")
         cuts = np.flatnonzero(np.diff(key[order])) + 1
         starts, ends = np.concatenate([[0], cuts]), np.concatenate([cuts, [len(key)]])
-        listed = order.tolist()
         for group in np.flatnonzero(ends - starts > 1).tolist():
-            yield tuple(listed[starts[group] : ends[group]])
+            yield tuple(order[starts[group] : ends[group]].tolist())
 
     def _width(self, links: Sequence[int]) -> Fraction:
         """Bytes/s of parallel links together; a bus counts once."""
