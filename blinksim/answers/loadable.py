@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,10 +49,13 @@ class Option:
 def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: float) -> list[Option]:
     """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read.
 
-    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL.
+    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL. If it is
+    infinite, times of schedules that are clearly not the quickest may be estimates.
     """
     part, collective = expectation.part, expectation.collective
-    entrants, timed = rivals.field.entrants, rivals.projections(size)
+    # Where any time will do to be looked at, only the quickest must be timed exactly.
+    rank = rivals.model.rank_best if math.isinf(within_s) else rivals.model.rank
+    entrants, timed = rivals.field.entrants, rivals.projections(size, best=math.isinf(within_s))
     # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
     ranked = [name for p in timed if entrants[name := p.algorithm].sends <= MOST_SENDS]
     if not ranked:
@@ -70,12 +74,11 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
         except BlinksimError:
             # There is no such schedule for this collective or machine, or nothing that says how long it takes.
             plans.pop(name, None)
-    found = []
-    for name, plan in plans.items():
-        [projection] = rivals.model.rank(part, {name: Parallel(plan)}, size, rivals.bound)
-        if verify(plan).ok:
-            found.append(Option(plan, projection.time_s, projection))
-    return found
+    timed = rank(part, {name: Parallel(plan) for name, plan in plans.items()}, size, rivals.bound)
+    projections = {projection.algorithm: projection for projection in timed}
+    return [
+        Option(plan, projections[name].time_s, projections[name]) for name, plan in plans.items() if verify(plan).ok
+    ]
 
 
 def for_nccl(option: Option, expectation: Expectation, size: int, *, measured: bool) -> Option | None:
