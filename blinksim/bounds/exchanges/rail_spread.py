@@ -10,6 +10,8 @@ its links inside the node carry, more are made to measure.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,17 +40,34 @@ class NodeTraffic:
 
     def __init__(self, rails: Rails, traffic: Traffic) -> None:
         nodes, local = rails.ranks.shape
-        whole = rails.by_place(traffic.matrix).astype(np.float64)
-        own = np.arange(nodes)
-        self.within = whole[own, :, own, :].copy()
-        whole[own, :, own, :] = 0.0
-        diagonal = np.arange(local)
-        self.within[:, diagonal, diagonal] = 0.0
-        self.apart = whole
+        self._whole = rails.by_place(traffic.matrix)
+        own, diagonal = np.arange(nodes), np.arange(local)
+        within = self._whole[own, :, own, :].astype(np.float64)
         # What member i of node a has for node b, what node a has for member j of node b, and what goes between nodes.
-        self.by_sender = whole.sum(axis=3)
-        self.by_receiver = whole.sum(axis=1)
+        self.by_sender = self._whole.sum(axis=3).astype(np.float64)
+        self.by_receiver = self._whole.sum(axis=1).astype(np.float64)
+        self.by_sender[own, :, own] = 0.0
+        self.by_receiver[own, own] = 0.0
         self.by_node = self.by_sender.sum(axis=1)
+        within[:, diagonal, diagonal] = 0.0
+        self.within = within
+
+    def to_places(self) -> Floats:
+        """What member i of node a has for places j of other nodes, (N, L, L)."""
+        own = np.arange(len(self._whole))
+        return np.asarray((self._whole.sum(axis=2) - self._whole[own, :, own, :]).astype(np.float64))
+
+    def from_places(self) -> Floats:
+        """What places i of other nodes have for member j of node b, (N, L, L)."""
+        own = np.arange(len(self._whole))
+        return np.asarray((self._whole.sum(axis=0).swapaxes(0, 1) - self._whole[own, :, own, :]).astype(np.float64))
+
+    @cached_property
+    def apart(self) -> Floats:
+        """The bytes between nodes, (N, L, N, L)."""
+        found, own = self._whole.astype(np.float64), np.arange(len(self._whole))
+        found[own, :, own, :] = 0.0
+        return found
 
 
 def attained_rate(topology: Topology, collective: Collective, enough: float = np.inf) -> float:
@@ -159,12 +178,12 @@ def _own_first(apart: Floats, parts: Floats) -> _Flow:
 
 
 def _receivers(rails: Rails, there: NodeTraffic) -> _Flow | None:
-    moved, across = there.apart.sum(axis=2), there.by_receiver
+    moved, across = there.to_places(), there.by_receiver
     return (moved, across) if _possible(rails, across) else None
 
 
 def _senders(rails: Rails, there: NodeTraffic) -> _Flow | None:
-    moved, across = there.apart.sum(axis=0).swapaxes(0, 1), there.by_sender.swapaxes(1, 2)
+    moved, across = there.from_places(), there.by_sender.swapaxes(1, 2)
     return (moved, across) if _possible(rails, across) else None
 
 

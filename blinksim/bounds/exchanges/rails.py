@@ -94,9 +94,11 @@ class Rails:
 
     def by_place(self, matrix: Ints) -> Ints:
         """A matrix (n, n) by nodes and places: (N, L, N, L), 0 where a node lacks the member."""
+        order = self.ranks.ravel()
+        if np.array_equal(order, np.arange(len(matrix))):
+            return matrix.reshape(2 * self.ranks.shape)
         padded = np.zeros((len(matrix) + 1, len(matrix) + 1), dtype=matrix.dtype)
         padded[:-1, :-1] = matrix
-        order = self.ranks.ravel()
         return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
 
     @cached_property

@@ -54,7 +54,8 @@ def tight_traffic_cut(
         inside: Sequence[Inside] = list((np.arange(1, 2**ranks - 1)[:, None] >> np.arange(ranks)) & 1 == 1)
     else:
         inside = [group.ranks for group in groups[:_FLOWS]]
-    sides = [(np.flatnonzero(within).tolist(), int(traffic.matrix[within][:, ~within].sum())) for within in inside]
+    ends = [(np.flatnonzero(within).tolist(), np.flatnonzero(~within).tolist()) for within in inside]
+    sides = [(here, int(traffic.between(here, there) * traffic.size)) for here, there in ends]
     side, limits = tightest_side(topology, net, [(ranks_in, amount) for ranks_in, amount in sides if amount])
     cuts = [Cut.of(topology, collective, side, limits), *_cuts(topology, collective, groups)]
     return min(cuts, key=lambda cut: cut.rate)
