@@ -1,9 +1,12 @@
 """Schedules by symmetry beside those with every tree, from 8 to 65,536 GPUs: time, memory, size of the file, growth.
 
     python benchmarks/bench_scale.py [--machine hgx-h100] [--collective allgather] [--most 65536] [--runs 1]
+    python benchmarks/bench_scale.py --machine dgx-a100 --collective alltoall --least 8192 --most 8192 --leaves 32
 
+Aims at 32,768 GPUs on rails, and at 8,192 below leaves and a spine: 10 s, 1 GiB and a file below 1 MB.
 Every figure is of a process of its own: CPU seconds of loading the machine, of the bound with the trees and their
-proof, and of writing the file; the most memory; the bytes of the file. "every tree" is left out beyond 2,048 GPUs.
+proof, and of writing the file; the most memory; the bytes of the file. "every tree" is left out beyond 2,048 GPUs, in
+an alltoall beyond 1,024. --leaves N puts N nodes below every leaf switch and the leaves below spines, at 2:1.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from time import process_time
 _MOST_WRITTEN_OUT = 2048
 
 
-def measure(machine: str, nodes: int, collective: str, once: bool) -> dict[str, float]:
-    """One process's figures. once: by symmetry, if that is not turned off."""
+def measure(machine: str, nodes: int, collective: str, leaves: int, once: bool) -> dict[str, float]:
+    """One process's figures. once: by symmetry, if that is not turned off. leaves: nodes below a leaf, or 0."""
     import blinksim as bs
     from blinksim.algorithms.building import symmetric_trees
 
     if not once:
         symmetric_trees.FEW_SENDS = 10**18
+    edits = [f"fabric shape=tree planes=1 leaf_nodes={leaves} oversubscription=2"] if leaves else []
     start = process_time()
-    cluster = bs.load(machine, nodes=nodes)
+    cluster = bs.load(machine, nodes=nodes, edits=edits)
     loaded = process_time()
     found = bs.synthesize(cluster, collective)
     made = process_time()
@@ -49,9 +53,10 @@ def measure(machine: str, nodes: int, collective: str, once: bool) -> dict[str, 
     }
 
 
-def in_a_process(machine: str, nodes: int, collective: str, once: bool) -> dict[str, float]:
+def in_a_process(machine: str, nodes: int, collective: str, leaves: int, once: bool) -> dict[str, float]:
     """The figures of a process that measures this only."""
     command = [sys.executable, __file__, "--one", f"{nodes}", "--machine", machine, "--collective", collective]
+    command += ["--leaves", f"{leaves}"]
     done = subprocess.run([*command, *([] if once else ["--every-tree"])], capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -61,13 +66,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", default="hgx-h100")
     parser.add_argument("--collective", default="allgather")
+    parser.add_argument("--least", type=int, default=0, help="GPUs below which nothing is measured")
     parser.add_argument("--most", type=int, default=65536)
+    parser.add_argument("--leaves", type=int, default=0, help="nodes below a leaf switch; 0: the fabric of the machine")
     parser.add_argument("--runs", type=int, default=1, help="of which the quickest counts")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--every-tree", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(given.machine, given.one, given.collective, not given.every_tree)))
+        print(json.dumps(measure(given.machine, given.one, given.collective, given.leaves, not given.every_tree)))
         return
     import blinksim as bs
 
@@ -76,11 +83,14 @@ def main() -> None:
     head = ("load", 6), ("synth", 7), ("write", 6), ("MB", 7), ("file kB", 9), ("growth", 7)
     print(f"{'GPUs':>6}  {'way':<10} " + " ".join(f"{name:>{width}}" for name, width in head) + "  right gap")
     before: dict[bool, float] = {}
-    sizes = [4**power for power in range(given.most.bit_length()) if 4**power * local < given.most]
+    sizes = [4**power for power in range(given.most.bit_length()) if given.least <= 4**power * local < given.most]
+    written_out = 1024 if given.collective == "alltoall" else _MOST_WRITTEN_OUT
     for nodes in (*sizes, given.most // local):
         for once in (False, True):
-            if once or nodes * local <= _MOST_WRITTEN_OUT:
-                tried = [in_a_process(given.machine, nodes, given.collective, once) for _ in range(given.runs)]
+            if once or nodes * local <= written_out:
+                tried = [
+                    in_a_process(given.machine, nodes, given.collective, given.leaves, once) for _ in range(given.runs)
+                ]
                 row = min(tried, key=lambda one: one["synth_s"])
                 growth = f"{row['synth_s'] / before[once]:.1f}x" if before.get(once) else ""
                 before[once] = row["synth_s"]

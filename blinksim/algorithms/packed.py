@@ -48,7 +48,7 @@ _UNDIRECTED = 64
 
 # From this many members on, a schedule close to the bound is accepted at once; otherwise a better one gets this long.
 _LARGE = 384
-_NEARLY = Fraction(1, 100)
+_NEARLY, _FAIRLY = Fraction(1, 100), Fraction(1, 20)
 _PATIENCE = 60.0
 
 Vertices = tuple[int, ...]
@@ -72,8 +72,8 @@ def build(
     and reduce: altogether; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
     time_limit: seconds after which to give up; without one, what would take minutes is refused. templates: try the
     trees of single hosts first, which are taken if they attain the bound, and on very large machines if they come
-    within 1 % of it. seed: changes which of several equally good forests is found. progress: called with the amounts
-    done and wanted.
+    within 1 % of it (an exchange: 5 %). seed: changes which of several equally good forests is found. progress: called
+    with the amounts done and wanted.
 
     The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
@@ -96,7 +96,8 @@ def build(
     if templates and trees is None:
         schedule, gap = _from_hosts(topology, collective, found)
     large = topology.ranks >= _LARGE
-    if schedule is None or gap > (_NEARLY if large else 0):
+    # Where a program of flows is too large, all that remains for an exchange is one route for each pair.
+    if schedule is None or gap > ((_FAIRLY if collective.exchanges else _NEARLY) if large else 0):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
             exact = _Builder(topology, collective, found, trees, seed, Watch(progress, limit)).build()

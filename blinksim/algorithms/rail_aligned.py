@@ -15,7 +15,7 @@ from math import gcd, isqrt
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.building.symmetric_trees import FEW_SENDS
+from blinksim.algorithms.building import symmetric_trees
 from blinksim.bounds.exchanges.rail_spread import spread_time
 from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
 from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
@@ -75,7 +75,7 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
 
 def large(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
     """`symmetric` where the schedule has many sends; None where it has few, or there is no such."""
-    return None if 2 * topology.ranks**2 < FEW_SENDS else symmetric(topology, collective)
+    return None if 2 * topology.ranks**2 < symmetric_trees.FEW_SENDS else symmetric(topology, collective)
 
 
 def exchange(topology: Topology, collective: Collective) -> Schedule | None:
