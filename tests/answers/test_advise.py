@@ -259,3 +259,5 @@ def test_rccl_between_nodes_is_not_taken_for_nccl() -> None:
     assert (found.runs, found.library) == (False, "RCCL")
     assert "RCCL has channels of its own" in found.silence
     assert found.at(SIZE).time_s < 0.002
+    with pytest.raises(InfeasibleError, match="between nodes RCCL has channels of its own"):
+        project(machine, "allreduce", SIZE, algorithm="nccl")

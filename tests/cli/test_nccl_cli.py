@@ -197,3 +197,24 @@ def test_a_comparison_has_both_times(capsys: pytest.CaptureFixture[str]) -> None
     # Nothing is said where nothing was measured.
     rows = asked(capsys, "compare", "leonardo", "allreduce", "--sizes", "1MiB", "--algorithms", "nccl,ring")["rows"]
     assert "measured_time_s" not in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("machine", "says"),
+    [
+        (("gaudi3",), "collectives of gpu0 are run by hccl, not by NCCL"),
+        (("mi300x", "--nodes", "2"), "between nodes RCCL has channels of its own"),
+    ],
+)
+def test_what_nccl_chooses_is_refused_where_it_does_not_run(
+    machine: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *nodes = machine
+    assert says in refused(capsys, "project", name, "allreduce", "64MiB", *nodes, "--algorithm", "nccl", status=3)
+
+
+def test_machines_without_figures_of_nccl_are_asked_at_nominal_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    asked_for = ("project", "mi300x", "allreduce", "64MiB", "--algorithm", "nccl")
+    found = asked(capsys, *asked_for)
+    assert found["rates"] == "nominal"
+    assert found == asked(capsys, *asked_for, "--rates", "nominal")

@@ -24,7 +24,6 @@ from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
 from blinksim.timing.nccl_model import choice, measured_details, projections
-from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
@@ -115,8 +114,6 @@ class Expectation:
 
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
-        if self.library == RCCL.upper() and len(nodes_of(self.part, self.part.members)) > 1:
-            return None, "between nodes RCCL has channels of its own, and no model says which"
         try:
             version = nearest(self.ran) if self.ran else DEFAULT_VERSION
             return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""

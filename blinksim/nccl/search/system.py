@@ -107,8 +107,8 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     """NCCL's view of the node on which `members` (default: the topology's) run.
 
     nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of several nodes
-    says so itself. Raises `InfeasibleError` where NCCL does not run or where the nodes use different GPUs,
-    and `InputError` for unknown members.
+    says so itself. Raises `InfeasibleError` where NCCL does not run, where the nodes use different GPUs and
+    for several nodes of AMD's GPUs, and `InputError` for unknown members.
     """
     chosen = tuple(topology.members if members is None else members)
     if not chosen:
@@ -125,6 +125,8 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
         if topology.nodes != 1:
             raise InputError(f"{topology.name} has {count} nodes with members; leave nodes={nodes} out")
         count = nodes
+    if count > 1 and topology.device(chosen[0]).library == RCCL:
+        raise InfeasibleError("between nodes RCCL has channels of its own, and no model says which")
     local = [chosen[rank] for rank in groups[0]]
     places = [sorted(_place(chosen[rank], topology) for rank in group) for group in groups]
     if any(place != places[0] for place in places):
