@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from blinksim import data_files
 from blinksim.errors import FileError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
@@ -22,7 +21,6 @@ from blinksim.topology.graph import Topology
 from blinksim.units import whole
 
 if TYPE_CHECKING:
-    from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.topology.rules import Finding
 
 # What `this_machine` calls the machine that it asks.
@@ -139,7 +137,7 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
         text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
     if not nvidia_smi.looks_like(text):
         raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
-    return replace(nvidia_smi.read_text(text, HERE, rates), loaded_from=(HERE, rates))
+    return replace(_imported(lambda at: nvidia_smi.read_text(text, HERE, at), rates), loaded_from=(HERE, rates))
 
 
 def as_topology(machine: MachineLike) -> Topology:
@@ -247,22 +245,6 @@ def remarks(topology: Topology) -> list[str]:
     return found if told.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
 
 
-def execution_rates(hardware: str) -> ExecutionRates | None:
-    """What it costs GPUs of this name, such as ``NVIDIA H200``, to run programs; None if nobody measured it.
-
-    >>> from blinksim.machines import execution_rates
-    >>> execution_rates("NVIDIA H200").blocks
-    132
-    """
-    for path in data_files.files("topologies"):
-        text = text_files.read_text(path)
-        if f"hardware: {hardware}\n" in text:
-            found = machine_yaml.read_text(text, path).execution
-            if found is not None and found.hardware == hardware and found.measured.band is None:
-                return found
-    return None
-
-
 def _names_a_node(edit: str) -> bool:
     # How nodes will be joined is changed before they are, and what joins them can afterwards.
     return re.search(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric(?!\s+(?!can=)\w+=))", edit) is not None
@@ -346,8 +328,12 @@ def _kind_of(text: str) -> tuple[str, ...]:
 
 def _imported(read: Callable[[str], Topology], rates: str) -> Topology:
     """A machine whose file holds no tables of rates, at the rates that it is given."""
+    from blinksim.formats.shipped.known_gpus import with_constants
+
     table = _rates_file(rates) or shared_rates().get(rates)
-    return read(rates) if table is None else rate_tables.apply(read("nominal"), table)
+    if table is not None:
+        return rate_tables.apply(read(NOMINAL), table)
+    return with_constants(read(NOMINAL if rates == MEASURED else rates), rates)
 
 
 def _from_smi(name: str, rates: str) -> Topology:

@@ -25,6 +25,8 @@ BRANCHING = {
     "reduce_into_reader": "reduce into readers",
 }
 GPU_KINDS = ("gpu", "tile")
+# The class of connections without a limit of their own, as of a virtual adapter: any rate is plausible there.
+UNLIMITED = "local"
 # Libraries of collectives: NVIDIA's, and AMD's fork of it.
 NCCL, RCCL = "nccl", "rccl"
 # Compute capability, times ten, from which the NVSwitches of GPUs multicast and reduce.

@@ -76,7 +76,7 @@ def test_eight_h200_in_a_virtual_machine(rates: str, expected: float) -> None:
         "0",
         "65536",
     )
-    assert rate(h200, "cpu0", "nic0", "pcie") == 5000
+    assert rate(h200, "cpu0", "nic0", "local") == 5000
     assert rate(h200, "nic0", "net0", "nic") == 1.25
 
 
@@ -135,7 +135,7 @@ def test_bandwidths_are_those_nccl_finds_on_its_paths(name: str) -> None:
     assert (count["gpu"], count["cpu"], count["switch"]) == (system["gpus"], system["cpus"], system["nvswitch"])
     graphs = {
         "NVL": narrowest(topology, ("nvlink",)),
-        "tree": narrowest(topology, ("pcie", "cpu", "nic")),
+        "tree": narrowest(topology, ("pcie", "local", "cpu", "nic")),
     }
     compared = 0
     nets = sorted((d.name for d in topology.devices if d.name.startswith("net")), key=lambda n: int(n[3:]))
@@ -383,7 +383,7 @@ def test_bridges_linked_side_by_side() -> None:
         inner.format(1, '<pcilink target="0000:40:00.0"/><pcilink target="0000:99:00.0"/>', gpu(1)),
     )
     topology = read_text(text, "t.xml")
-    assert rate(topology, "pcie0", "pcie1", "pcie") == rate(topology, "pcie1", "pcie0", "pcie") == 5000
+    assert rate(topology, "pcie0", "pcie1", "local") == rate(topology, "pcie1", "pcie0", "local") == 5000
 
 
 def test_several_hosts_in_one_file() -> None:

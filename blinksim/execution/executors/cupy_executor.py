@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from blinksim import machines
 from blinksim.errors import InfeasibleError
 from blinksim.execution.executors.base import Executor, Outcome, Task
 from blinksim.execution.executors.gpu_devices import THREADS, keeps_lines_whole, map_devices, require_cupy
 from blinksim.execution.executors.gpu_run import Kernels, Runner
 from blinksim.execution.executors.gpu_timing import Stopwatch
 from blinksim.execution.executors.tables import buffer_bytes
+from blinksim.formats.shipped.known_gpus import execution_rates
 from blinksim.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
@@ -99,7 +99,7 @@ def _quicker(cupy: Any, schedule: Schedule, size_bytes: int, gpus: Sequence[int]
     the one that `blinksim.programs.fit` expects to be."""
     properties = cupy.cuda.runtime.getDeviceProperties
     names = {properties(gpu)["name"].decode() for gpu in gpus}
-    rates = machines.execution_rates(names.pop()) if len(names) == 1 else None
+    rates = execution_rates(names.pop()) if len(names) == 1 else None
     part = replace(schedule.topology, execution=rates)
     if len(set(gpus)) < len(gpus) or schedule.sends > MOST_SENDS or uncovered(part):
         return quicker_protocol(schedule, size_bytes)

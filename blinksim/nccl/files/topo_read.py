@@ -20,7 +20,7 @@ from blinksim.nccl.files import topo_complete
 from blinksim.nccl.files.topo_elements import BUS_ID
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
-from blinksim.topology.elements import machine_name, nvswitch
+from blinksim.topology.elements import UNLIMITED, machine_name, nvswitch
 from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -61,11 +61,11 @@ def read_text(text: str, path: str | Path, rates: str = "nominal", like: Topolog
     `path` names the machine and stands in messages. like: has what the file leaves out (see `topo_complete`).
 
     Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus ids and the
-    like as attributes. Link classes: nvlink, xgmi, pcie, cpu, c2c, nic (adapter to its network port); the ports' links
-    out of the node (class net) are the topology's fabric, one switch. Members are the GPUs with a `rank`, in rank
-    order; a GPU without one was not in the job that wrote the file and stays a device that is not a member. If no GPU
-    has a rank, all are members in order of `dev`. Several hosts in one file (multi-node NVLink) become ``n0.gpu0`` ….
-    `source` says what was assumed or passed over.
+    like as attributes. Link classes: nvlink, xgmi, pcie, local (no limit of its own: a virtual adapter), cpu, c2c, nic
+    (adapter to its network port); the ports' links out of the node (class net) are the topology's fabric, one
+    switch. Members are the GPUs with a `rank`, in rank order; one without was not in the job that wrote the file and
+    stays a device. If no GPU has a rank, all are members in order of `dev`. Several hosts in one file (multi-node
+    NVLink) become ``n0.gpu0`` …. `source` says what was assumed or passed over.
 
     Raises `FileError` with the line for anything malformed, and `InputError` for other rates.
     """
@@ -147,7 +147,7 @@ class _Builder:
             for entry in element.named("pcilink"):
                 peer = self.bridges.get((host, self.bus_id(entry, "target")))
                 if peer and peer[0] != name:
-                    self.add_link(name, peer[0], "pcie", self.rates.local)
+                    self.add_link(name, peer[0], UNLIMITED, self.rates.local)
         for peers in self.cpus.values():
             self.join_cpus(peers)
         return self.topology()
@@ -172,11 +172,11 @@ class _Builder:
             rates=self.rates.name,
             source=f"NCCL topology file {Path(self.path).name}{lost}",
         )
-        inside = tuple(kind for kind in ("nvlink", "xgmi", "pcie", "cpu", "c2c") if kind in present)
+        inside = tuple(kind for kind in ("nvlink", "xgmi", "pcie", UNLIMITED, "cpu", "c2c") if kind in present)
         own = next((kind for kind in ("nvlink", "xgmi") if kind in present), "nvlink")
         direct = machine.with_links(link for link in links if link.kind == own)
         enough = own in present and len(direct.components()) == 1
-        reach = tuple(kind for kind in ("pcie", "cpu", "c2c", "nic") if kind in present)
+        reach = tuple(kind for kind in ("pcie", UNLIMITED, "cpu", "c2c", "nic") if kind in present)
         return replace(
             machine,
             collective_links=(own,) if enough else inside,
@@ -241,7 +241,7 @@ class _Builder:
             elif child.tag == "nic":
                 # A virtual adapter without a PCIe link of its own.
                 nic = self.add_device(child, host, self.numbered("nic", host), "nic")
-                self.add_pair(name, nic, "pcie", self.rates.local)
+                self.add_pair(name, nic, UNLIMITED, self.rates.local)
                 self.add_nets(child, host, nic)
 
     def add_pci(self, element: Element, host: int, parent: str, cpu: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from blinksim.topology.elements import Link
+from blinksim.topology.elements import UNLIMITED, Link
 from blinksim.topology.rules.rule import Breach, listed, rule, used
 from blinksim.units import format_rate, format_time
 
@@ -118,11 +118,11 @@ def _dead_end(topology: Topology) -> Iterator[str]:
 
 @rule("plausible-bandwidth", "warning", "mind GB/s against Gb/s, and that bandwidth is per lane and direction")
 def _plausible(topology: Topology) -> Iterator[Breach]:
-    """Links have between 0.1 GB/s and 4 TB/s (between fabric switches more)."""
+    """Links have between 0.1 GB/s and 4 TB/s (between fabric switches more, and without a limit)."""
     node = {device.name: device.node for device in topology.devices}
     for link in topology.links:
-        trunk = node[link.src] < 0 and node[link.dst] < 0
-        if link.bandwidth < SLOWEST or (link.bandwidth > FASTEST and not trunk):
+        free = link.kind == UNLIMITED or (node[link.src] < 0 and node[link.dst] < 0)
+        if link.bandwidth < SLOWEST or (link.bandwidth > FASTEST and not free):
             yield Breach(f"{link.kind} links of {format_rate(link.bandwidth)}", ("link_classes", link.kind))
 
 
@@ -186,8 +186,13 @@ def _private_pcie(topology: Topology) -> Iterator[str]:
 
 @rule("latency-given", "warning", "give latency or overhead; without them small sizes take no time")
 def _latency(topology: Topology) -> Iterator[Breach]:
-    """Every link class has a latency or an overhead."""
-    timed = {link.kind for link in topology.links if link.latency or link.overhead}
+    """Every link class has a latency or an overhead, but that of adapters and their own ports."""
+    device = {one.name: one.kind for one in topology.devices}
+    timed = {
+        link.kind
+        for link in topology.links
+        if link.latency or link.overhead or {device[link.src], device[link.dst]} == {"nic"}
+    }
     missing = [kind for kind in topology.link_classes if kind not in timed]
     if missing:
         yield Breach(f"no latency and no overhead on {listed(missing)} links", ("link_classes", missing[0]))
