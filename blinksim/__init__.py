@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from blinksim.exports import export as export
     from blinksim.exports import write as write
     from blinksim.formats.schedule_json import write_schedule as write_schedule
-    from blinksim.formats.traffic_csv import read_traffic as read_traffic
-    from blinksim.formats.traffic_csv import write_traffic as write_traffic
+    from blinksim.formats.traffic_files import read_traffic as read_traffic
+    from blinksim.formats.traffic_files import write_traffic as write_traffic
     from blinksim.machines import catalogue as catalogue
     from blinksim.machines import check as check
     from blinksim.machines import load as load
@@ -168,7 +168,7 @@ else:
         "rank": "blinksim.answers.ranking",
         "read_schedule": "blinksim.answers.checks.read_schedule",
         "read_series": "blinksim.answers.logs.series",
-        "read_traffic": "blinksim.formats.traffic_csv",
+        "read_traffic": "blinksim.formats.traffic_files",
         "register_algorithm": "blinksim.algorithms.registry",
         "register_model": "blinksim.timing.model_registry",
         "simulate": "blinksim.simulation.simulator",
@@ -181,7 +181,7 @@ else:
         "verify_file": "blinksim.answers.checks.verify_file",
         "write": "blinksim.exports",
         "write_schedule": "blinksim.formats.schedule_json",
-        "write_traffic": "blinksim.formats.traffic_csv",
+        "write_traffic": "blinksim.formats.traffic_files",
     }
 
     def __getattr__(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -174,3 +175,35 @@ def test_a_file_of_a_spreadsheet_is_told_how_it_should_be(tmp_path: Path) -> Non
         (tmp_path / "matrix.csv").write_text(text)
         with pytest.raises(FileError, match=told):
             bs.read_traffic(tmp_path / "matrix.csv")
+
+
+def test_files_of_numpy_are_read_and_written(tmp_path: Path) -> None:
+    matrix = np.array([[0, 3000], [1000, 0]])
+    for dtype in (np.int64, np.uint32, np.float64):
+        np.save(tmp_path / "given.npy", matrix.astype(dtype))
+        assert bs.read_traffic(tmp_path / "given.npy") == Traffic(matrix)
+    bs.write_traffic(Traffic(matrix), tmp_path / "written.npy")
+    assert np.load(tmp_path / "written.npy").tolist() == matrix.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda data: data[:-3], "cut off"),
+        (lambda data: data.replace(b"(2, 2), ", b"(200000, 200000), "), "cannot be read as a file of NumPy"),
+        (lambda data: data.replace(b"<i8", b"|O8"), "cannot be read as a file of NumPy"),
+        (lambda data: data.replace(b"(2, 2), }", b"(1, 4), }"), "a row and a column for every rank; this is 1 x 4"),
+        (lambda data: data[:40], "cannot be read as a file of NumPy"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_of_numpy_gets_one_message(change: Callable[[bytes], bytes], why: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.npy"
+    np.save(path, np.array([[0, 3000], [1000, 0]]))
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(FileError, match=why):
+        bs.read_traffic(path)
+
+
+def test_too_many_ranks_are_refused_before_tokens_are_drawn() -> None:
+    with pytest.raises(InputError, match="8,192 at most"):
+        bs.expert_traffic(10**6)

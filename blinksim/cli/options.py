@@ -75,7 +75,7 @@ def root_option(command: Callable[P, R]) -> Callable[P, R]:
 
 def traffic_option(command: Callable[P, R]) -> Callable[P, R]:
     """Adds --traffic, which names the traffic matrix of an alltoallv."""
-    text = "For alltoallv: the bytes from every rank to every other, as CSV with a line per rank (blinksim traffic)."
+    text = "For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic)."
     return click.option("--traffic", metavar="FILE", help=text)(command)
 
 
@@ -89,7 +89,7 @@ def collective_of(name: str, root: int | None, traffic: str | None) -> Collectiv
                 "alltoallv needs --traffic FILE: the bytes from every rank to every other (blinksim traffic)"
             )
         return Collective.parse(name, root)
-    from blinksim.formats.traffic_csv import read_traffic
+    from blinksim.formats.traffic_files import read_traffic
 
     return Collective.parse(name, root, read_traffic(traffic))
 

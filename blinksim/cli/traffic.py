@@ -52,15 +52,15 @@ Examples:
 @click.option("--skew", type=Decimal(0), help="Exponent of Zipf's law for the choice of experts.  [default: 0, even]")
 @click.option("--seed", type=Integer(), help="Of the choices.  [default: 0]")
 @click.option("--combine", is_flag=True, help="The way back: the transposed matrix.")
-@click.option("-o", "--output", metavar="FILE", help="Write the matrix as CSV: a line per rank.")
+@click.option("-o", "--output", metavar="FILE", help="Write the matrix, as CSV or .npy, a row per rank.")
 @click.option("--plot", metavar="FILE", help="Draw the matrix as PNG, SVG or PDF.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @output_options()
 def command(file: str | None, **options: Unpack[Options]) -> None:
     """What does every rank send to every other? Make the traffic of experts, or show the matrix in FILE.
 
-    Line i of FILE has the bytes that rank i has for rank 0, rank 1 and so on, separated by commas. Each token goes once
-    to every rank that holds one of its experts.
+    Line i of FILE has the bytes that rank i has for rank 0, rank 1 and so on, separated by commas; or FILE is what
+    numpy.save wrote. Each token goes once to every rank that holds one of its experts.
     """
     from blinksim.textio.whole_files import check_target
 
@@ -73,7 +73,7 @@ def command(file: str | None, **options: Unpack[Options]) -> None:
     traffic = _traffic(file, options)
     failure = None
     if options["output"]:
-        from blinksim.formats.traffic_csv import write_traffic
+        from blinksim.formats.traffic_files import write_traffic
 
         target = options["output"]
         failure = attempt(lambda: write_traffic(traffic, target, options["force"]))
@@ -97,7 +97,7 @@ def _traffic(file: str | None, options: Options) -> Traffic:
         if given or options["ranks"] is not None:
             name = next(iter(given), "ranks").replace("_", "-")
             raise InputError(f"--{name} makes a matrix, and {file} holds one; leave one of them out")
-        from blinksim.formats.traffic_csv import read_traffic
+        from blinksim.formats.traffic_files import read_traffic
 
         found = read_traffic(file)
     elif options["ranks"] is None:

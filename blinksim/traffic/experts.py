@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic.matrix import MOST_RANKS, Traffic
 from blinksim.units import size_of, whole
 
 # Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn exactly.
@@ -59,7 +59,8 @@ def expert_traffic(
     Raises
     ------
     InputError
-        For fewer than two ranks, more experts per token than there are, and numbers that are not positive.
+        For fewer than two ranks or more than 8,192, more experts per token than there are, and numbers that are not
+        positive.
 
     Examples
     --------
@@ -73,6 +74,8 @@ def expert_traffic(
     for name, value in numbers.items():
         if not 1 <= whole(value, name) <= _MOST:
             raise InputError(f"{name}={value}: give a positive whole number")
+    if ranks > MOST_RANKS:
+        raise InputError(f"ranks={ranks}: a traffic matrix is of {MOST_RANKS:,} at most")
     each, experts = size_of(token_size), ranks * experts_per_rank
     if top_k > experts:
         raise InputError(f"a token cannot go to {top_k} of {experts} experts; send it to fewer, or take more ranks")

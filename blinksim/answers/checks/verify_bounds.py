@@ -129,7 +129,7 @@ def _traffic(file: str, document: dict[str, Any]) -> Traffic | None:
     """The traffic matrix of an alltoallv."""
     if "traffic" not in document:
         return None
-    from blinksim.formats.traffic_csv import from_lines
+    from blinksim.formats.traffic_files import from_lines
 
     lines = document["traffic"]
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):

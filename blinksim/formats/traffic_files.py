@@ -1,6 +1,6 @@
-"""Traffic matrices as CSV: a line per rank, with the bytes that it has for rank 0, rank 1 and so on.
+"""Traffic matrices as CSV, or as a ``.npy`` file of NumPy: a row per rank, with its bytes for rank 0, rank 1 and so on.
 
-Bytes are whole numbers, or sizes such as ``64KiB``. Empty lines are left out, and so are lines that begin with ``#``.
+In CSV, bytes are whole numbers, or sizes such as ``64KiB``. Empty lines, and lines that begin with ``#``, are left out.
 """
 
 from __future__ import annotations
@@ -8,26 +8,31 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from io import BytesIO
+from math import prod
+from pathlib import Path
 
 import numpy as np
 
 from blinksim.errors import FileError, InputError
-from blinksim.textio.text_files import MIB, read_text, shown
-from blinksim.textio.whole_files import write_text
+from blinksim.textio.text_files import MIB, decode, read_bytes, shown
+from blinksim.textio.whole_files import write_bytes, write_text
 from blinksim.traffic.matrix import MOST_RANKS, Traffic
 from blinksim.units import parse_size
 
-_MOST_BYTES = 512 * MIB
+# The largest matrix in 64 bits, and what stands before it in a file of NumPy.
+_MOST_BYTES = 513 * MIB
+_NPY = b"\x93NUMPY"
 _DIGITS = re.compile(r"[0-9,]*")
 
 
 def read_traffic(path: str | os.PathLike[str]) -> Traffic:
-    """Reads a traffic matrix: line i holds the bytes of rank i for every rank, separated by commas.
+    """Reads a traffic matrix: row i holds the bytes of rank i for every rank.
 
     Parameters
     ----------
     path : str or path
-        A CSV file without a header; ``-`` is standard input.
+        A CSV file without a header, a line per row, or what ``numpy.save`` writes; ``-`` is standard input.
 
     Returns
     -------
@@ -48,7 +53,10 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
     >>> bs.read_traffic("traffic.csv").matrix.tolist()
     [[0, 65536], [1000, 0]]
     """
-    return from_lines(shown(path), read_text(path, _MOST_BYTES, "traffic matrix").splitlines())
+    data = read_bytes(path, _MOST_BYTES, "traffic matrix")
+    if data.startswith(_NPY):
+        return _from_npy(shown(path), data)
+    return from_lines(shown(path), decode(path, data, "traffic matrix").splitlines())
 
 
 def from_lines(name: str, lines: Sequence[str]) -> Traffic:
@@ -71,6 +79,25 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
     except (InputError, OverflowError) as error:
         why = "more than 2^53 bytes" if isinstance(error, OverflowError) else str(error)
         raise FileError(name, why) from None
+
+
+def _from_npy(name: str, data: bytes) -> Traffic:
+    file = BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        # A header may promise more than there is, and NumPy would make room for it.
+        if prod(shape) * dtype.itemsize != len(data) - file.tell():
+            raise ValueError("it is cut off, or has more behind its numbers")
+        file.seek(0)
+        found = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
+    try:
+        return Traffic(found)
+    except InputError as error:
+        raise FileError(name, str(error)) from None
 
 
 def _row(name: str, number: int, text: str) -> list[int]:
@@ -97,7 +124,7 @@ def _bytes(name: str, number: int, place: int, entry: str) -> int:
 
 
 def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Writes a traffic matrix as `read_traffic` reads it.
+    """Writes a traffic matrix as `read_traffic` reads it: to a name that ends in ``.npy`` as NumPy does, else as CSV.
 
     Parameters
     ----------
@@ -122,4 +149,9 @@ def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = 
     >>> bs.read_traffic("dispatch.csv").ranks
     8
     """
+    if Path(path).suffix == ".npy":
+        file = BytesIO()
+        np.save(file, traffic.matrix)
+        write_bytes(path, file.getvalue(), force)
+        return
     write_text(path, "\n".join((*traffic.lines(), "")), force)
