@@ -56,6 +56,16 @@ def test_the_protocol_is_the_quicker_one_unless_it_is_named() -> None:
         assert times["ll128"].details["protocol"] == "ll128"
 
 
+@pytest.mark.parametrize("name", ["halving_doubling", "ring"])
+def test_parts_may_be_empty(name: str) -> None:
+    """Fewer elements than ranks: of the chunks that lie at one place of an inbox, only one is sent."""
+    schedule = bs.synthesize(EIGHT, "reducescatter", name).schedule
+    for protocol in ("ll128", "simple"):
+        few, each = (sum(term.time_s for term in Executed(protocol).breakdown(schedule, 4 * elements, 0.0).terms)
+                     for elements in (2, 8))  # fmt: skip
+        assert H200.launch_s < few <= each
+
+
 def test_calls_one_by_one_are_asked_for_and_said() -> None:
     chain = bs.synthesize(EIGHT, "broadcast", "chain").schedule
     successive, apart = Executed().on(EIGHT), Executed(calls="apart").on(EIGHT)

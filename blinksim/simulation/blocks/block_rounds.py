@@ -136,7 +136,8 @@ class _Reader:
         self.raiser: dict[tuple[int, int], int] = {}
         for op in range(program.ops):
             for number, (device, buffer, offset) in enumerate(self.targets_of[op]):
-                if buffer == INBOX:
+                # Chunks that are empty lie where the next one begins.
+                if buffer == INBOX and program.length[op]:
                     self.author[device, offset] = op, number
             for device, flag in self.signals_of[op]:
                 self.raiser[device, flag] = op
