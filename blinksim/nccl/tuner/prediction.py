@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.channel_graph import Graph
@@ -21,6 +21,9 @@ from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.constants import Constants
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
+
+# Communicators whose channels are kept in the process: the search takes longer than all else.
+_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,33 @@ def predict(
     for family in given:
         if family not in FAMILIES:
             raise InputError(f"no channels of NCCL are called {family!r}; known: {', '.join(FAMILIES)}")
+    chosen = None if members is None else tuple(members)
+    if given:
+        return _predicted(topology, chosen, nodes, version, multicast, given)
+    return _found(topology, topology.edits, chosen, nodes, version, multicast)
+
+
+@lru_cache(maxsize=_KEPT)
+def _found(
+    topology: Topology,
+    edits: tuple[str, ...],
+    members: tuple[str, ...] | None,
+    nodes: int | None,
+    version: str,
+    multicast: bool,
+) -> Prediction:
+    """With channels of the search. edits: of the topology, which are no part of what makes topologies equal."""
+    return _predicted(topology, members, nodes, version, multicast, {})
+
+
+def _predicted(
+    topology: Topology,
+    members: tuple[str, ...] | None,
+    nodes: int | None,
+    version: str,
+    multicast: bool,
+    given: Mapping[str, Graph],
+) -> Prediction:
     constants = figures.load(version)
     system = system_of(topology, members, nodes)
     vertices = [system.vertices[gpu] for gpu in system.gpus]
@@ -137,7 +167,7 @@ def predict(
     nvls = found("nvls", PATTERN_NVLS, 1, MOST_CHANNELS) if job.multicast else None
     return Prediction(
         machine=topology.name,
-        members=tuple(topology.members if members is None else members),
+        members=topology.members if members is None else members,
         version=version,
         job=job,
         ring=ring,
