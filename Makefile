@@ -80,12 +80,12 @@ lint: $(STAMP)  ## ruff, and mypy --strict
 .PHONY: test
 test: lint  ## lint and all quick tests (a few minutes on two cores)
 	@echo 'pytest (quick tests, $(JOBS) processes)'
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not gpu' --durations=5
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow and not gpu' --durations=5
 
 .PHONY: test-all
 test-all: lint  ## lint and all tests: the slow ones, the notebooks and the site too
 	@echo 'pytest (all tests, $(JOBS) processes)'
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not gpu' --hypothesis-profile thorough --durations=15
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not gpu' --hypothesis-profile thorough --durations=15
 
 .PHONY: test-gpu
 test-gpu: $(STAMP)  ## the tests that need GPUs and CuPy (pip install 'blinksim[gpu-cuda12]')
