@@ -18,15 +18,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA_FOLDERS = ("topologies", "models", "schedules")
-LOAD_EVERYTHING = """
+WHERE = """
 import json, pathlib
 import blinksim
-from blinksim import data_files, machines
-from blinksim.formats.shipped import machine_names
-from blinksim.cost import presets
+from blinksim import data_files
 print(json.dumps({
     "package": str(pathlib.Path(blinksim.__file__).resolve().parent),
     "data": {name: str(data_files.folder(name).resolve()) for name in ("topologies", "models", "schedules")},
+}))
+"""
+LOAD_EVERYTHING = """
+import json
+from blinksim import machines
+from blinksim.formats.shipped import machine_names
+from blinksim.cost import presets
+print(json.dumps({
     "ranks": {name: machines.load(name).ranks for name in machine_names.names()},
     "presets": [presets.load_preset(name).name for name in presets.preset_names()],
 }))
@@ -93,19 +99,24 @@ def test_the_wheel_carries_code_and_data_as_they_are_here(wheel: Path) -> None:
     assert len(licences) == 1
 
 
-@pytest.mark.parametrize("kind", ["wheel", "editable"])
-def test_an_installed_copy_loads_every_machine(kind: str, wheel: Path, tmp_path: Path) -> None:
-    programs = install(tmp_path / "venv", *([wheel] if kind == "wheel" else ["--editable", ROOT]))
-    found = json.loads(run([programs / "python", "-c", LOAD_EVERYTHING], tmp_path))
-    if kind == "wheel":
-        assert found["package"].startswith(str(tmp_path.resolve()))
-        assert all(Path(place).is_relative_to(tmp_path.resolve()) for place in found["data"].values())
-    else:
-        assert found["package"] == str(ROOT / "blinksim")
-        assert found["data"] == {name: str(ROOT / name) for name in DATA_FOLDERS}
+def loads_everything(programs: Path, folder: Path) -> None:
+    found = json.loads(run([programs / "python", "-c", LOAD_EVERYTHING], folder))
     assert {"dgx1-v100", "aurora"} <= found["ranks"].keys()
     assert all(ranks > 1 for ranks in found["ranks"].values())
     assert {"aurora-projection", "aurora-projection-pcie", "aurora-chain"} <= set(found["presets"])
+
+
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_an_installed_copy_answers(kind: str, wheel: Path, tmp_path: Path) -> None:
+    programs = install(tmp_path / "venv", *([wheel] if kind == "wheel" else ["--editable", ROOT]))
+    found = json.loads(run([programs / "python", "-c", WHERE], tmp_path))
+    if kind == "wheel":
+        assert found["package"].startswith(str(tmp_path.resolve()))
+        assert all(Path(place).is_relative_to(tmp_path.resolve()) for place in found["data"].values())
+        loads_everything(programs, tmp_path)
+    else:  # Its data are those of the checkout, which other tests load.
+        assert found["package"] == str(ROOT / "blinksim")
+        assert found["data"] == {name: str(ROOT / name) for name in DATA_FOLDERS}
     version = wheel.name.split("-")[1]
     assert version in run([programs / "blinksim", "--version"], tmp_path)
     answer = json.loads(run([programs / "blinksim", "project", "dgx1-v100", "allreduce", "256MiB", "--json"], tmp_path))

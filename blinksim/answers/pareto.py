@@ -55,7 +55,7 @@ class Tradeoff:
     Examples
     --------
     >>> import blinksim as bs
-    >>> point = bs.pareto("dgx1-v100", "broadcast", seconds=2).points[0]
+    >>> point = bs.pareto("ring:4@25GB/s", "allreduce", seconds=1).points[0]
     >>> bs.verify(point.schedule).ok
     True
     """
@@ -119,7 +119,7 @@ class Pareto(Result):
     Examples
     --------
     >>> import blinksim as bs
-    >>> front = bs.pareto("dgx1-v100", "broadcast", seconds=2)
+    >>> front = bs.pareto("ring:4@25GB/s", "allreduce", seconds=1)
     >>> front.points[0].latency_s < front.points[-1].latency_s
     True
     >>> front.points[0].bandwidth < front.points[-1].bandwidth
@@ -255,7 +255,7 @@ def pareto(
     Examples
     --------
     >>> import blinksim as bs
-    >>> front = bs.pareto("dgx1-v100", "broadcast", seconds=2)
+    >>> front = bs.pareto("ring:4@25GB/s", "allreduce", seconds=1)
     >>> front.points[-1].quickest_to is None
     True
     """

@@ -40,7 +40,7 @@ def pareto(front: Pareto) -> Figure:
     Examples
     --------
     >>> import blinksim as bs
-    >>> picture = bs.plot.pareto(bs.pareto("dgx1-v100", "broadcast", seconds=2))
+    >>> picture = bs.plot.pareto(bs.pareto("ring:4@25GB/s", "allreduce", seconds=1))
     """
     drawn, axes = figure(_WIDTH)
     points = front.points

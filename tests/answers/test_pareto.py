@@ -29,8 +29,23 @@ def question(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def front(question: tuple[str, str]) -> bs.Pareto:
-    return bs.pareto(*question, seconds=1, sizes=SIZES)
+def found(question: tuple[str, str]) -> tuple[bs.Pareto, dict[str, Parallel]]:
+    """The front, and all candidates that it was chosen from."""
+    candidates: dict[str, Parallel] = {}
+    front_of = study._front
+
+    def keeping(given: dict[str, Parallel], sizes: list[int]) -> tuple[list[str], list[str]]:
+        candidates.update(given)
+        return front_of(given, sizes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "_front", keeping)
+        return bs.pareto(*question, seconds=1, sizes=SIZES), candidates
+
+
+@pytest.fixture
+def front(found: tuple[bs.Pareto, dict[str, Parallel]]) -> bs.Pareto:
+    return found[0]
 
 
 def test_every_point_is_right_and_takes_the_time_that_it_says(front: bs.Pareto) -> None:
@@ -60,25 +75,15 @@ def test_no_point_is_bettered_by_another(front: bs.Pareto) -> None:
     assert [point.latency_s for point in front.points] == sorted(point.latency_s for point in front.points)
 
 
-def test_the_envelope_is_the_quickest_of_all_candidates(
-    question: tuple[str, str], front: bs.Pareto, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    candidates: dict[str, Parallel] = {}
-    front_of = study._front
-
-    def keeping(given: dict[str, Parallel], sizes: list[int]) -> tuple[list[str], list[str]]:
-        candidates.update(given)
-        return front_of(given, sizes)
-
-    monkeypatch.setattr(study, "_front", keeping)
-    again = bs.pareto(*question, seconds=1, sizes=SIZES)
-    assert len(candidates) == len(again.points) + len(again.dominated)
+def test_the_envelope_is_the_quickest_of_all_candidates(found: tuple[bs.Pareto, dict[str, Parallel]]) -> None:
+    front, candidates = found
+    assert len(candidates) == len(front.points) + len(front.dominated)
     for size in SIZES:
         least = min(cost(one.compact, size, spread=one.spread).time_s for one in candidates.values())
-        assert min(point.time_s(size) for point in again.points) == pytest.approx(least)
-        leader = min(again.points, key=lambda point: point.time_s(size))
+        assert min(point.time_s(size) for point in front.points) == pytest.approx(least)
+        leader = min(front.points, key=lambda point: point.time_s(size))
         assert leader.quickest_from is not None
-    ends = [point for point in again.points if point.quickest_from is not None and point.quickest_to is None]
+    ends = [point for point in front.points if point.quickest_from is not None and point.quickest_to is None]
     assert len(ends) == 1
 
 

@@ -14,6 +14,7 @@ from blinksim.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "answer.schema.json").read_text())
+JUDGE = jsonschema.Draft202012Validator(SCHEMA)
 TIMES = ROOT / "validate" / "results" / "nccl-tuning-4gpu.csv"
 LOG = str(ROOT / "tests" / "data" / "nccl_tests" / "h200x8-allreduce.txt")
 
@@ -78,7 +79,7 @@ def test_the_schema_is_one() -> None:
 @pytest.mark.parametrize("name", LINES)
 def test_every_command_keeps_to_it(answers: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     found = answer(capsys, LINES[name].format(folder=answers))
-    jsonschema.validate(found, SCHEMA, jsonschema.Draft202012Validator)
+    JUDGE.validate(found)
     assert found["command"] == name.partition(",")[0].removesuffix(" a bound")
 
 
@@ -93,4 +94,4 @@ def test_a_key_that_is_gone_or_another_type_is_noticed(answers: Path, capsys: py
     for key, value in (("rate_exact", "0.5"), ("bounds", []), ("schema_version", 2), ("command", "bounds")):
         for broken in ({k: v for k, v in found.items() if k != key}, {**copy.deepcopy(found), key: value}):
             with pytest.raises(jsonschema.ValidationError):
-                jsonschema.validate(broken, SCHEMA, jsonschema.Draft202012Validator)
+                JUDGE.validate(broken)

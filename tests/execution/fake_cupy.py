@@ -32,7 +32,7 @@ def build(source: str, folder: Path) -> ctypes.CDLL:
     if not path.exists():
         kernel = path.with_suffix(".cu")
         kernel.write_text(source)
-        options = ["-std=c++17", "-O1", "-fPIC", "-shared", "-pthread", "-w", f'-DKERNELS="{kernel}"']
+        options = ["-std=c++17", "-Og", "-fPIC", "-shared", "-pthread", "-w", f'-DKERNELS="{kernel}"']
         subprocess.run([str(COMPILER), *options, "-o", str(path), str(HOST)], check=True)
     return ctypes.CDLL(str(path))
 
