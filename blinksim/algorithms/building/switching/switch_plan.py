@@ -14,6 +14,7 @@ from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.tree import Route
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+from blinksim.topology.parts import bandwidths
 
 _Send = tuple[int, int, int, int, Route]
 
@@ -116,10 +117,12 @@ class SwitchPlan(ForestPlan):
         self.ranks = topology.member_places.tolist()
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
         self._links: dict[tuple[int, int], tuple[Fraction, int]] = {}
-        for number, link in enumerate(topology.links):
-            ends = topology.index[link.src], topology.index[link.dst]
-            if ends not in self._links or self._links[ends][0] < link.bandwidth:
-                self._links[ends] = link.bandwidth, number
+        self._beside: dict[int, set[int]] = defaultdict(set)
+        tail, head = (ends.tolist() for ends in topology.ends)
+        for number, (ends, width) in enumerate(zip(zip(tail, head, strict=True), bandwidths(topology), strict=True)):
+            if ends not in self._links or self._links[ends][0] < width:
+                self._links[ends] = width, number
+                self._beside[ends[0]].add(ends[1])
 
     def link(self, src: int, dst: int) -> Route:
         """The widest link from one device to another."""
@@ -129,11 +132,13 @@ class SwitchPlan(ForestPlan):
         """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
         wanted = set(abilities)
         found = {}
-        for number, device in enumerate(self.topology.devices):
-            if wanted <= device.in_network:
-                pairs = [pair for gpu in group for pair in ((gpu, number), (number, gpu))]
-                if all(pair in self._links for pair in pairs):
-                    found[number] = min(self._links[pair][0] for pair in pairs)
+        # Of thousands of switches, only those beside the first of the group can be linked to all of it.
+        for number in sorted(self._beside[group[0]]):
+            if wanted <= self.topology.devices[number].in_network:
+                widths = [self._links.get(pair, (None,))[0] for gpu in group for pair in ((gpu, number), (number, gpu))]
+                known = [width for width in widths if width is not None]
+                if len(known) == len(widths):
+                    found[number] = min(known)
         return found
 
     def reading_switches(
