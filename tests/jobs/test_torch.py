@@ -132,6 +132,7 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
     from blinksim.torch import works
 
     told: list[str] = []
+    events: list[str] = []
 
     class Tensor:
         def record_stream(self, stream: object) -> None:
@@ -146,6 +147,9 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
         def precede(self, event: str, stream: int) -> None:
             told.append(f"{stream} waits for {event}")
 
+        def take_back(self, event: str) -> None:
+            events.append(event)
+
     def queued() -> Any:
         return works.QueuedOn(Backend(), "ours", [Tensor()])  # type: ignore[arg-type, list-item, unused-ignore]
 
@@ -156,8 +160,11 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
         assert len(handle.queued.tensors) == 1
         handle.wait()
         assert len(handle.queued.tensors) == 0
+        assert events == []
         del handle
         assert told == ["7 waits for event"]
+        # Nobody can ask for its event any more.
+        assert events == ["event"]
         # One on the stream 7 itself, which need not wait, and one on another.
         for stream in (7, 8):
             ran = works.RanOn(Backend(), stream)  # type: ignore[arg-type, unused-ignore]
