@@ -206,10 +206,15 @@ def _candidates(topology: Topology) -> list[Permutation]:
     """The topology's symmetries; of a large cluster also the turns of nodes that an edit has left alike."""
     if topology.nodes < 2 or len(topology.devices) < _MANY:
         return list(topology.symmetries)
-    from blinksim.topology.symmetries.alike_nodes import turns_of_alike_nodes
+    from blinksim.topology.symmetries.alike_nodes import alike_nodes_of, turn_and_exchange
 
-    known = encoded(topology)
-    return [*topology.symmetries, *turns_of_alike_nodes(topology, known.device, known.colour)]
+    known, count = encoded(topology), len(topology.devices)
+    sets = alike_nodes_of(topology, known.device, known.colour)
+    together = turn_and_exchange(count, sets)
+    if any(known.image(one) is None for one in together):
+        # Some set's nodes differ in what their links share.
+        return [*topology.symmetries, *(one for table in sets for one in turn_and_exchange(count, [table]))]
+    return [*topology.symmetries, *together]
 
 
 def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from blinksim.schedule import ways
 from blinksim.schedule.kept import forget
 from blinksim.schedule.loads import resources
 from blinksim.topology.symmetries import device_pairs
-from blinksim.topology.symmetries.alike_nodes import turns_of_alike_nodes
+from blinksim.topology.symmetries.alike_nodes import alike_nodes_of, turn_and_exchange
 from blinksim.topology.symmetries.commuting import Turns, find_turns, order
 from blinksim.topology.symmetry import encoded, is_automorphism, orbit_labels
 
@@ -121,12 +122,27 @@ def test_nodes_that_an_edit_left_alike_are_turned(edit: str) -> None:
     """Every turn is a symmetry, and together they join the nodes that are alike, and no others."""
     part = bs.load("hgx-h100", nodes=6, edits=[edit] if edit else []).select()
     known = encoded(part)
-    found = turns_of_alike_nodes(part, known.device, known.colour)
-    assert found
+    found = turn_and_exchange(len(part.devices), alike_nodes_of(part, known.device, known.colour))
     assert all(is_automorphism(part, turn.tolist()) for turn in found)
     label = orbit_labels(len(part.devices), found)
     first = [label[part.index[f"n{node}.gpu0"]] for node in range(6)]
     assert len(set(first)) == (2 if edit else 1)
+
+
+def test_all_leaves_at_once_join_what_each_joins() -> None:
+    """One turn and one exchange below all leaves have the orbits, of devices and links, of a pair for every leaf."""
+    edits = ["fabric shape=tree planes=1 leaf_nodes=4 oversubscription=2", "without n5.gpu1"]
+    part = bs.load("dgx-a100", nodes=14, edits=edits).select()
+    known, count = encoded(part), len(part.devices)
+    sets = alike_nodes_of(part, known.device, known.colour)
+    assert sorted(len(table) for table in sets) == [2, 3, 4, 4]
+    each = [one for table in sets for one in turn_and_exchange(count, [table])]
+    images: list[list[Any]] = []
+    for turns in (each, turn_and_exchange(count, sets)):
+        links = [known.image(turn) for turn in turns]
+        assert all(image is not None for image in links)
+        images.append([orbit_labels(count, turns).tolist(), orbit_labels(len(part.links), links).tolist()])  # type: ignore[arg-type]
+    assert images[0] == images[1]
 
 
 def test_hypercubes_turn_by_flipping_bits() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-def turns_of_alike_nodes(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
-    """For each set of nodes with equal devices and links, to the same switches, the turn by one and the first exchange.
+def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
+    """The sets of nodes with equal devices and links, to the same switches: a row of devices for every node.
 
-    device, link: a number for each, equal for equal ones. No turn moves a switch between nodes. Users check them.
+    device, link: a number for each, equal for equal ones.
     """
     (src, dst), count = topology.ends, len(topology.devices)
     node = np.array([one.node for one in topology.devices], dtype=np.int64)
@@ -40,12 +41,17 @@ def turns_of_alike_nodes(topology: Topology, device: Ints, link: Ints) -> list[I
     alike: dict[tuple[bytes, bytes], list[Ints]] = defaultdict(list)
     for group, start, end in zip(groups, cuts.tolist(), ends.tolist(), strict=True):
         alike[device[group].tobytes(), code[by_owner[start:end]].tobytes()].append(group)
-    found = []
-    for several in alike.values():
-        if len(several) > 1:
-            table = np.stack(several)
-            turn, swap = np.arange(count), np.arange(count)
-            turn[table] = np.roll(table, -1, axis=0)
-            swap[table[:2]] = table[1::-1]
-            found += [turn, swap]
-    return found
+    return [np.stack(several) for several in alike.values() if len(several) > 1]
+
+
+def turn_and_exchange(count: int, sets: Sequence[Ints]) -> list[Ints]:
+    """The turn by one of the nodes of every set, and the exchange of its first two, in all sets at once.
+
+    Sets have no devices in common, so the orbits are those of the turns and exchanges of one set each. No switch moves.
+    Users check them. count: of all devices.
+    """
+    turn, swap = np.arange(count), np.arange(count)
+    for table in sets:
+        turn[table] = np.roll(table, -1, axis=0)
+        swap[table[:2]] = table[1::-1]
+    return [turn, swap]
