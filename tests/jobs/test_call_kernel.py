@@ -98,6 +98,26 @@ def _aligned(size: int) -> Any:
     return raw[skip : skip + size]
 
 
+def carried_out(ranks: Ranks, call: Call) -> None:
+    """Every rank gets what the call promises."""
+    part = call.count // call.parts(RANKS)
+    given = part if call.collective == "allgather" else call.count
+    sources = [np.arange(given, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
+    total = np.sum(sources, axis=0)
+    got = part if call.collective == "reducescatter" else call.count
+    targets = sources if call.parts(RANKS) == 1 else [np.zeros(got, dtype=np.float32) for _ in range(RANKS)]
+    expected = {
+        "allreduce": [total] * RANKS,
+        "allgather": [np.concatenate(sources)] * RANKS,
+        "reducescatter": np.array_split(total, RANKS),
+        "broadcast": [sources[0].copy()] * RANKS,
+        "reduce": [total, *(source.copy() for source in sources[1:])],
+    }[call.collective]
+    ranks.run([call] * RANKS, sources, targets)
+    for rank in range(RANKS):
+        assert np.array_equal(targets[rank], expected[rank]), (call, rank, ranks.explain(rank))
+
+
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("packets", [True, False])
@@ -118,21 +138,7 @@ def test_the_kernel_carries_calls_out(packets: bool, tmp_path: Path) -> None:
     for collective in CALLED:
         for part in (1, 130, 30_001):
             call = Call(collective, part * RANKS if collective in ("allgather", "reducescatter") else part, FLOAT)
-            given = part if collective == "allgather" else call.count
-            sources = [np.arange(given, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
-            total = np.sum(sources, axis=0)
-            targets = sources if call.parts(RANKS) == 1 else [np.zeros(
-                call.count if collective == "allgather" else part, dtype=np.float32) for _ in range(RANKS)]  # fmt: skip
-            expected = {
-                "allreduce": [total] * RANKS,
-                "allgather": [np.concatenate(sources)] * RANKS,
-                "reducescatter": np.array_split(total, RANKS),
-                "broadcast": [sources[0].copy()] * RANKS,
-                "reduce": [total, *(source.copy() for source in sources[1:])],
-            }[collective]
-            ranks.run([call] * RANKS, sources, targets)
-            for rank in range(RANKS):
-                assert np.array_equal(targets[rank], expected[rank]), (collective, part, rank, ranks.explain(rank))
+            carried_out(ranks, call)
     assert len({int(state[0]) for state in ranks.state}) == 1  # launches are counted alike
 
 
@@ -181,21 +187,7 @@ def test_the_kernel_repeats_a_program_in_one_launch(
         assert len(turns) <= 2  # the second one for what is left over
         assert turns[0].rounds > 3
         assert memory < 1 << 20 or turns[0].program.slices > 1
-        given = part if collective == "allgather" else call.count
-        sources = [np.arange(given, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
-        total = np.sum(sources, axis=0)
-        got = part if collective == "reducescatter" else call.count
-        targets = sources if call.parts(RANKS) == 1 else [np.zeros(got, dtype=np.float32) for _ in range(RANKS)]
-        expected = {
-            "allreduce": [total] * RANKS,
-            "allgather": [np.concatenate(sources)] * RANKS,
-            "reducescatter": np.array_split(total, RANKS),
-            "broadcast": [sources[0].copy()] * RANKS,
-            "reduce": [total, *(source.copy() for source in sources[1:])],
-        }[collective]
-        ranks.run([call] * RANKS, sources, targets)
-        for rank in range(RANKS):
-            assert np.array_equal(targets[rank], expected[rank]), (collective, rank, ranks.explain(rank))
+        carried_out(ranks, call)
         counted += sum(turn.rounds for turn in turns)
     assert {int(state[3]) for state in ranks.state} == {counted}
 
