@@ -246,9 +246,9 @@ def synthesize(
     >>> import blinksim as bs
     >>> bs.synthesize("dgx1-v100", "allreduce").gap
     Fraction(0, 1)
-    >>> small = bs.synthesize("dgx1-v100", "allreduce", size="16KiB")
+    >>> small = bs.synthesize("hgx-h100", "allreduce", size="16KiB")
     >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 1)
-    ('few_rounds', 4.5, 3.8)
+    ('few_rounds', 5.8, 5.7)
     """
     limit = options.get("time_limit")
     most = None if limit is None else limit + (polish_seconds or 0)

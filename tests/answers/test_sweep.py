@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pool_work import double
 
 import blinksim as bs
 from blinksim.answers.sweeps import pool
@@ -531,16 +532,10 @@ def test_a_journal_tells_traffic_matrices_apart(tmp_path: Path) -> None:
 # --- elsewhere --------------------------------------------------------------------------------------------------------
 
 
-def _double(number: int) -> int:
-    if number == 3 and os.environ.get("DIE_AT_THREE"):
-        os._exit(1)
-    return 2 * number
-
-
 def test_processes_give_the_same_and_survive_one_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sorted(pool.finished(_double, [1, 2, 3], workers=2)) == [(1, 2), (2, 4), (3, 6)]
+    assert sorted(pool.finished(double, [1, 2, 3], workers=2)) == [(1, 2), (2, 4), (3, 6)]
     monkeypatch.setenv("DIE_AT_THREE", "1")
-    found = dict(pool.finished(_double, [1, 2, 3, 4], workers=2))
+    found = dict(pool.finished(double, [1, 2, 3, 4], workers=2))
     assert found == {1: 2, 2: 4, 3: None, 4: 8}
 
 
