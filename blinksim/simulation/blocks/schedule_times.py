@@ -12,7 +12,7 @@ from blinksim.programs.handover import ProtocolName
 from blinksim.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.blocks.closed_form import ClosedForm
-from blinksim.simulation.blocks.run_time import CallsName, RunTime, run_time
+from blinksim.simulation.blocks.run_time import CallsName, RunTime, busiest_port, run_time
 
 _KIND = ELEMENT_TYPES["float32"]
 # Elements of the vector of which closed forms know the shares.
@@ -69,6 +69,10 @@ class ScheduleTimes:
         program = self.program(schedule, size, protocol)
         piece = program.piece_units * program.unit * program.kind.itemsize
         return Run(protocol, program.staged, program.slices, piece, run_time(program, self.rates, self.calls))
+
+    def least_s(self, schedule: Schedule, size: int) -> float:
+        """Seconds that the busiest port of the program takes on its own, by the protocol that moves fewer bytes."""
+        return self.rates.launch_s + busiest_port(self.program(schedule, size, "simple"), self.rates)[2]
 
     def program(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Program:
         """The schedule for a vector of `size` bytes of float32, as a run would cut it."""

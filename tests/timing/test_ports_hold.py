@@ -1,0 +1,54 @@
+"""Which programs need no simulation to be slower than the best: those whose busiest port alone takes longer."""
+
+from __future__ import annotations
+
+import pytest
+
+import blinksim as bs
+from blinksim.algorithms.registry import candidates
+from blinksim.errors import BlinksimError
+from blinksim.schedule.ways import Parallel
+from blinksim.simulation.blocks.schedule_times import ScheduleTimes
+from blinksim.timing.execution_model import MOST_SENDS, SHORT_OF_PORTS, Executed
+
+MACHINE = bs.load("hgx-h200", rates="measured")
+PARTS = {"all": MACHINE.selected(), "three": MACHINE.select([0, 3, 5])}
+
+
+def _schedules(part: bs.Topology, collective: str) -> dict[str, bs.Schedule]:
+    found = {}
+    for entry in candidates(collective):
+        try:
+            schedule = entry.build(part, bs.Collective(collective))
+        except BlinksimError:
+            continue
+        if schedule.sends <= MOST_SENDS:
+            found[entry.name] = schedule
+    return found
+
+
+def _hold(part: bs.Topology, collective: str, size: int) -> None:
+    """Times reach what their ports take, and the best is that of all of them simulated."""
+    assert part.execution is not None
+    schedules, model, times = _schedules(part, collective), Executed().on(part), ScheduleTimes(part.execution)
+    entrants = {name: Parallel(schedule) for name, schedule in schedules.items()}
+    ceiling = bs.contest(part, collective).bound
+    every = model.rank(part, entrants, size, ceiling)
+    for projection in every:
+        assert times.least_s(schedules[projection.algorithm], size) <= SHORT_OF_PORTS * projection.time_s
+    best = model.rank_best(part, entrants, size, ceiling)
+    assert (best[0].algorithm, best[0].time_s) == (every[0].algorithm, every[0].time_s)
+    assert {projection.algorithm for projection in best} == {projection.algorithm for projection in every}
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce"])
+def test_on_few_gpus(collective: str) -> None:
+    _hold(PARTS["three"], collective, 1 << 22)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1 << 18, 1 << 24, 1 << 27, 1 << 30])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall"])
+def test_on_all_gpus(collective: str, size: int) -> None:
+    for part in PARTS.values():
+        _hold(part, collective, size)
