@@ -148,14 +148,17 @@ class _OfNodes:
         apart = self.alike.node[self.pairs.src] != self.alike.node[self.pairs.dst]
         found = np.zeros(len(of), dtype=np.int64)
         moves = of[spread.links] == 0, (of[spread.links] == 1) & apart[pair]
+        every = np.zeros(own.shape[::-1], dtype=np.int64)
         for here, count in zip(moves, times, strict=True):
-            on = np.zeros((own.shape[1], len(count)), dtype=np.int64)
-            np.add.at(on, (place[spread.links[here]], pair[here]), amount[here])
-            # As the product of both tables; a pair passes a few links only, so nearly all of the first is zero.
-            every = np.zeros(own.shape[::-1], dtype=np.int64)
+            # Most pairs are moved to the same nodes: what they put there goes together.
+            rows: dict[bytes, int] = {}
+            row = np.array([rows.setdefault(one.tobytes(), len(rows)) for one in count], dtype=np.int64)
+            first = np.unique(row, return_index=True)[1]
+            on = np.zeros((own.shape[1], len(rows)), dtype=np.int64)
+            np.add.at(on, (place[spread.links[here]], row[pair[here]]), amount[here])
             for link, number in zip(*(ends.tolist() for ends in on.nonzero()), strict=True):
-                every[link] += on[link, number] * count[number]
-            found[own] += every.T
+                every[link] += on[link, number] * count[first[number]]
+        found[own] = every.T
         stays = ~(moves[0] | moves[1])
         np.add.at(found, spread.links[stays], amount[stays] * times[0].sum(axis=1)[pair[stays]])
         return found

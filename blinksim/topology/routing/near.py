@@ -87,6 +87,19 @@ class Neighbourhood:
         return self._hops[switch]
 
 
+class _Beside:
+    """Where links lead, by where they begin."""
+
+    def __init__(self, begin: Ints, end: Ints) -> None:
+        order = np.argsort(begin, kind="stable")
+        self._begin, self._end = begin[order], end[order]
+
+    def of(self, place: int) -> Ints:
+        """The other ends of its links."""
+        first, last = np.searchsorted(self._begin, place), np.searchsorted(self._begin, place, side="right")
+        return self._end[first:last]
+
+
 class Between:
     """What devices without data join, whichever way links lead, so that searches in vain need not be begun.
 
@@ -94,14 +107,15 @@ class Between:
     """
 
     def __init__(self, src: Ints, dst: Ints, holds: Sequence[bool]) -> None:
-        self._src, self._dst, self._holds = src, dst, np.array(holds, dtype=np.bool_)
+        self._holds = np.array(holds, dtype=np.bool_)
+        self._ahead, self._back = _Beside(src, dst), _Beside(dst, src)
         free = ~self._holds[src] & ~self._holds[dst]
         self._label = joined_labels(len(holds), src[free], dst[free])
 
     def may_join(self, start: int, end: int) -> bool:
         """False if no route between two devices passes only devices without data."""
-        first = self._labels(self._dst[self._src == start], start)
-        return not first.isdisjoint(self._labels(self._src[self._dst == end], end))
+        first = self._labels(self._ahead.of(start), start)
+        return not first.isdisjoint(self._labels(self._back.of(end), end))
 
     def _labels(self, beside: Ints, own: int) -> set[int]:
         """Those of a device without data, and of such neighbours."""
