@@ -16,6 +16,7 @@ import blinksim as bs
 from blinksim.algorithms import rail_aligned
 from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
+from blinksim.bounds.exchanges.cheapest_places import cheapest
 from blinksim.bounds.exchanges.pairs import best_flows
 from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
 from blinksim.bounds.exchanges.rails import read_rails
@@ -187,6 +188,38 @@ def test_flows_made_to_measure_attain_the_linear_program(name: str, seed: int) -
     assert attained_rate(machine, exchange(traffic), most) == pytest.approx(most, rel=1e-9)
     assert attained_rate(machine, exchange(traffic)) <= most * (1 + 1e-9)
     assert bs.bound(machine, exchange(traffic)).headline.kind == "exact"
+
+
+@pytest.mark.parametrize(("name", "priced"), [("rails:3x4@60GB/s,20GB/s", 4), ("fattree:4x2@50GB/s,25GB/s,2:1", 99)])
+def test_the_cheapest_flow_costs_what_each_block_costs_at_least(name: str, priced: int) -> None:
+    """Every block on its own, over the place that costs least; some resources, or all, have a price."""
+    machine, random = bs.load(name).select(), np.random.default_rng(3)
+    rails = read_rails(machine)
+    assert rails is not None
+    traffic = Traffic(random.integers(0, 50, (machine.ranks, machine.ranks)))
+    prices = np.zeros(len(rails.rate))
+    some = random.permutation(len(prices))[:priced]
+    prices[some] = random.random(len(some))
+    apart = NodeTraffic(rails, traffic).apart
+    moved, across = cheapest(rails, apart, prices)
+    nodes, local = rails.ranks.shape
+
+    def price(node: int, i: int, k: int, other: int, j: int) -> float:
+        """By the loads of a single byte."""
+        one, over = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
+        over[node, other, k] = 1
+        if i != k:
+            one[node, i, k] += 1
+        if k != j:
+            one[other, k, j] += 1
+        return float(rails.loads(one, over) / rails.rate @ prices)
+
+    least = sum(
+        apart[a, i, b, j] * min(price(a, i, k, b, j) for k in range(local))
+        for a, i, b, j in np.argwhere(apart).tolist()
+    )
+    assert across.sum() == pytest.approx(apart.sum())
+    assert float(rails.loads(moved, across) / rails.rate @ prices) == pytest.approx(least, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.bounds.exchanges.rails import Floats, Rails, Uses
 
@@ -26,20 +27,30 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     between = rails.trunk_prices(each)
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     smallest = _ALIKE * float(each.max(initial=0.0))
-    # One pair of nodes at a time stays in the processor's cache.
+    # Few resources have a price, so that most members pay the same for every place: those are looked at as one.
+    senders, receivers = ([_sorts(costs) for costs in sides] for sides in (inside, inside.swapaxes(1, 2)))
     for a, b in product(range(nodes), repeat=2):
         amounts = apart[a, :, b, :]
         if not amounts.any():
             continue
+        (rows, i), (columns, j) = senders[a], receivers[b]
         over = up[a] + down[b] + between[a, b]
-        cost = (inside[a].T + over[:, None])[:, :, None] + inside[b][:, None, :]  # (k, i, j)
+        cost = (rows + over).T[:, :, None] + columns.T[:, None, :]  # (k, sorts of i, sorts of j)
         chosen = cost <= cost.min(axis=0) + smallest
-        carried = chosen * (amounts / chosen.sum(axis=0))
-        into = carried.sum(axis=1)
-        moved[a] += carried.sum(axis=2).T
+        part = chosen / chosen.sum(axis=0)
+        sent = amounts @ np.eye(len(columns))[j]
+        received = np.eye(len(rows))[i].T @ amounts
+        into = np.einsum("kij,ij->kj", part[:, :, j], received)
+        moved[a] += np.einsum("kij,ij->ik", part[:, i, :], sent)
         moved[b] += into
         across[a, b] = into.sum(axis=1)
     return moved, across
+
+
+def _sorts(costs: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The different rows, and which of them each row is."""
+    rows, which = np.unique(costs, axis=0, return_inverse=True)
+    return rows, which.ravel()
 
 
 def _of_routes(uses: Uses, each: Floats, count: int) -> Floats:
