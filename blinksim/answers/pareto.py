@@ -181,7 +181,7 @@ class Pareto(Result):
         lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
         if any(point.entrant.compact.form == "forest" for point in self.points):
             lines.append(
-                "  packed trees and chains pass data on in pieces, and pay for latency again with every piece;"
+                "  packed trees and chains pass data on in pieces, and pay for overheads again with every piece;"
             )
             lines.append("  so no size has both of their figures: the latency of one piece and the rate of many")
         lines.append(f"  at most     {format_rate(self.bound.rate)} algbw: {self.bound.words}")

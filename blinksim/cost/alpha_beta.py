@@ -2,42 +2,38 @@
 
 A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte (Hockney's
 model; Thakur et al., IJHPCA 2005, section 3). Sends that run together share the links, buses and device capacities
-that their routes cross: in steps form a step takes its largest alpha plus its busiest resource; a forest is a
-pipeline: its busiest resource passes all of its load, one piece follows the longest path to or from there, and every
-further piece adds an alpha.
+that their routes cross. In steps form a step takes as long as its slowest resource, and steps on other resources
+overlap in pieces (`blinksim.cost.pipelines.paced`). A forest is a pipeline: its busiest resource passes all of its
+load, and one piece follows the longest path to or from there.
 
-Messages that start on the same link start one after the other: each further one adds its overhead. Without that, a rank
-could send to all others at once through one port, and times would fall below what any schedule takes
-(`blinksim.bounds.time`).
+Messages that start on the same link start one after the other: each further one adds its overhead, and so does every
+further piece. The latency passes meanwhile (LogP: Culler et al., PPoPP 1993). Without overheads a rank could send to
+all others at once through one port, and times would fall below what any schedule takes (`blinksim.bounds.time`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.cost.pipelines.longest_path import Paths
+from blinksim.cost.pipelines.paced import FURTHER, Step, paced
 from blinksim.cost.terms import Term
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
-from blinksim.schedule.ways import RouteUses, Spread, one_way, whole_loads
+from blinksim.schedule.ways import RouteUses, Spread, chunk_parts, one_way, whole_loads
 from blinksim.structures.arrays import expand
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
-# Step, place of the sender, place of the receiver, alpha and transfer.
-Hop = tuple[int, int, int, float, float]
-FURTHER = "overhead of further messages"
-# Places (a chunk on a device) per send from which on those that are passed are numbered.
-_SPARSE = 16
-# Steps from which on few sends in each, fewer than these on average, are followed one by one.
-_LONG, _FEW = 500, 8
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +55,26 @@ class Cost:
         return sum(term.time_s for term in self.terms)
 
 
-_known: WeakKeyDictionary[Schedule, dict[tuple[int, float, Spread | None], Cost]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Schedule, dict[tuple[int, float, Spread | None, bool], Cost]] = WeakKeyDictionary()
 
 
-def cost(schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | None = None) -> Cost:
+def cost(
+    schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | None = None, *, whole_messages: bool = False
+) -> Cost:
     """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces.
 
     spread: the ways that sends are divided among (`blinksim.schedule.ways`); the time is that of the divided schedule.
-    What is asked again of the same schedule is not worked out again.
+    whole_messages: True if messages of steps are not cut into pieces, so that no step begins before the one before it
+    is over, as textbooks add them up. What is asked again of the same schedule is not worked out again.
     """
     known = _known.setdefault(schedule, {})
-    key = size, gamma, spread
+    key = size, gamma, spread, whole_messages
     if key not in known:
-        known[key] = _cost(schedule, size, gamma, spread)
+        known[key] = _cost(schedule, size, gamma, spread, whole_messages)
     return known[key]
 
 
-def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) -> Cost:
+def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None, whole_messages: bool) -> Cost:
     if not schedule.sends:
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
     ways = spread or one_way(schedule)
@@ -84,13 +83,11 @@ def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None) ->
     occupied = RouteUses.of(ways, shared)
     carried, whole = whole_loads(schedule, ways, shared, occupied)
     busy = np.array([value / whole for value in carried]) * seconds
-    alphas = route_alphas(schedule, ways)[schedule.route]
-    starts = Starts.of(schedule, ways, shared)
     if schedule.form == "steps":
-        terms, pieces = _in_steps(schedule, alphas, occupied, shared, seconds, gamma * size, starts), 1
+        terms, pieces = _in_steps(schedule, ways, occupied, shared, seconds, busy, gamma * size, whole_messages)
     else:
-        further = _messages(schedule, starts, len(shared.names))
-        terms, pieces = _pipelined(schedule, alphas, occupied, shared, seconds, busy, gamma * size, further)
+        further = _messages(schedule, Starts.of(schedule, ways, shared), len(shared.names))
+        terms, pieces = _pipelined(schedule, ways, occupied, shared, seconds, busy, gamma * size, further)
     worst = int(np.argmax(busy))
     time = sum(term.time_s for term in terms)
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
@@ -124,7 +121,7 @@ class Starts:
         # The link, or its bus, is the first of the resources that it uses.
         return cls(ways.first, shared.members[shared.starts[first]], overhead)
 
-    def occupied(self, routes: Ints, resources: int, times: npt.NDArray[np.int64] | None = None) -> Floats:
+    def occupied(self, routes: Ints, resources: int, times: Counts | None = None) -> Floats:
         """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them."""
         place, way = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
         weight = self.overhead[way] if times is None else self.overhead[way] * times[place]
@@ -153,74 +150,106 @@ def _shares(schedule: Schedule) -> Floats:
 
 def _in_steps(
     schedule: Schedule,
-    alphas: Floats,
+    ways: Spread,
     occupied: RouteUses,
     shared: Resources,
     seconds: Floats,
+    busy: Floats,
     gamma: float,
-    starts: Starts,
-) -> tuple[Term, ...]:
-    share = _shares(schedule)
+    whole: bool,
+) -> tuple[tuple[Term, ...], int]:
+    runs = _runs(schedule, ways, occupied, shared, seconds)
+    worst = int(np.argmax(busy))
+    drain = Term(f"bandwidth of {shared.kinds[worst]}", float(busy[worst]), shared.kinds[worst])
+    terms, pieces = paced(runs, shared.kinds, drain, schedule.steps, whole)
+    if gamma:
+        terms += _reductions(schedule, gamma)
+    return terms, pieces
+
+
+def _reductions(schedule: Schedule, gamma: float) -> tuple[Term, ...]:
+    """What the rank takes in every step that reduces most in it; gamma: seconds for the whole size."""
+    reduces = schedule.op == REDUCE
     # Steps without a send, of which a file may have any number, take no time.
     used, step = np.unique(schedule.step, return_inverse=True)
-    alpha = np.zeros(len(used))
-    np.maximum.at(alpha, step, alphas)
-    by_kind: dict[str, float] = {}
-    kinds, numbers = step_kinds(schedule)
-    longest = busiest(kinds, occupied, seconds, starts)
-    further = 0.0
-    for worst, time, more in (longest[number] for number in numbers.tolist()):
-        by_kind[shared.kinds[worst]] = by_kind.get(shared.kinds[worst], 0.0) + time
-        further += more
-    terms = [Term(f"latency of {counted(schedule.steps, 'step')}", float(alpha.sum()), "alpha")]
-    terms += [Term(FURTHER, further, "alpha")] if further else []
-    terms += [Term(f"bandwidth of {kind}", time, kind) for kind, time in by_kind.items()]
+    devices = len(schedule.topology.devices)
+    key = step.astype(np.int64) * devices + schedule.dst
+    found, where = np.unique(key[reduces], return_inverse=True)
+    if not len(found):
+        return ()
     reduced = np.zeros(len(used))
-    key = step.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
-    found, where = np.unique(key[schedule.op == REDUCE], return_inverse=True)
-    if gamma and len(found):
-        amounts = np.bincount(where, share[schedule.op == REDUCE]) * gamma
-        np.maximum.at(reduced, found // len(schedule.topology.devices), amounts)
-        terms.append(Term("reduction", float(reduced.sum()), "gamma"))
-    return tuple(terms)
+    amounts = np.bincount(where, _shares(schedule)[reduces]) * gamma
+    np.maximum.at(reduced, found // devices, amounts)
+    return (Term("reduction", float(reduced.sum()), "gamma"),)
 
 
-def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints, Floats]], npt.NDArray[np.int64]]:
-    """The steps that differ: the routes that one uses and the share of the size on each; and the kind of every step.
+def _runs(
+    schedule: Schedule, ways: Spread, occupied: RouteUses, shared: Resources, seconds: Floats
+) -> list[tuple[Step, int]]:
+    """The steps, and how often each follows itself."""
+    kinds, numbers = step_kinds(schedule, ways)
+    alphas, starts = route_alphas(schedule, ways), Starts.of(schedule, ways, shared)
+    weight = occupied.times / occupied.count[occupied.route]
+    entries, start = np.arange(len(weight), dtype=np.int32), occupied.start.astype(np.int32)
+    count, channels = len(seconds), int(schedule.channel.max(initial=0)) + 1
+    steps = []
+    for used, carried, messages in kinds:
+        place, entry = expand(start, entries, used)
+        crossed = occupied.resource[entry]
+        load = np.bincount(crossed, carried[place] * weight[entry], count) * seconds
+        alpha = np.zeros(count)
+        np.maximum.at(alpha, crossed, alphas[used][place])
+        each, longest = starts.occupied(used, count, messages), starts.one(used, count)
+        steps.append(Step.of(load, alpha, each, longest, channels))
+    changes = np.flatnonzero(np.diff(numbers, prepend=-1))
+    times = np.diff(changes, append=len(numbers))
+    return [(steps[numbers[first]], many) for first, many in zip(changes.tolist(), times.tolist(), strict=True)]
+
+
+def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints, Floats, Counts]], Counts]:
+    """The steps that differ, and the kind of every step: the routes that one uses, the share of the size on each, and
+    the messages on each of its ways, one for every channel and part that a chunk is divided into.
 
     The steps of a ring differ in their chunks only, so there are few kinds of many steps.
     """
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
-    share, kinds, numbers = _shares(schedule), dict[tuple[bytes, bytes], int](), []
-    found: list[tuple[Ints, Floats]] = []
+    share, kinds, numbers = _shares(schedule), dict[tuple[bytes, bytes, bytes], int](), []
+    found: list[tuple[Ints, Floats, Counts]] = []
+    channels = int(schedule.channel.max(initial=0)) + 1
+    parts = None
+    if spread is not None:
+        parts = chunk_parts(schedule, spread)[schedule.chunk] // spread.count[schedule.route]
     for first, end in pairwise(bounds.tolist()):
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
-        number = kinds.setdefault((used.tobytes(), carried.tobytes()), len(found))
+        messages = np.ones(len(used), dtype=np.int64)
+        if channels > 1 or parts is not None:
+            apart, one = np.unique(where * channels + schedule.channel[first:end], return_index=True)
+            each = None if parts is None else parts[first:end][one]
+            messages = np.bincount(apart // channels, each, len(used)).astype(np.int64)
+        number = kinds.setdefault((used.tobytes(), carried.tobytes(), messages.tobytes()), len(found))
         if number == len(found):
-            found.append((used, carried))
+            found.append((used, carried, messages))
         numbers.append(number)
     return found, np.array(numbers, dtype=np.int64)
 
 
 def busiest(
-    kinds: list[tuple[Ints, Floats]], occupied: RouteUses, seconds: Floats, starts: Starts | None = None
+    kinds: list[tuple[Ints, Floats, Counts]], occupied: RouteUses, seconds: Floats, starts: Starts
 ) -> list[tuple[int, float, float]]:
     """For each kind of step the resource that is busy longest, how long with bytes, and how long with overheads.
 
     seconds: of the size, by resource. starts: where messages start; the overhead of one of them, on each resource, is
-    part of the step's alpha. Without it, bytes alone count.
+    part of the step's alpha.
     """
     weight = occupied.times / occupied.count[occupied.route]
     numbers = np.arange(len(weight), dtype=np.int32)
     start = occupied.start.astype(np.int32)
     found = []
-    for used, carried in kinds:
+    for used, carried, _ in kinds:
         place, entry = expand(start, numbers, used)
         load = np.bincount(occupied.resource[entry], carried[place] * weight[entry], len(seconds)) * seconds
-        more = np.zeros(len(load))
-        if starts is not None:
-            more = starts.occupied(used, len(load)) - starts.one(used, len(load))
+        more = starts.occupied(used, len(load)) - starts.one(used, len(load))
         both = load + more
         worst = len(load) - 1 - int(np.argmax(both[::-1]))
         found.append((worst, float(load[worst]), float(more[worst])))
@@ -229,7 +258,7 @@ def busiest(
 
 def _pipelined(
     schedule: Schedule,
-    alphas: Floats,
+    ways: Spread,
     occupied: RouteUses,
     shared: Resources,
     seconds: Floats,
@@ -239,7 +268,9 @@ def _pipelined(
 ) -> tuple[tuple[Term, ...], int]:
     share = _shares(schedule)
     reduced = np.bincount(schedule.dst[schedule.op == REDUCE], share[schedule.op == REDUCE])
-    work = Work(alphas, slowest(occupied, seconds)[schedule.route] * share, busy, *messages)
+    behind, waits = in_turn(schedule, ways, shared, seconds)
+    alphas = route_alphas(schedule, ways)[schedule.route]
+    work = Work(alphas, slowest(occupied, seconds)[schedule.route] * share + behind, waits, busy, *messages)
     return pipelined(schedule, work, shared.kinds[int(np.argmax(busy))], gamma * float(reduced.max(initial=0.0)))
 
 
@@ -251,17 +282,39 @@ def slowest(occupied: RouteUses, seconds: Floats) -> Floats:
     return found
 
 
+def in_turn(schedule: Schedule, ways: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:
+    """Seconds that a send waits for others of its chunk that begin on the same link, or end there to be reduced.
+
+    The bytes of the whole chunk that pass before, and the overheads of one piece of each. A binary tree, for example,
+    takes two messages for each level (Pjesivac-Grbovic et al., Cluster Computing 2007).
+    """
+    way = ways.first[:-1]
+    first, last = ways.links[ways.start[way]], ways.links[ways.start[way + 1] - 1]
+    reduces = schedule.op == REDUCE
+    link = np.where(reduces, last[schedule.route], first[schedule.route])
+    resource = shared.members[shared.starts[link]].astype(np.int64)
+    key = (schedule.chunk.astype(np.int64) * len(seconds) + resource) * 2 + reduces
+    order = np.argsort(key, kind="stable")
+    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
+    place = np.empty(len(key), dtype=np.int64)
+    place[order] = np.arange(len(key)) - np.repeat(begins, np.diff(begins, append=len(key)))
+    part = _shares(schedule) / ways.count[schedule.route]
+    overhead = np.where(reduces, 0.0, schedule.topology.link_columns.overhead[link])
+    return place * part * seconds[resource], np.asarray(place * overhead)
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a forest has its machine do, in seconds.
 
-    alphas, transfer: of every send, the latter of its whole chunk on the slowest resource of its route. busy: of every
-    resource, for the size. each, longest: of every resource, the overheads of one piece of every chunk, and the longest
-    of them.
+    alphas, transfer: of every send, the latter of its whole chunk on the slowest resource of its route, behind what its
+    sender sends before it. waits: of every send, the overheads of those. busy: of every resource, for the size. each,
+    longest: of every resource, the overheads of one piece of every chunk, and the longest of them.
     """
 
     alphas: Floats
     transfer: Floats
+    waits: Floats
     busy: Floats
     each: Floats
     longest: Floats
@@ -273,31 +326,31 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
     kind: of the busiest resource. reduction: seconds of the rank that reduces most.
     """
     alphas, transfer, busy, each, longest = work.alphas, work.transfer, work.busy, work.each, work.longest
-    drain, alpha = float(busy.max()), float(alphas.max())
-    # What further pieces cost where one more of each tree passes.
-    piece = max(alpha, float(each.max()))
+    drain, piece = float(busy.max()), float(each.max())
+    covered, moved, waited = _covered(busy, each, longest), float(transfer.sum()), float(work.waits.sum())
 
     # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
     best: tuple[float, int, float, float, float] | None = None
-    paths = _Paths(schedule, alphas, transfer)
+    paths = Paths(schedule, alphas, transfer, work.waits)
     tried, wanted = set[int](), {1}
     while wanted - tried:
         for count in sorted(wanted - tried):
             tried.add(count)
             lag, tail = paths.longest(count)
-            passing = float((busy + count * each - longest).max())
-            further = max(0.0, passing - drain - (count - 1) * alpha)
-            time = lag + (count - 1) * alpha + further + tail / count
-            wanted |= {*best_pieces(tail, alpha), *best_pieces(tail, piece)}
+            further = float((busy + count * each - longest).max()) - drain
+            time = lag + further + tail / count
+            # Of the tail, the part that gets shorter with more pieces.
+            by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
+            wanted |= {*_best_pieces(by_bytes, piece, lag + drain), *covered}
             if best is None or time < best[0]:
                 best = (time, count, lag, tail, further)
     assert best is not None
     _, count, lag, tail, further = best
-    more = f" and {counted(count - 1, 'more piece')}" if count > 1 else ""
+    first = "first piece" if count == 1 else f"first of {count} pieces"
     terms = [
-        Term(f"latency of {counted(schedule.steps, 'hop')}{more}", lag + (count - 1) * alpha, "alpha"),
-        *([Term(FURTHER, further, "alpha")] if further else []),
-        Term("first piece on its way", tail / count, kind),
+        Term(f"latency of {counted(schedule.steps, 'hop')}", lag, "alpha"),
+        *([Term(FURTHER, further, "alpha")] if further > 0 else []),
+        Term(f"{first} on its way", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
     ]
     if reduction:
@@ -305,84 +358,19 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
     return tuple(terms), count
 
 
-class _Paths:
-    """The hops of a forest, for the longest path at any number of pieces.
+def _best_pieces(tail: float, piece: float, rest: float) -> tuple[int, ...]:
+    """As `best_pieces`. Where pieces cost nothing, as many as halve what is left of the time to below 0.1 %.
 
-    source, target: places, each a chunk on a device, of every send. bounds: the first send of every step, and the end.
+    rest: seconds that do not depend on the pieces.
     """
-
-    def __init__(self, schedule: Schedule, alphas: Floats, transfer: Floats) -> None:
-        busy = np.zeros(len(schedule.topology.devices), dtype=bool)
-        busy[schedule.src] = busy[schedule.dst] = True
-        # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
-        number = np.cumsum(busy) - 1
-        width = int(number[-1]) + 1
-        self.alphas, self.transfer = alphas, transfer
-        self.source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
-        self.target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
-        self.places = schedule.chunks * width
-        if self.places > _SPARSE * schedule.sends:
-            # Most chunks of an alltoall pass a few devices only: number the places that are passed.
-            passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
-            self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
-        bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
-        self.bounds: list[int] = bounds.tolist()
-        self.hops: list[Hop] = []
-        if len(bounds) > _LONG and schedule.sends < _FEW * len(bounds):
-            columns = schedule.step, self.source, self.target, alphas, transfer
-            self.hops = list(zip(*(column.tolist() for column in columns), strict=True))
-
-    def longest(self, pieces: int) -> tuple[float, float]:
-        """The path that one piece of any chunk takes longest on.
-
-        Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest (seconds).
-        """
-        if self.hops:
-            return _longest_of_long(self.hops, self.places, pieces)
-        times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))
-        for first, end in pairwise(self.bounds):
-            came, reached = self.source[first:end], self.target[first:end]
-            lag = lags[came] + self.alphas[first:end]
-            fill = fills[came] + self.transfer[first:end]
-            peak = np.maximum(slowest[came], self.transfer[first:end])
-            # Of several arrivals at one place the latest counts, and of equal ones the last.
-            time, before = lag + fill / pieces, times[reached]
-            np.maximum.at(times, reached, time)
-            later = np.flatnonzero((time > before) & (time == times[reached]))
-            there = reached[later]
-            lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
-        tails = fills - slowest
-        latest = int(np.argmax(lags + tails / pieces))
-        return float(lags[latest]), float(tails[latest])
+    if piece > 0 or tail <= 0:
+        return best_pieces(tail, piece)
+    return (max(1, min(65536, ceil(500 * tail / rest))),)
 
 
-def _longest_of_long(hops: Iterable[Hop], places: int, pieces: int) -> tuple[float, float]:
-    """As `_Paths.longest`, hop by hop, for many steps with few sends in each, as those of a chain.
-
-    hops: step, place of the sender, place of the receiver, alpha and transfer, by step.
-    """
-    here: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * places
-    arrived: dict[int, tuple[float, float, float, float]] = {}
-    now = -1
-    for step, came, reached, alpha, transfer in hops:
-        if step != now:
-            # Sends of a step read what was there when it began.
-            _let_in(here, arrived)
-            arrived, now = {}, step
-        _, lag, fill, slowest = here[came]
-        lag, fill = lag + alpha, fill + transfer
-        time = lag + fill / pieces
-        if reached not in arrived or time >= arrived[reached][0]:
-            arrived[reached] = time, lag, fill, max(slowest, transfer)
-    _let_in(here, arrived)
-    tails = [(lag, fill - slowest) for _, lag, fill, slowest in here]
-    return max(tails, key=lambda ends: ends[0] + ends[1] / pieces)
-
-
-def _let_in(
-    here: list[tuple[float, float, float, float]], arrived: Mapping[int, tuple[float, float, float, float]]
-) -> None:
-    """Keeps what arrived at a place where it is later than what was there."""
-    for place, found in arrived.items():
-        if found[0] > here[place][0]:
-            here[place] = found
+def _covered(busy: Floats, each: Floats, longest: Floats) -> tuple[int, ...]:
+    """The most pieces whose overheads fit in while the busiest resource passes its bytes; none if not even one."""
+    sends = each > 0
+    room = (float(busy.max()) - busy[sends] + longest[sends]) / each[sends]
+    most = int(min(65536.0, room.min(initial=65536.0)))
+    return (most, min(65536, most + 1)) if most and len(room) else ()

@@ -24,7 +24,7 @@ class Term:
     --------
     >>> import blinksim as bs
     >>> [term.name for term in bs.project("dgx1-v100", "allreduce", "1GiB").terms]
-    ['latency of 14 steps', 'bandwidth of nvlink']
+    ['latency of 14 steps', 'overhead of further messages', 'bandwidth of nvlink']
     """
 
     name: str

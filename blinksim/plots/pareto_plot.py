@@ -46,7 +46,7 @@ def pareto(front: Pareto) -> Figure:
     points = front.points
     latencies = [point.latency_s * 1e6 for point in points]
     rates = [point.bandwidth / 1e9 for point in points]
-    # Pipelined schedules pay for latency again with every piece, so that their points may lie above the line.
+    # Pipelined schedules pay for overheads again with every piece, so that their points may lie above the line.
     front_line = [at for at, point in enumerate(points) if point.quickest_from is not None]
     along = [latencies[at] for at in front_line], [rates[at] for at in front_line]
     axes.plot(*along, color="#bbbbbb", linewidth=0.8, zorder=1)

@@ -195,7 +195,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     Part j takes way j of each route, counted round where a route has fewer.
     """
     of_send = spread.count[schedule.route].astype(np.int64)
-    parts = _parts(schedule, spread)
+    parts = chunk_parts(schedule, spread)
     common = lcm(*distinct(parts).tolist())
     first = np.concatenate(([0], np.cumsum(parts)))
     times = parts[schedule.chunk]
@@ -224,7 +224,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     )
 
 
-def _parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
+def chunk_parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
     """How many parts each chunk is cut into."""
     of_send = spread.count[schedule.route].astype(np.int64)
     parts = np.ones(schedule.chunks, dtype=np.int64)
@@ -280,7 +280,7 @@ class Parallel:
         """How many sends `schedule` has."""
         if self.spread is None:
             return self.compact.sends
-        return int(_parts(self.compact, self.spread)[self.compact.chunk].sum())
+        return int(chunk_parts(self.compact, self.spread)[self.compact.chunk].sum())
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -53,7 +53,7 @@ _FEW_TREES, _LESS = 3, Fraction(1, 100)
 # Seconds that the routes of an algorithm may take unasked.
 _QUICK_S = 0.5
 # Within this share of the ceiling, no other algorithm gains anything worth a search.
-_NEARLY = 0.99
+_NEARLY = 0.985
 
 
 @dataclass(frozen=True)
@@ -358,7 +358,7 @@ def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Cal
 
 
 def _nearly(leader: str) -> str:
-    return f"{leader} comes within 1 % of what any algorithm can reach" if leader else ""
+    return f"{leader} comes within 1.5 % of what any algorithm can reach" if leader else ""
 
 
 def _leader(found: Field, sizes: Collection[int]) -> str:

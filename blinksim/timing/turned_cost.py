@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, pipelined, route_alphas, slowest
+from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, in_turn, pipelined, route_alphas, slowest
 from blinksim.cost.brief.outlined import outlined_cost
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
@@ -62,9 +62,11 @@ def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> C
     busy = np.array([value / unit for value in carried]) * pooled
     share = (base.share_num / base.share_den)[base.chunk]
     each, longest = _messages(whole)
+    behind, waits = in_turn(base, ways, own, seconds)
     work = Work(
         route_alphas(base, ways)[base.route],
-        slowest(RouteUses.of(ways, own), seconds)[base.route] * share,
+        slowest(RouteUses.of(ways, own), seconds)[base.route] * share + behind,
+        waits,
         busy,
         each,
         longest,

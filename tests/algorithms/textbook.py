@@ -6,11 +6,13 @@ are counted, port by port, on the trees that the algorithm builds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log2, sqrt
+from math import log2
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.algorithms import chain_tree as chain_tree_module
 from blinksim.algorithms import double_binary as double_binary_module
@@ -21,8 +23,8 @@ from blinksim.algorithms import mxnet as mxnet_module
 class Postal:
     """Hockney's model of a port, with a term for reductions (Hockney, Parallel Computing 20, 1994; Thakur et al. 2005).
 
-    alpha: seconds a message takes before its first byte counts. beta: seconds per byte of a port, in each direction.
-    gamma: seconds per byte that a rank reduces.
+    alpha: seconds a message takes before its first byte counts; in a pipeline they keep the sending port busy. beta:
+    seconds per byte of a port, in each direction. gamma: seconds per byte that a rank reduces.
     """
 
     alpha: float
@@ -30,20 +32,76 @@ class Postal:
     gamma: float = 0.0
 
 
-def pipelined(hops: int, message: float, load: float, model: Postal, reduced: float = 0.0) -> float:
-    """Seconds for a pipeline with the best whole number of pieces, up to 65,536 (Chan et al., CCPE 2007, section 6).
+# Numbers of pieces that are tried: more than are best for any pipeline of the tests.
+PIECES = np.arange(1, 4097, dtype=np.float64)
+Floats = npt.NDArray[np.float64]
 
-    hops: length of the longest path. message: bytes that follow it. load: bytes that the busiest port passes.
-    reduced: bytes that the busiest rank reduces. With C pieces: (hops + C - 1) alpha, plus the busy port's time, plus
-    the time of one piece on every hop but the busy one; least near C = sqrt((hops - 1) beta message / alpha).
+
+def pipelined(
+    collective: str,
+    size: float,
+    model: Postal,
+    trees: Sequence[Mapping[int, int]],
+    pieces: int | None = None,
+    below: Sequence[Mapping[int, int]] | None = None,
+) -> float:
+    """Seconds of a pipeline over trees (child to parent) with equal parts of the vector, up to the root and down again.
+
+    Parents receive and send in the order of the children; below: the same trees in the order down, if it is another.
+
+    The longest path, with one piece on all of its hops but the slowest, and the port that is busy longest. A port sends
+    one message after another, so the children of a vertex wait for those before them (Pjesivac-Grbovic et al.,
+    "Performance analysis of MPI collective operations", Cluster Computing 2007, for binary trees), and every piece of
+    every message keeps it busy for alpha. For a chain with C pieces that is (hops + C - 1) (alpha + beta part / C)
+    (Chan et al., CCPE 2007, section 6). pieces: C; without it, the least of all times.
     """
-    if hops == 0:
+    up, down = collective != "broadcast", collective != "reduce"
+    counts = PIECES if pieces is None else np.array([float(pieces)])
+    part = size / max(1, len(trees))
+    transfer = model.beta * part
+    out, into, received = Counter[int](), Counter[int](), Counter[int]()
+    path = np.zeros(len(counts))
+    for parents, downwards in zip(trees, below or trees, strict=True):
+        for child, parent in parents.items():
+            received[parent] += up
+            out.update({child: up, parent: down})
+            into.update({parent: up, child: down})
+        both = (parents if up else {}, downwards if down else {})
+        path = np.maximum(path, _longest(*both, transfer, model.alpha, counts))
+    if not out:
         return 0.0
-    tail = (hops - 1) * model.beta * message
-    best = sqrt(tail / model.alpha) if model.alpha else 65536.0
-    counts = {min(65536, max(1, count)) for count in (floor(best), ceil(best))}
-    pieces = min(count * model.alpha + tail / count for count in counts)
-    return (hops - 1) * model.alpha + model.beta * load + pieces + model.gamma * reduced
+    sent = max(out.values()) * (transfer + counts * model.alpha) - model.alpha
+    times = path + np.maximum(sent, max(into.values()) * transfer)
+    return float(times.min()) + model.gamma * part * max(received.values())
+
+
+def _longest(up: Mapping[int, int], down: Mapping[int, int], transfer: float, alpha: float, counts: Floats) -> Floats:
+    """The longest path from the leaves to the root and down again, without its slowest hop, by number of pieces."""
+    above, below = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for children, parents in ((above, up), (below, down)):
+        for child, parent in parents.items():
+            children[parent].append(child)
+    # Alphas, the time of one piece on the hops, and on the slowest of these.
+    start: Floats = np.zeros((3, len(counts)))
+
+    def hop(state: Floats, piece: Floats) -> Floats:
+        return np.array([state[0] + alpha, state[1] + piece, np.maximum(state[2], piece)])
+
+    def from_below(vertex: int) -> Floats:
+        latest = start
+        for turn, child in enumerate(above.get(vertex, [])):
+            found = hop(from_below(child), (1 + turn) * transfer / counts)
+            latest = np.where(found[0] + found[1] >= latest[0] + latest[1], found, latest)
+        return latest
+
+    def to_below(vertex: int, state: Floats) -> Floats:
+        ends = state[0] + state[1] - state[2]
+        for turn, child in enumerate(below.get(vertex, [])):
+            ends = np.maximum(ends, to_below(child, hop(state, (1 + turn) * transfer / counts + turn * alpha)))
+        return np.asarray(ends)
+
+    roots = ({*above} or {*below}) - ({*up} or {*down})
+    return np.asarray(np.max([to_below(root, from_below(root)) for root in roots] or [start[0]], axis=0))
 
 
 def ring(collective: str, ranks: int, size: float, model: Postal) -> float:
@@ -53,71 +111,40 @@ def ring(collective: str, ranks: int, size: float, model: Postal) -> float:
     return (ranks - 1) * (step * (2 if collective == "allreduce" else 1) + reduction)
 
 
-def chain(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """A pipeline of n-1 hops (Chan et al., CCPE 2007, section 6); allreduce goes up, then down.
-
-    In an allreduce the inner ranks' ports carry the vector up and down.
-    """
-    ways = 2 if collective == "allreduce" else 1
-    load = size * (ways if ranks > 2 else 1)
-    return pipelined(ways * (ranks - 1), size, load, model, 0.0 if collective == "broadcast" else size)
+def chain(collective: str, ranks: int, size: float, model: Postal, pieces: int | None = None) -> float:
+    """A pipeline of n-1 hops (Chan et al., CCPE 2007, section 6); allreduce goes up, then down."""
+    return pipelined(collective, size, model, [{rank: rank - 1 for rank in range(1, ranks)}], pieces)
 
 
-def binary(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """A pipeline down the complete binary tree (Chan et al., CCPE 2007, section 6).
-
-    The busiest port sends to (or receives from) two children, and in an allreduce to its parent as well.
-    """
-    tall = floor(log2(ranks))
-    children = min(2, ranks - 1)
-    if collective == "allreduce":
-        # Rank 1 is the first inner vertex with a parent; it has two children from five ranks on.
-        below = min(2, max(0, ranks - 3))
-        busiest = max(children, below + 1 if ranks > 3 else 1)
-        return pipelined(2 * tall, size, busiest * size, model, children * size)
-    return pipelined(tall, size, children * size, model, 0.0 if collective == "broadcast" else children * size)
+def binary(collective: str, ranks: int, size: float, model: Postal, pieces: int | None = None) -> float:
+    """A pipeline down the complete binary tree (Chan et al., CCPE 2007, section 6)."""
+    return pipelined(collective, size, model, [{rank: (rank - 1) // 2 for rank in range(1, ranks)}], pieces)
 
 
-def double_binary(collective: str, ranks: int, size: float, model: Postal) -> float:
+def double_binary(collective: str, ranks: int, size: float, model: Postal, pieces: int | None = None) -> float:
     """Two pipelined trees with half the vector each (Sanders, Speck and Träff, Parallel Computing 2009)."""
     if collective == "allreduce":
         trees = double_binary_module.two_trees(ranks)
     else:
         trees = double_binary_module.rooted_trees(ranks, 0)
-    return _on_trees(collective, ranks, size, model, [dict(parents) for parents, _ in trees])
+    return pipelined(collective, size, model, [dict(sorted(parents.items())) for parents, _ in trees], pieces)
 
 
-def chain_tree(collective: str, ranks: int, size: float, model: Postal) -> float:
+def chain_tree(collective: str, ranks: int, size: float, model: Postal, pieces: int | None = None) -> float:
     """On one node a pipelined chain per local rank, up and down (NCCL's tree inside a node)."""
     trees = chain_tree_module.channel_trees([list(range(ranks))])
-    return _on_trees(collective, ranks, size, model, [dict(parents) for parents, _ in trees])
+    return pipelined(collective, size, model, [dict(parents) for parents, _ in trees], pieces)
 
 
-def mxnet(collective: str, ranks: int, size: float, model: Postal) -> float:
+def mxnet(collective: str, ranks: int, size: float, model: Postal, pieces: int | None = None) -> float:
     """Pipelined balanced trees (MXNet's multi-tree wiki page), one per rank for allreduce, over equal links."""
     alike = np.full((ranks, ranks), mxnet_module.SINGLE, dtype=np.float32) * ~np.eye(ranks, dtype=np.bool_)
     trees = mxnet_module.grow(alike, range(ranks if collective == "allreduce" else 1))
-    return _on_trees(
-        collective, ranks, size, model, [{child: parent for _, child, parent in tree.sends} for tree in trees]
-    )
-
-
-def _on_trees(collective: str, ranks: int, size: float, model: Postal, trees: Iterable[dict[int, int]]) -> float:
-    """A pipeline over trees (child to parent) with equal parts of the vector; the busiest port is counted."""
-    up, down = collective != "broadcast", collective != "reduce"
-    out, into, received = [0] * ranks, [0] * ranks, [0] * ranks
-    tall = count = 0
-    for parents in trees:
-        count += 1
-        for child, parent in parents.items():
-            out[child] += up
-            into[parent] += up
-            received[parent] += up
-            out[parent] += down
-            into[child] += down
-        tall = max(tall, height(parents))
-    part = size / count
-    return pipelined(tall * (up + down), part, part * max(*out, *into), model, part * max(received))
+    # By level up, and back.
+    up = [sorted(tree.sends, key=lambda send: send[0]) for tree in trees]
+    down = [sorted(tree.sends, key=lambda send: -send[0]) for tree in trees]
+    above, below = ([{child: parent for _, child, parent in tree} for tree in way] for way in (up, down))
+    return pipelined(collective, size, model, above, pieces, below)
 
 
 def height(parents: dict[int, int]) -> int:
@@ -174,7 +201,7 @@ def hierarchical(collective: str, nodes: int, local: int, size: float, inside: P
     return ways * one_way + (reduced if collective != "allgather" else 0.0)
 
 
-CLOSED_FORMS: dict[str, Callable[[str, int, float, Postal], float]] = {
+CLOSED_FORMS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         ring, chain, binary, double_binary, chain_tree, mxnet, recursive_doubling, halving_doubling, direct, two_shot,

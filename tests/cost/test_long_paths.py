@@ -10,7 +10,7 @@ from strategies import topologies
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
-from blinksim.cost import alpha_beta
+from blinksim.cost.pipelines import longest_path
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -54,10 +54,14 @@ def brute_force(schedule: Schedule, alphas: list[float], transfer: list[float], 
 def test_hop_by_hop_is_step_by_step(schedule: Schedule, pieces: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     alphas, transfer = draw.integers(1, 9, schedule.sends) / 8, draw.integers(1, 9, schedule.sends) / 4
-    by_step = alpha_beta._Paths(schedule, alphas, transfer).longest(pieces)
+    waits = draw.integers(0, 3, schedule.sends) / 8
+    by_step = longest_path.Paths(schedule, alphas, transfer, waits).longest(pieces)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alpha_beta, "_LONG", 0)
-        patch.setattr(alpha_beta, "_FEW", 10**6)
-        assert alpha_beta._Paths(schedule, alphas, transfer).longest(pieces) == by_step
+        patch.setattr(longest_path, "_LONG", 0)
+        patch.setattr(longest_path, "_FEW", 10**6)
+        assert longest_path.Paths(schedule, alphas, transfer, waits).longest(pieces) == by_step
     lag, tail = by_step
-    assert lag + tail / pieces <= brute_force(schedule, alphas.tolist(), transfer.tolist(), pieces) + 1e-12
+    assert (
+        lag + tail / pieces
+        <= brute_force(schedule, alphas.tolist(), (transfer + pieces * waits).tolist(), pieces) + 1e-12
+    )

@@ -19,7 +19,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import Floats, Ints, Starts, busiest, route_alphas, step_kinds
+from blinksim.cost.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.errors import InputError
 from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule
@@ -119,7 +119,7 @@ class _Figures:
     schedule: Schedule
     shared: Resources
     occupied: RouteUses
-    kinds: list[tuple[Ints, Floats]]
+    kinds: list[tuple[Ints, Floats, Counts]]
     counts: list[int]
     starts: Starts
     start_class: list[str]
@@ -157,7 +157,7 @@ class _Figures:
         alpha, found = 0.0, defaultdict[str, float](float)
         # Of many bytes: what a byte takes does not depend on the overheads then.
         longest = busiest(self.kinds, self.occupied, seconds * _MANY, starts)
-        for count, (used, _), (worst, time, more) in zip(self.counts, self.kinds, longest, strict=True):
+        for count, (used, _, _), (worst, time, more) in zip(self.counts, self.kinds, longest, strict=True):
             alpha += count * (float(one[used].max()) + more)
             found[self.shared.kinds[worst]] += count * time / _MANY
         return alpha, dict(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import lcm
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ from blinksim.topology.symmetries.device_pairs import Pairs, turning
 from blinksim.topology.symmetries.exchangeable import Exchangeable, alike_nodes
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Amounts = npt.NDArray[Any]
 # Pairs of ranks up to which each has its routes looked up.
 _MOST_PAIRS = 20_000
 
@@ -25,14 +28,15 @@ _MOST_PAIRS = 20_000
 class LinkUse:
     """What messages that run together put on links.
 
-    units (L): on every link, where a message has `parts` of them. started (L): how many start there, as one each if
-    several go between the same two ranks. alpha: seconds of latency and overhead of the slowest.
+    units (L): on every link, where a message has `parts` of them. started (L): how many start there. pieces (L): how
+    many of their `parts` do. alpha (L): seconds of latency and overhead of the slowest that crosses it.
     """
 
     units: Ints
     parts: int
     started: Ints
-    alpha: float
+    pieces: Ints
+    alpha: Floats
 
 
 def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse, LinkUse]:
@@ -55,8 +59,14 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse,
         owner = np.repeat(np.arange(len(pair)), np.diff(start))
         place = np.arange(len(links)) - start[:-1][owner] + spread.start[spread.first][pairs.which[owner]]
         units = np.bincount(links, weight[place] * times[owner], len(topology.links))
-        started = np.bincount(links[begins[place]], minlength=len(topology.links))
-        return LinkUse(units.astype(np.int64), _parts(spread), started, _slowest(topology, spread))
+        begun = begins[place]
+        started, pieces = (
+            np.bincount(links[begun], counted[begun], len(topology.links)).astype(np.int64)
+            for counted in (times[owner], weight[place] * times[owner])
+        )
+        alpha = np.zeros(len(topology.links))
+        np.maximum.at(alpha, links, _alphas(topology, spread)[pairs.which[owner]])
+        return LinkUse(units.astype(np.int64), _parts(spread), started, pieces, alpha)
 
     found = use(several)
     return found, found if several is single else use(single)
@@ -89,13 +99,12 @@ class _OfNodes:
 
     Of two nodes, the earlier one does what the first does with the second. So it is enough to know how often each node
     stands for which of the two. pairs (K). times (K, node) and (K, node): how many messages have the first node moved
-    there, and the second. once: the same with one message for all between the same two ranks.
+    there, and the second.
     """
 
     alike: Exchangeable
     pairs: Pairs
     times: tuple[Ints, Ints]
-    once: tuple[Ints, Ints]
 
     @classmethod
     def of(cls, alike: Exchangeable, src: Ints, dst: Ints, times: Ints) -> _OfNodes:
@@ -105,15 +114,12 @@ class _OfNodes:
         _, one, which = np.unique(code, return_index=True, return_inverse=True)
         first, second, _ = alike.between(src[one], dst[one])
 
-        def placed(amount: Ints) -> tuple[Ints, Ints]:
-            apart = a != b
-            low, high = which * nodes + np.minimum(a, b), (which * nodes + np.maximum(a, b))[apart]
-            size = len(one) * nodes
-            found = np.bincount(low, amount, size), np.bincount(high, amount[apart], size)
-            lower, upper = (each.astype(np.int64).reshape(-1, nodes) for each in found)
-            return lower, upper
-
-        return cls(alike, Pairs(first, second, np.arange(len(one))), placed(times), placed(np.ones_like(times)))
+        apart = a != b
+        low, high = which * nodes + np.minimum(a, b), (which * nodes + np.maximum(a, b))[apart]
+        size = len(one) * nodes
+        found = np.bincount(low, times, size), np.bincount(high, times[apart], size)
+        lower, upper = (each.astype(np.int64).reshape(-1, nodes) for each in found)
+        return cls(alike, Pairs(first, second, np.arange(len(one))), (lower, upper))
 
     @classmethod
     def every_pair(cls, alike: Exchangeable, members: Ints) -> _OfNodes:
@@ -124,7 +130,7 @@ class _OfNodes:
         src, dst = (np.concatenate(ends) for ends in zip(*grids, strict=True))
         apart, before = (alike.node[src] != alike.node[dst])[:, None], np.arange(nodes)
         both = np.where(apart, nodes - 1 - before, 1), np.where(apart, before, 0)
-        return cls(alike, Pairs(src, dst, np.arange(len(src))), both, both)
+        return cls(alike, Pairs(src, dst, np.arange(len(src))), both)
 
     def uses(self) -> tuple[LinkUse, LinkUse]:
         """As `uses_of_messages`."""
@@ -135,32 +141,38 @@ class _OfNodes:
     def _use(self, spread: Spread) -> LinkUse:
         topology = self.alike.topology
         weight, begins = _weights(spread)
-        units, started = (
-            self._moved(spread, weight, self.times),
-            self._moved(spread, begins.astype(np.int64), self.once),
-        )
-        return LinkUse(units, _parts(spread), started, _slowest(topology, spread))
-
-    def _moved(self, spread: Spread, amount: Ints, times: tuple[Ints, Ints]) -> Ints:
-        """What all messages put on every link. amount: what one puts on each link of the ways of its pair."""
-        own, of, place = self.alike.links
         pair = np.repeat(np.arange(len(self.pairs.src)), np.diff(spread.start[spread.first]))
+        counted = (weight, begins.astype(np.int64), weight * begins)
+        units, started, pieces = (self._moved(spread, pair, amount) for amount in counted)
+        alpha = self._moved(spread, pair, _alphas(topology, spread)[pair], most=True)
+        return LinkUse(units.astype(np.int64), _parts(spread), started.astype(np.int64), pieces.astype(np.int64), alpha)
+
+    def _moved(self, spread: Spread, pair: Ints, amount: Amounts, *, most: bool = False) -> Amounts:
+        """What all messages put on every link.
+
+        pair, amount: of which pair each link of a way is, and what one message puts there. most: the largest of these,
+        in place of their sum.
+        """
+        own, of, place = self.alike.links
+        join = np.maximum if most else np.add
         apart = self.alike.node[self.pairs.src] != self.alike.node[self.pairs.dst]
-        found = np.zeros(len(of), dtype=np.int64)
+        found = np.zeros(len(of), dtype=amount.dtype)
         moves = of[spread.links] == 0, (of[spread.links] == 1) & apart[pair]
-        every = np.zeros(own.shape[::-1], dtype=np.int64)
-        for here, count in zip(moves, times, strict=True):
+        every = np.zeros(own.shape[::-1], dtype=amount.dtype)
+        for here, times in zip(moves, self.times, strict=True):
+            count = (times > 0).astype(np.int64) if most else times
             # Most pairs are moved to the same nodes: what they put there goes together.
             rows: dict[bytes, int] = {}
             row = np.array([rows.setdefault(one.tobytes(), len(rows)) for one in count], dtype=np.int64)
             first = np.unique(row, return_index=True)[1]
-            on = np.zeros((own.shape[1], len(rows)), dtype=np.int64)
-            np.add.at(on, (place[spread.links[here]], row[pair[here]]), amount[here])
+            on = np.zeros((own.shape[1], len(rows)), dtype=amount.dtype)
+            join.at(on, (place[spread.links[here]], row[pair[here]]), amount[here])
             for link, number in zip(*(ends.tolist() for ends in on.nonzero()), strict=True):
-                every[link] += on[link, number] * count[first[number]]
+                every[link] = join(every[link], on[link, number] * count[first[number]])
         found[own] = every.T
         stays = ~(moves[0] | moves[1])
-        np.add.at(found, spread.links[stays], amount[stays] * times[0].sum(axis=1)[pair[stays]])
+        messages = self.times[0].sum(axis=1)[pair[stays]]
+        join.at(found, spread.links[stays], amount[stays] * (messages > 0 if most else messages))
         return found
 
 
@@ -192,8 +204,9 @@ def _parts(spread: Spread) -> int:
     return lcm(*distinct(spread.count).tolist())
 
 
-def _slowest(topology: Topology, spread: Spread) -> float:
-    """The most seconds of latency on a way, with the overhead of its first link."""
+def _alphas(topology: Topology, spread: Spread) -> Floats:
+    """Seconds of every route's slowest way: its latencies, and the overhead of its first link."""
     latency, overhead = topology.link_columns.latency[spread.links], topology.link_columns.overhead[spread.links]
     first = spread.start[:-1]
-    return float((np.add.reduceat(latency, first) + overhead[first]).max(initial=0.0))
+    way = np.add.reduceat(latency, first) + overhead[first]
+    return np.asarray(np.maximum.reduceat(way, spread.first[:-1]))

@@ -51,7 +51,8 @@ class Exchange:
 class Round:
     """Steps that are alike, one after another: `times` of them.
 
-    share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``.
+    share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``. channels: into
+    how many parts the messages fall that do not wait for each other, such as rings.
     """
 
     exchange: Exchange
@@ -59,6 +60,7 @@ class Round:
     op: int
     times: int = 1
     chunks: int = 1
+    channels: int = 1
 
     @property
     def message(self) -> Fraction:
@@ -123,6 +125,15 @@ class Outline:
                 raise InputError(f"{self.algorithm}: loads with the denominator {whole} exceed 63 bits")
             total += self.shared.of_links(use.units) * int(factor)
         return total, whole
+
+    def messages(self, use: LinkUse) -> Ints:
+        """How many messages start on every link: a chunk is divided into as many parts as its most divided way needs.
+
+        Chunks of an alltoall go one way only, all others go every sort of way.
+        """
+        if self.collective.name == "alltoall":
+            return use.started
+        return use.pieces * (lcm(*(one.parts for one in self.uses)) // use.parts)
 
     def _busiest(self, uses: Sequence[LinkUse]) -> Fraction:
         total, whole = self.loads(uses)

@@ -1,0 +1,1 @@
+"""What overlaps: steps in pieces, and the longest path of a piece."""
