@@ -1,4 +1,4 @@
-"""Schedules for clusters on real fabrics, simulated: at large sizes they come near the rate of their loads, never above."""
+"""Schedules for clusters on real fabrics, simulated: large sizes come near the rate of the loads, never above."""
 
 from __future__ import annotations
 
