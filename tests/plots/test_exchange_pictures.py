@@ -65,3 +65,18 @@ def test_loads_by_symmetry_are_those_written_out() -> None:
     assert lines[0].keys() == lines[1].keys()
     for name, values in lines[0].items():
         assert np.asarray(values) == pytest.approx(np.asarray(lines[1][name]))
+
+
+def test_a_large_or_skewed_matrix_shows_its_hottest_pair() -> None:
+    """A thousand ranks have more pairs than a picture has dots: a square shows the most of its pairs."""
+    matrix = np.ones((600, 600), dtype=np.int64)
+    matrix[7, 599] = 1000
+    figure = plots.traffic(bs.Traffic(matrix))
+    square, above = figure.axes[:2]
+    shown = np.asarray(square.images[0].get_array())
+    assert shown.shape == (200, 200)
+    assert shown[2, 199] == 1000 == np.nanmax(shown)
+    assert np.sum(shown == 1) == 200 * 200 - 1
+    assert type(square.images[0].norm).__name__ == "LogNorm"
+    assert square.get_xlim() == (-0.5, 599.5)
+    assert all(bar.get_linewidth() > 0 for bar in above.patches)
