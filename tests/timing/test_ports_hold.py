@@ -1,4 +1,4 @@
-"""Which programs need no simulation to be slower than the best: those whose busiest port alone takes longer."""
+"""Programs whose busiest port alone takes longer than the best are not simulated, and the best stays what it is."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ def _schedules(part: bs.Topology, collective: str) -> dict[str, bs.Schedule]:
 
 
 def _hold(part: bs.Topology, collective: str, size: int) -> None:
-    """Times reach what their ports take, and the best is that of all of them simulated."""
+    """The best is that of all of them simulated, and no port takes longer than the best."""
     assert part.execution is not None
     schedules, model, times = _schedules(part, collective), Executed().on(part), ScheduleTimes(part.execution)
     entrants = {name: Parallel(schedule) for name, schedule in schedules.items()}
     ceiling = bs.contest(part, collective).bound
     every = model.rank(part, entrants, size, ceiling)
-    for projection in every:
-        assert times.least_s(schedules[projection.algorithm], size) <= SHORT_OF_PORTS * projection.time_s
+    assert times.least_s(schedules[every[0].algorithm], size) <= SHORT_OF_PORTS * every[0].time_s
     best = model.rank_best(part, entrants, size, ceiling)
     assert (best[0].algorithm, best[0].time_s) == (every[0].algorithm, every[0].time_s)
     assert {projection.algorithm for projection in best} == {projection.algorithm for projection in every}
