@@ -235,12 +235,12 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
 
 
 def busiest(
-    kinds: list[tuple[Ints, Floats, Counts]], occupied: RouteUses, seconds: Floats, starts: Starts
+    kinds: list[tuple[Ints, Floats, Counts]], occupied: RouteUses, seconds: Floats, starts: Starts, alphas: Floats
 ) -> list[tuple[int, float, float]]:
-    """For each kind of step the resource that is busy longest, how long with bytes, and how long with overheads.
+    """For each kind of step the resource that is busy longest, how long with bytes, and the alpha of what crosses it.
 
-    seconds: of the size, by resource. starts: where messages start; the overhead of one of them, on each resource, is
-    part of the step's alpha.
+    seconds: of the size, by resource. starts: where messages start; what a route carries in a step is one message, and
+    all others that start there add their overheads. alphas: of each route.
     """
     weight = occupied.times / occupied.count[occupied.route]
     numbers = np.arange(len(weight), dtype=np.int32)
@@ -248,11 +248,14 @@ def busiest(
     found = []
     for used, carried, _ in kinds:
         place, entry = expand(start, numbers, used)
-        load = np.bincount(occupied.resource[entry], carried[place] * weight[entry], len(seconds)) * seconds
-        more = starts.occupied(used, len(load)) - starts.one(used, len(load))
-        both = load + more
+        crossed = occupied.resource[entry]
+        load = np.bincount(crossed, carried[place] * weight[entry], len(seconds)) * seconds
+        alpha = np.zeros(len(load))
+        np.maximum.at(alpha, crossed, alphas[used][place])
+        alpha += starts.occupied(used, len(load)) - starts.one(used, len(load))
+        both = load + alpha
         worst = len(load) - 1 - int(np.argmax(both[::-1]))
-        found.append((worst, float(load[worst]), float(more[worst])))
+        found.append((worst, float(load[worst]), float(alpha[worst])))
     return found
 
 

@@ -156,9 +156,9 @@ class _Figures:
         starts = replace(self.starts, overhead=self.starts.overhead * scale)
         alpha, found = 0.0, defaultdict[str, float](float)
         # Of many bytes: what a byte takes does not depend on the overheads then.
-        longest = busiest(self.kinds, self.occupied, seconds * _MANY, starts)
-        for count, (used, _, _), (worst, time, more) in zip(self.counts, self.kinds, longest, strict=True):
-            alpha += count * (float(one[used].max()) + more)
+        longest = busiest(self.kinds, self.occupied, seconds * _MANY, starts, one)
+        for count, (worst, time, waits) in zip(self.counts, longest, strict=True):
+            alpha += count * waits
             found[self.shared.kinds[worst]] += count * time / _MANY
         return alpha, dict(found)
 
