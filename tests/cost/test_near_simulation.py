@@ -51,7 +51,7 @@ def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, co
         ("dgx1-v100", 1, "allreduce", "packed", 1.0, 1.16),
         ("hgx-h100", 1, "allreduce", "packed", 0.99, 1.08),
         ("hgx-h100", 2, "allreduce", "hierarchical", 0.9, 1.0),
-        pytest.param("hgx-h100", 2, "alltoall", "rail_aligned", 0.9, 1.16, marks=pytest.mark.slow),
+        pytest.param("hgx-h100", 2, "alltoall", "rail_aligned", 0.9, 1.3, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "allreduce", "ring", 0.98, 1.13, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "allreduce", "packed", 0.97, 1.05, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "allreduce", "double_binary", 0.99, 1.2, marks=pytest.mark.slow),

@@ -10,6 +10,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.algorithms import packed
+from blinksim.algorithms.registry import REGISTRY
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits import effort
@@ -138,3 +139,11 @@ def test_trees_are_estimated_by_the_links_that_a_search_looks_at() -> None:
     assert links("full:40") == pytest.approx(39)
     assert links("line:40") == pytest.approx(2 * 39 - 1)
     assert links("switch:40") == pytest.approx(1 + 40)
+
+
+@pytest.mark.parametrize("algorithm", ["chains", "rings", "blink", "few_steps"])
+def test_searches_over_all_pairs_of_thousands_of_ranks_are_not_begun(algorithm: str) -> None:
+    many = bs.load("hgx-h100", nodes=512).select()
+    words = f"search of {algorithm} on hgx-h100 would take about 14 minutes .* works up to about 1,000 ranks: take"
+    with pytest.raises(InfeasibleError, match=words):
+        REGISTRY[algorithm].build(many, bs.Collective.parse("allreduce"))
