@@ -141,7 +141,7 @@ def test_trees_are_estimated_by_the_links_that_a_search_looks_at() -> None:
     assert links("switch:40") == pytest.approx(1 + 40)
 
 
-@pytest.mark.parametrize("algorithm", ["chains", "rings", "blink", "few_steps"])
+@pytest.mark.parametrize("algorithm", ["chains", "rings", "blink", "blink_hierarchical", "few_steps"])
 def test_searches_over_all_pairs_of_thousands_of_ranks_are_not_begun(algorithm: str) -> None:
     many = bs.load("hgx-h100", nodes=512).select()
     words = f"search of {algorithm} on hgx-h100 would take about 14 minutes .* works up to about 1,000 ranks: take"
