@@ -46,9 +46,11 @@ def test_blinks_three_phases_are_considered_for_small_messages(machine: str, nod
 @pytest.mark.slow
 def test_p5_answers_with_trees_over_all_nics() -> None:
     question = Question(str(MACHINES / "p5.yaml"), nodes=64)
-    found = rank(question, Collective("allreduce"), 2**34, schedule_model("alpha-beta"))
+    rate, model = float(bs.bound(question.part(), "allreduce").rate), schedule_model("alpha-beta")
+    assert rank(question, Collective("allreduce"), 2**34, model).best.algbw >= 0.97 * rate
+    found = rank(question, Collective("allreduce"), 2**36, model)
     assert found.best.algorithm == "packed"
-    assert found.best.algbw >= 0.97 * float(bs.bound(question.part(), "allreduce").rate)
+    assert found.best.algbw >= 0.99 * rate
     answer = found.to_dict()
     assert answer["considered"] == ["packed"]
     assert "ring" in answer["left_out"]
