@@ -301,3 +301,11 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
 def test_no_file_is_over_a_mebibyte() -> None:
     large = {str(path.relative_to(ROOT)): path.stat().st_size for path in repository_files()}
     assert {name: size for name, size in large.items() if size > MAX_BYTES} == {}
+
+
+def test_the_top_level_holds_what_a_newcomer_expects() -> None:
+    """Nothing that a command of a page wrote where it was run."""
+    folders = {"blinksim", "topologies", "models", "schedules", "validate", "notebooks", "tests", "docs", "benchmarks"}
+    files = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "mkdocs.yml"}
+    found = {path.relative_to(ROOT).parts[0] for path in repository_files()}
+    assert {name for name in found if not name.startswith(".")} <= folders | files
