@@ -118,8 +118,7 @@ class Starts:
         """What the messages on every route of a schedule occupy, besides their bytes."""
         first = ways.links[ways.start[:-1]]
         overhead = schedule.topology.link_columns.overhead[first]
-        # The link, or its bus, is the first of the resources that it uses.
-        return cls(ways.first, shared.members[shared.starts[first]], overhead)
+        return cls(ways.first, shared.of_link[first], overhead)
 
     def occupied(self, routes: Ints, resources: int, times: Counts | None = None) -> Floats:
         """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them."""
@@ -295,7 +294,7 @@ def in_turn(schedule: Schedule, ways: Spread, shared: Resources, seconds: Floats
     first, last = ways.links[ways.start[way]], ways.links[ways.start[way + 1] - 1]
     reduces = schedule.op == REDUCE
     link = np.where(reduces, last[schedule.route], first[schedule.route])
-    resource = shared.members[shared.starts[link]].astype(np.int64)
+    resource = shared.of_link[link].astype(np.int64)
     key = (schedule.chunk.astype(np.int64) * len(seconds) + resource) * 2 + reduces
     order = np.argsort(key, kind="stable")
     begins = np.flatnonzero(np.diff(key[order], prepend=-1))

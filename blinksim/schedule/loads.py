@@ -52,6 +52,11 @@ class Resources:
         number_of = {key: known[rate] for key, rate in objects.items()}
         return np.array([number_of[id(rate)] for rate in self.rate], dtype=np.int64), tuple(known)
 
+    @cached_property
+    def of_link(self) -> npt.NDArray[np.int32]:
+        """The number of each link, or of its bus: the first of the resources that it uses."""
+        return self.members[self.starts[:-1]]
+
     def longest(self, amounts: npt.NDArray[np.int64]) -> Fraction:
         """The most seconds that any resource takes for these bytes, one amount for each."""
         number, rates = self.classes

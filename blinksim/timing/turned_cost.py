@@ -96,12 +96,9 @@ def _messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
     base, pool = whole.base, whole.pooled
     link = base.route_links[base.route_start[:-1][base.route]].astype(np.int64)
     times = whole.times[base.chunk]
-    # The link, or its bus, is the first of the resources that it uses.
-    first = pool.shared.members[pool.shared.starts[:-1]]
-    if (times / pool.size[first[link]]).max(initial=0) > _MOST_A_RANK * base.topology.ranks:
+    if (times / pool.size[pool.shared.of_link[link]]).max(initial=0) > _MOST_A_RANK * base.topology.ranks:
         link, times = _joined(whole)
-    overhead = np.array([one.overhead for one in base.topology.links])[link]
-    resource = first[link]
+    overhead, resource = base.topology.link_columns.overhead[link], pool.shared.of_link[link]
     count = len(pool.shared.names)
     each = np.bincount(resource, overhead * times, count) / pool.size
     longest = np.zeros(count)

@@ -72,9 +72,9 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     ends = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
     use, _ = uses_of_messages(topology, *ends)
     shared = resources(topology)
-    # The link, or its bus, is the first of the resources that it uses; what devices carry in all does not count here.
+    # What devices carry in all does not count here.
     amounts = np.zeros(len(shared.names), dtype=np.int64)
-    np.add.at(amounts, shared.members[shared.starts[:-1]], use.units)
+    np.add.at(amounts, shared.of_link, use.units)
     return use.parts * len(rings) / shared.longest(amounts)
 
 

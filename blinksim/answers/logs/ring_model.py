@@ -131,9 +131,8 @@ class _Figures:
     def of(cls, schedule: Schedule) -> _Figures:
         shared, links = resources(schedule.topology), schedule.topology.links
         resource_class = [""] * len(shared.names)
-        # The first resource of a link is its own, or its bus.
-        for link, first in zip(links, shared.starts[:-1].tolist(), strict=True):
-            resource_class[shared.members[first]] = link.kind
+        for link, own in zip(links, shared.of_link.tolist(), strict=True):
+            resource_class[own] = link.kind
         ways = one_way(schedule)
         kinds, numbers = step_kinds(schedule) if schedule.form == "steps" else ([], np.zeros(0, np.int64))
         return cls(

@@ -48,8 +48,7 @@ def _step(outline: Outline, one: Round, use: LinkUse, seconds: Floats) -> Step:
     load = shared.of_links(use.units) * (float(one.message) / use.parts) * seconds
     alpha, longest = np.zeros(count), np.zeros(count)
     np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
-    # The link, or its bus, is the first of the resources that it uses.
-    resource = shared.members[shared.starts[:-1]]
+    resource = shared.of_link
     messages = outline.messages(use)
     started = np.flatnonzero(messages)
     np.maximum.at(longest, resource[started], overhead[started])
