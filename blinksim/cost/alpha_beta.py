@@ -13,6 +13,7 @@ all others at once through one port, and times would fall below what any schedul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -188,16 +189,10 @@ def _runs(
     """The steps, and how often each follows itself."""
     kinds, numbers = step_kinds(schedule, ways)
     alphas, starts = route_alphas(schedule, ways), Starts.of(schedule, ways, shared)
-    weight = occupied.times / occupied.count[occupied.route]
-    entries, start = np.arange(len(weight), dtype=np.int32), occupied.start.astype(np.int32)
     count, channels = len(seconds), int(schedule.channel.max(initial=0)) + 1
-    steps = []
+    steps, crossing = [], _crossing(occupied, seconds, alphas)
     for used, carried, messages in kinds:
-        place, entry = expand(start, entries, used)
-        crossed = occupied.resource[entry]
-        load = np.bincount(crossed, carried[place] * weight[entry], count) * seconds
-        alpha = np.zeros(count)
-        np.maximum.at(alpha, crossed, alphas[used][place])
+        load, alpha = crossing(used, carried)
         each, longest = starts.occupied(used, count, messages), starts.one(used, count)
         steps.append(Step.of(load, alpha, each, longest, channels))
     changes = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -241,21 +236,31 @@ def busiest(
     seconds: of the size, by resource. starts: where messages start; what a route carries in a step is one message, and
     all others that start there add their overheads. alphas: of each route.
     """
-    weight = occupied.times / occupied.count[occupied.route]
-    numbers = np.arange(len(weight), dtype=np.int32)
-    start = occupied.start.astype(np.int32)
-    found = []
+    found, crossing = [], _crossing(occupied, seconds, alphas)
     for used, carried, _ in kinds:
-        place, entry = expand(start, numbers, used)
-        crossed = occupied.resource[entry]
-        load = np.bincount(crossed, carried[place] * weight[entry], len(seconds)) * seconds
-        alpha = np.zeros(len(load))
-        np.maximum.at(alpha, crossed, alphas[used][place])
+        load, alpha = crossing(used, carried)
         alpha += starts.occupied(used, len(load)) - starts.one(used, len(load))
         both = load + alpha
         worst = len(load) - 1 - int(np.argmax(both[::-1]))
         found.append((worst, float(load[worst]), float(alpha[worst])))
     return found
+
+
+def _crossing(occupied: RouteUses, seconds: Floats, alphas: Floats) -> Callable[[Ints, Floats], tuple[Floats, Floats]]:
+    """Of the routes that a step uses, with the shares of the size that they carry: seconds of bytes on each resource,
+    and the alpha of the slowest message across it."""
+    weight = occupied.times / occupied.count[occupied.route]
+    entries, start = np.arange(len(weight), dtype=np.int32), occupied.start.astype(np.int32)
+
+    def of(used: Ints, carried: Floats) -> tuple[Floats, Floats]:
+        place, entry = expand(start, entries, used)
+        crossed = occupied.resource[entry]
+        load = np.bincount(crossed, carried[place] * weight[entry], len(seconds)) * seconds
+        alpha = np.zeros(len(seconds))
+        np.maximum.at(alpha, crossed, alphas[used][place])
+        return load, alpha
+
+    return of
 
 
 def _pipelined(
