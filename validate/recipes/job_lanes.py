@@ -25,7 +25,7 @@ from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.figures import HERE
 from validate.recipes.notes import Notebook, provenance
 from validate.recipes.sized import WAYS, known_lane, machines_for
-from validate.recipes.training_job import BURST, Rows, Training, call, run, start, tensors, time_graph
+from validate.recipes.training_job import Rows, Training, call, in_turn, run, start, tensors, time_graph
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -142,19 +142,12 @@ def times(torch: Any, dist: Any, nccl: Any, groups: dict[str, Any], rank: int, r
 
 
 def steps(torch: Any, dist: Any, groups: dict[str, Any], rank: int, bucket_mb: int) -> Rows:
-    """The same training with each group, in turn; who begins changes from burst to burst."""
+    """The same training with each group, in turn."""
     trained = {name: Training(torch, dist, group, rank, "ddp", bucket_mb=bucket_mb) for name, group in groups.items()}
-    order = list(trained)
-    for _ in range(STEPS // BURST):
-        for name in order:
-            for _ in range(BURST):
-                trained[name].step()
-        order = order[1:] + order[:1]
-    rows: Rows = []
-    for name, one in trained.items():
-        bursts = [1e3 * median(one.seconds[at : at + BURST]) for at in range(2 * BURST, STEPS, BURST)]
-        rows.append({"algorithm": name, "step_ms": median(bursts), "bursts_ms": bursts, "losses": one.losses})
-    return rows
+    return [
+        {"algorithm": name, "step_ms": median(bursts), "bursts_ms": bursts, "losses": trained[name].losses}
+        for name, bursts in in_turn(trained, STEPS).items()
+    ]
 
 
 def _note(notes: Notebook | None, part: str, row: dict[str, Any]) -> None:

@@ -256,7 +256,7 @@ class Training:
 
 
 def training(torch: Any, dist: Any, rank: int, ranks: int, how: str) -> Rows:
-    """The same training with both, in turn; who begins changes from burst to burst."""
+    """The same training with both, in turn."""
     members = [0, 1] if how == "pair" else list(range(ranks))
     # Each with channels and memory of its own, so that NCCL beside NCCL shows what these are worth.
     kinds = {"nccl": "nccl", "blinksim": None, "nccl again": "nccl"}
@@ -265,19 +265,26 @@ def training(torch: Any, dist: Any, rank: int, ranks: int, how: str) -> Rows:
         return []
     batch = BATCH.get(how, 32)
     trained = {name: Training(torch, dist, group, rank, how, batch) for name, group in groups.items()}
+    rows: Rows = []
+    for name, bursts in in_turn(trained, STEPS[how]).items():
+        row = {"backend": name, "ranks": dist.get_world_size(groups[name]), "batch": batch, "step_ms": median(bursts)}
+        rows.append({**row, "bursts_ms": bursts, "losses": trained[name].losses})
+    return rows
+
+
+def in_turn(trained: dict[str, Training], steps: int) -> dict[str, list[float]]:
+    """So many steps of each, burst by burst; who begins changes.
+
+    Returns the milliseconds that a step takes in each burst, without the first two, which warm up.
+    """
     order = list(trained)
-    for _ in range(STEPS[how] // BURST):
+    for _ in range(steps // BURST):
         for name in order:
             for _ in range(BURST):
                 trained[name].step()
         order = order[1:] + order[:1]
-    rows: Rows = []
-    for name, one in trained.items():
-        # The first two bursts warm up.
-        bursts = [1e3 * median(one.seconds[at : at + BURST]) for at in range(2 * BURST, STEPS[how], BURST)]
-        row = {"backend": name, "ranks": dist.get_world_size(groups[name]), "batch": batch, "step_ms": median(bursts)}
-        rows.append({**row, "bursts_ms": bursts, "losses": one.losses})
-    return rows
+    starts = range(2 * BURST, steps, BURST)
+    return {name: [1e3 * median(one.seconds[at : at + BURST]) for at in starts] for name, one in trained.items()}
 
 
 def job(rank: int, ranks: int, port: int, parts: list[str], path: Path) -> Rows:
