@@ -8,6 +8,7 @@ interrupted.
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -23,6 +24,41 @@ _GRACE, _LEAST_GRACE_S = 0.1, 1.0
 _AGAIN_S = 2.0
 
 
+class _Over(BaseException):
+    """The end of work: no `except Exception` takes it for an answer."""
+
+
+class _Silence:
+    """While limits wait, the user is not told of an `_Over` that Python drops."""
+
+    def __init__(self) -> None:
+        self._lock, self._waiting = threading.Lock(), 0
+        self._before = self._hook = sys.unraisablehook
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._waiting += 1
+            if self._waiting > 1:
+                return
+            before = self._before = sys.unraisablehook
+
+            def unless_over(dropped: sys.UnraisableHookArgs) -> None:
+                if not issubclass(dropped.exc_type, _Over):
+                    before(dropped)
+
+            self._hook = sys.unraisablehook = unless_over
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._waiting -= 1
+            # Whoever has set a hook of their own meanwhile keeps it.
+            if not self._waiting and sys.unraisablehook is self._hook:
+                sys.unraisablehook = self._before
+
+
+_silence = _Silence()
+
+
 def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found:
     """``work()``, ended after this many seconds and a tenth, at least one more second, by an `InfeasibleError`.
 
@@ -32,8 +68,8 @@ def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found
     if seconds is None:
         return work()
 
-    # A class of its own, so that limits within limits know theirs; no `except Exception` takes it for an answer.
-    class Over(BaseException):
+    # A class of its own, so that limits within limits know theirs.
+    class Over(_Over):
         pass
 
     worker, lock, ended, raised = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event(), False
@@ -54,7 +90,7 @@ def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found
     try:
         try:
             watch.start()
-            with until(monotonic() + wait, Over):
+            with until(monotonic() + wait, Over), _silence:
                 return work()
         finally:
             with lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -59,6 +61,42 @@ def test_the_end_comes_again_where_python_drops_it(monkeypatch: pytest.MonkeyPat
         within(0.05, "schedule", deaf)
 
 
+def test_an_end_that_python_drops_is_not_told_but_other_exceptions_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limit, "_LEAST_GRACE_S", 0.0)
+    monkeypatch.setattr(time_limit, "_AGAIN_S", 0.1)
+    told: list[type[BaseException]] = []
+    dropped: list[bool] = []
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        told.append(unraisable.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+
+    def collecting(phase: str, _: dict[str, int]) -> None:
+        """The end comes here, where Python drops what is raised, as it also drops the error after it."""
+        if phase == "start" and not dropped:
+            dropped.append(True)
+            endless()
+        elif phase == "start" and len(dropped) == 1:
+            dropped.append(True)
+            raise ZeroDivisionError
+
+    def collect() -> None:
+        gc.collect()
+        gc.collect()
+        endless()
+
+    gc.callbacks.append(collecting)
+    try:
+        with pytest.raises(InfeasibleError, match="no schedule"):
+            within(0.05, "schedule", collect)
+    finally:
+        gc.callbacks.remove(collecting)
+    assert dropped == [True, True]
+    assert told == [ZeroDivisionError]
+    assert sys.unraisablehook is hook
+
+
 def test_limits_within_limits_end_their_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_limit, "_LEAST_GRACE_S", 0.0)
     with pytest.raises(InfeasibleError, match="no outer"):
@@ -76,8 +114,6 @@ def test_nothing_comes_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch)
     time.sleep(0.05)
 
 
-# Hypothesis has Python code run while garbage is collected: an end that comes there is dropped, and comes again.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("main", [True, False])
 def test_python_keeps_the_limit_in_every_thread(main: bool) -> None:
     told: list[str] = []
