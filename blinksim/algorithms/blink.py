@@ -17,7 +17,6 @@ from blinksim.bounds import bound as find_bound
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
-from blinksim.limits import effort
 from blinksim.packing.columns.column_mix import Column, Mix
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
 from blinksim.packing.columns.solver_limits import Limits
@@ -54,7 +53,6 @@ def build(
     if topology.ranks == 1:
         plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
         return plan.finish()
-    effort.check_pairs("blink", topology)
     found = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
         _flows(plan, topology, collective, found)

@@ -19,7 +19,6 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.limits import effort
 from blinksim.packing.columns.column_mix import Column, Mix, best_mix
 from blinksim.packing.columns.hops import Arc, Hops, find_hops
 from blinksim.packing.columns.steiner import cheapest_tree
@@ -62,7 +61,6 @@ def build(
     if topology.ranks == 1:
         builder.add_chunk(Fraction(1))
         return builder.finish()
-    effort.check_pairs("blink_hierarchical", topology)
     found = bound or find_bound(topology, collective)
     hops = find_hops(topology)
     if groups is None:

@@ -19,7 +19,6 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.limits import effort
 from blinksim.packing.columns.chain_columns import (
     MOST_LISTED,
     MOST_PRICED,
@@ -69,7 +68,6 @@ def build(
     plan = Plan(topology, collective, "chains", "forest")
     if plan.n == 1:
         return plan.finish()
-    effort.check_pairs("chains", topology)
     found = bound or find_bound(topology, collective)
     chains = pack_chains(topology, find_hops(topology), found.rate, channels, Limits(time_limit, seed))
     for channel, order in enumerate(chains):

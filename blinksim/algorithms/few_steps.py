@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ParamSpec
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.limits import effort
 from blinksim.packing.columns.hops import Hops, find_hops
 from blinksim.packing.search.expansion import Answer, Journey, Question, distances, move, spread, turned
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
@@ -87,7 +86,6 @@ def find(
 
     if collective.traffic is not None:
         raise InfeasibleError("few_steps has chunks of equal size, which an alltoallv has not; take packed")
-    effort.check_pairs("few_steps", topology)
     found = bound(topology, collective)
     ranks, name = topology.ranks, collective.name
     chunks = chunks if chunks is not None else ranks if name == "alltoall" else 1

@@ -89,7 +89,9 @@ class Algorithm:
     def check_size(self, ranks: int, collective: str) -> None:
         """Raises `InfeasibleError` if the schedule would be too large to hold, or too slow to search."""
         if self.most_ranks is not None and ranks > self.most_ranks:
-            raise InfeasibleError(f"{self.name} is too slow on {ranks} ranks (at most {self.most_ranks})")
+            raise InfeasibleError(
+                f"{self.name} searches for too long on {ranks:,} ranks (at most {self.most_ranks:,}); take packed"
+            )
         needed = self.sends(ranks, collective)
         if not self.solver and needed > MOST_SENDS:
             other = "fewer ranks" if "alltoall" in collective else "double_binary or chain_tree, or model=projection"
@@ -150,6 +152,7 @@ class Algorithm:
 _REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
 _SHARDED = ("allreduce", "allgather", "reducescatter")
 _ON_TREES, _ALLREDUCE = (*_SHARDED, "broadcast", "reduce"), ("allreduce",)
+_SPANNING, _BLINK = "Nash-Williams and Tutte 1961", "Wang et al. (Blink)"
 
 REGISTRY = {
     entry.name: entry
@@ -249,6 +252,7 @@ REGISTRY = {
             COLLECTIVES,
             "the fewest steps and rounds for a given number of chunks, by search",
             solver=True,
+            most_ranks=1024,
             source="Cai et al. (SCCL), PPoPP 2021",
         ),
         Algorithm(
@@ -260,33 +264,24 @@ REGISTRY = {
             routes=True,
             source="Gilmore and Gomory 1961; Bar-Noy and Kipnis 1992",
         ),
-        Algorithm(
-            "chains",
-            ("allreduce",),
-            "Hamiltonian paths in equal channels: the best NCCL can load",
-            solver=True,
-            source="Nash-Williams and Tutte 1961",
-        ),
-        Algorithm(
-            "rings",
-            _ON_TREES,
-            "the most rings that share no lane",
-            solver=True,
-            source="Wang et al. (Blink), 2018, section 2",
-        ),
-        Algorithm(
-            "blink",
-            ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter"),
-            "few trees at the best rate (Blink)",
-            solver=True,
-            source="Wang et al. (Blink), MLSys 2020",
-        ),
-        Algorithm(
-            "blink_hierarchical",
-            ("allreduce",),
-            "reduce inside cliques, exchange between them (Blink)",
-            solver=True,
-            source="Wang et al. (Blink), 2018, section 3.1",
+        *(
+            Algorithm(name, collectives, summary, solver=True, most_ranks=1024, source=source)
+            for name, collectives, summary, source in (
+                ("chains", _ALLREDUCE, "Hamiltonian paths in equal channels: the best NCCL can load", _SPANNING),
+                ("rings", _ON_TREES, "the most rings that share no lane", f"{_BLINK}, 2018, section 2"),
+                (
+                    "blink",
+                    (*_ON_TREES, "gather", "scatter"),
+                    "few trees at the best rate (Blink)",
+                    f"{_BLINK}, MLSys 2020",
+                ),
+                (
+                    "blink_hierarchical",
+                    _ALLREDUCE,
+                    "reduce inside cliques, exchange between them (Blink)",
+                    f"{_BLINK}, 2018, section 3.1",
+                ),
+            )
         ),
         Algorithm(
             "blinkplus",

@@ -21,7 +21,6 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.limits import effort
 from blinksim.packing.columns.chain_columns import (
     MOST_LISTED,
     MOST_PRICED,
@@ -78,7 +77,6 @@ def build(
         raise InputError(f"{channels} channels: give 1 to {MOST_RINGS}, without bidirectional")
     if topology.ranks == 1:
         return replace(ring.build(topology, collective, [(0,)]), algorithm="rings")
-    effort.check_pairs("rings", topology)
     found = bound or find_bound(topology, collective)
     limits = Limits(time_limit, seed)
     if channels is None:

@@ -23,8 +23,6 @@ _BOUND = 2e-3
 _ROUTE = 800e-9
 # Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat trees.
 _TREE = 15e-6
-# Of a pair of ranks, in searches that look at the ways between all pairs; 512 and 1,024 GPUs of HGX H100.
-_PAIR = 52e-6
 # Of an event of a simulation: one in an array of many, one that waits for its turn, one that shares its link.
 _EVENT = {"waves": 300e-9, "heap": 2.5e-6, "shares": 5e-6}
 
@@ -111,12 +109,6 @@ def check_routes(what: str, topology: Topology, pairs: Sequence[tuple[int, int]]
     seconds = of_routes(topology.router.looked_at, topology.router.searches(pairs))
     instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
     check(f"finding the routes of {what}", topology, seconds, instead)
-
-
-def check_pairs(algorithm: str, topology: Topology) -> None:
-    """Raises `InfeasibleError` if a search over the ways between all pairs of ranks would take minutes."""
-    instead = "ring or packed, which need no such search"
-    check(f"the search of {algorithm}", topology, _PAIR * topology.ranks**2, instead)
 
 
 def words(seconds: float) -> str:
