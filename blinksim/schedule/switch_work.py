@@ -9,18 +9,22 @@ and count. Both may pass further switches of this sort. Several GPUs may read at
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct
+from blinksim.structures.arrays import distinct, places
 from blinksim.topology.elements import BRANCHING
+
+Ints = npt.NDArray[np.int64]
+# Switches by how they work, and what they do where several messages are added.
+_IN_FLIGHT, _READS = 1, 2
+_ADDS = {_IN_FLIGHT: "reduce", _READS: "reduce_into_reader"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +55,18 @@ def switches(schedule: Schedule) -> set[int]:
 
 def abilities_used(schedule: Schedule) -> frozenset[str]:
     """What the schedule has switches do, of `blinksim.topology.elements.BRANCHING`."""
-    found = set[str]()
+    devices = schedule.topology.devices
+    sort = np.zeros(len(devices), dtype=np.int8)
     for device in switches(schedule):
-        reads = schedule.topology.devices[device].reads
-        into, out = schedule.dst == device, schedule.src == device
-        if bool((schedule.op[into] == REDUCE).any()):
-            found.add("reduce_into_reader" if reads else "reduce")
-        sent = schedule.chunk[out].astype(np.int64) * (schedule.steps + 1) + schedule.step[out]
-        if bool((schedule.op[into] == COPY).any()) if reads else len(distinct(sent)) < len(sent):
-            found.add("multicast")
+        sort[device] = _READS if devices[device].reads else _IN_FLIGHT
+    into, out = sort[schedule.dst], sort[schedule.src] == _IN_FLIGHT
+    reduces = schedule.op == REDUCE
+    found = {word for one, word in _ADDS.items() if bool(reduces[into == one].any())}
+    sent = (schedule.src[out] * np.int64(schedule.chunks) + schedule.chunk[out]) * (schedule.steps + 1)
+    sent += schedule.step[out]
+    # What reads keeps nothing: all that it is given to copy is for a group.
+    if bool((~reduces[into == _READS]).any()) or len(distinct(sent)) < len(sent):
+        found.add("multicast")
     return frozenset(found)
 
 
@@ -72,26 +79,55 @@ def refuse(schedule: Schedule, why: str) -> None:
         raise InfeasibleError(f"{schedule.algorithm} has {found[0]}{more} {what or 'carry data on'}; {why}")
 
 
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """The sends of switches that reduce into readers (E), chunk by chunk and switch by switch, in the order of steps.
+
+    Of one step, what leaves was there before, and what arrives comes after it. start (P + 1): where a run of arrivals
+    or of departures begins. away, owner, switch (P): which of the two it is, and its chunk and switch as one number.
+    """
+
+    send: Ints
+    start: Ints
+    away: npt.NDArray[np.bool_]
+    owner: Ints
+    switch: Ints
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> _Events:
+        count = len(schedule.topology.devices)
+        reading = np.zeros(count, dtype=np.bool_)
+        reading[[device for device in switches(schedule) if schedule.topology.devices[device].reads]] = True
+        out, into = np.flatnonzero(reading[schedule.src]), np.flatnonzero(reading[schedule.dst])
+        send, away = np.concatenate([out, into]), np.arange(len(out) + len(into)) < len(out)
+        switch = np.concatenate([schedule.src[out], schedule.dst[into]]).astype(np.int64)
+        owner = schedule.chunk[send] * np.int64(count) + switch
+        order = np.argsort((owner * (schedule.steps + 1) + schedule.step[send]) * 2 + ~away, kind="stable")
+        send, away, owner, switch = send[order], away[order], owner[order], switch[order]
+        begins = np.ones(len(send), dtype=np.bool_)
+        begins[1:] = (owner[1:] != owner[:-1]) | (away[1:] != away[:-1])
+        first = np.flatnonzero(begins)
+        return cls(send, np.append(first, len(send)), away[first], owner[first], switch[first])
+
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """Whether each run is of arrivals, with the departures that it is for behind it."""
+        found = ~self.away
+        found[:-1] &= self.owner[:-1] == self.owner[1:]
+        found[-1:] = False
+        return found
+
+
 def operations(schedule: Schedule) -> Iterator[Operation]:
     """The operations of switches that reduce into readers, chunk by chunk: arrivals, then departures, and so on."""
-    reading = {device for device in switches(schedule) if schedule.topology.devices[device].reads}
-    events: dict[tuple[int, int], list[tuple[bool, int]]] = defaultdict(list)
-    for ends, away in ((schedule.src, True), (schedule.dst, False)):
-        for send in np.flatnonzero(np.isin(ends, list(reading))).tolist():
-            events[int(schedule.chunk[send]), int(ends[send])].append((away, send))
-    for (_, device), listed in sorted(events.items()):
-        # Of one step, what leaves was there before, and what arrives comes after it.
-        listed.sort(key=lambda event: (int(schedule.step[event[1]]), not event[0], event[1]))
-        arrivals: tuple[int, ...] = ()
-        for away, group in groupby(listed, key=lambda event: event[0]):
-            sends = tuple(send for _, send in group)
-            if away:
-                yield Operation(device, arrivals, sends)
-                arrivals = ()
-            else:
-                arrivals = sends
-        if arrivals:
-            yield Operation(device, arrivals, ())
+    events = _Events.of(schedule)
+    runs = [tuple(part.tolist()) for part in np.split(events.send, events.start[1:-1])] if len(events.send) else []
+    answered, arrivals = events.answered().tolist(), tuple[int, ...]()
+    for run, away, switch, awaits in zip(runs, events.away.tolist(), events.switch.tolist(), answered, strict=True):
+        if awaits:
+            arrivals = run
+        else:
+            yield Operation(switch, arrivals, run) if away else Operation(switch, run, ())
+            arrivals = ()
 
 
 def wrong_operations(schedule: Schedule) -> Iterator[tuple[int, str]]:
@@ -190,11 +226,18 @@ def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, 
             several = chunks[counts > 1].tolist()
             yield from ((last[chunk], switch) for chunk in several)
     if any(devices[switch].reads for switch in adding):
-        for operation in operations(schedule):
-            first = operation.arrivals[:1]
-            if operation.switch in adding and first and int(schedule.op[first[0]]) == REDUCE:
-                for send, _ in zip(reversed(operation.arrivals), operation.departures, strict=False):
-                    yield send, operation.switch
+        yield from _sums_read(schedule, adding)
+
+
+def _sums_read(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Of each read of these switches as many arrivals as it has readers, the last first."""
+    events = _Events.of(schedule)
+    run = np.flatnonzero(events.answered())
+    run = run[np.isin(events.switch[run], list(adding)) & (schedule.op[events.send[events.start[run]]] == REDUCE)]
+    sizes = np.diff(events.start)
+    times = np.minimum(sizes[run], sizes[run + 1])
+    last = np.repeat(events.start[run + 1] - 1, times) - places(times)
+    yield from zip(events.send[last].tolist(), np.repeat(events.switch[run], times).tolist(), strict=True)
 
 
 def own_copies(schedule: Schedule) -> list[int]:

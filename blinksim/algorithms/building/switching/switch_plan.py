@@ -6,16 +6,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+import numpy as np
+import numpy.typing as npt
+
 from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.switching.widest_links import WidestLinks
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import depths
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.tree import Route
+from blinksim.structures.arrays import among
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.parts import bandwidths
+from blinksim.topology.symmetries.device_pairs import Pairs
 
+Ints = npt.NDArray[np.int64]
 _Send = tuple[int, int, int, int, Route]
 
 
@@ -116,30 +122,82 @@ class SwitchPlan(ForestPlan):
         self.router = topology.router
         self.ranks = topology.member_places.tolist()
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
-        self._links: dict[tuple[int, int], tuple[Fraction, int]] = {}
-        self._beside: dict[int, set[int]] = defaultdict(set)
-        tail, head = (ends.tolist() for ends in topology.ends)
-        for number, (ends, width) in enumerate(zip(zip(tail, head, strict=True), bandwidths(topology), strict=True)):
-            if ends not in self._links or self._links[ends][0] < width:
-                self._links[ends] = width, number
-                self._beside[ends[0]].add(ends[1])
+        self._widest = WidestLinks(topology)
+        self._links: dict[tuple[int, int], Route] = {}
+        # Pairs of devices in columns, sorted, and their routes; for every channel the routes that are taken there.
+        self._pairs = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._taken: list[npt.NDArray[np.bool_]] = []
+        self._switches: dict[tuple[tuple[int, ...], frozenset[str]], dict[int, Fraction]] = {}
 
     def link(self, src: int, dst: int) -> Route:
         """The widest link from one device to another."""
-        return (self._links[src, dst][1],)
+        found = self._links.get((src, dst))
+        if found is None:
+            found = self._links[src, dst] = (int(self._widest.between(src, dst)),)
+        return found
+
+    def add_columns(self, chunk: int, src: Ints, dst: Ints, op: Ints, step: Ints) -> None:
+        """Sends of one chunk between devices, which are in order within each step: as `Moves` adds them."""
+        order = np.argsort(step, kind="stable")
+        src, dst, op, step = src[order], dst[order], op[order], step[order]
+        route = self._routes_of(src, dst)
+        self.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=route, channel=self._first_free(route))
+
+    def _routes_of(self, src: Ints, dst: Ints) -> Ints:
+        """The routes between devices, new ones numbered as they come: links to switches, else those of the router."""
+        key = src * len(self.topology.devices) + dst
+        pairs, first, which = np.unique(key, return_index=True, return_inverse=True)
+        known, routes = self._pairs
+        new = np.sort(first[~among(pairs, known)])
+        if len(new):
+            # Pairs without a route so far have routes that nobody added.
+            found = self.add_new_routes(*self._ways(src[new], dst[new]))
+            known, routes = np.concatenate([known, key[new]]), np.concatenate([routes, found])
+            ordered = np.argsort(known, kind="stable")
+            known, routes = self._pairs = known[ordered], routes[ordered]
+        return np.asarray(routes[np.searchsorted(known, pairs)][which])
+
+    def _ways(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+        """Start and links of the routes of pairs, of which many are found by those that symmetries take to them."""
+        ranked = np.zeros(len(self.topology.devices), dtype=np.bool_)
+        ranked[self.topology.member_places] = True
+        far = ranked[src] & ranked[dst]
+        pairs = Pairs.of(self.topology, src[far], dst[far])
+        ways = [self.router.route(a, b) for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
+        flat = np.array([link for way in ways for link in way], dtype=np.int64)
+        start, links = pairs.images(np.cumsum([0, *map(len, ways)]), flat)
+        lengths = np.ones(len(src), dtype=np.int64)
+        lengths[far] = np.diff(start)
+        ends = np.cumsum(np.concatenate([[0], lengths]))
+        found = np.empty(ends[-1], dtype=np.int64)
+        found[ends[:-1][~far]] = self._widest.between(src[~far], dst[~far])
+        found[np.repeat(far, lengths)] = links
+        return ends, found
+
+    def _first_free(self, route: Ints) -> int:
+        """The first channel on which no former chunk took any of these routes; it is taken for them."""
+        channel = 0
+        for taken in self._taken:
+            if not taken[route[route < len(taken)]].any():
+                break
+            channel += 1
+        else:
+            self._taken.append(np.zeros(0, dtype=np.bool_))
+        taken = np.zeros(self._numbered, dtype=np.bool_)
+        taken[: len(self._taken[channel])] = self._taken[channel]
+        taken[route] = True
+        self._taken[channel] = taken
+        return channel
 
     def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
         """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
-        wanted = set(abilities)
-        found = {}
-        # Of thousands of switches, only those beside the first of the group can be linked to all of it.
-        for number in sorted(self._beside[group[0]]):
-            if wanted <= self.topology.devices[number].in_network:
-                widths = [self._links.get(pair, (None,))[0] for gpu in group for pair in ((gpu, number), (number, gpu))]
-                known = [width for width in widths if width is not None]
-                if len(known) == len(widths):
-                    found[number] = min(known)
-        return found
+        key = tuple(group), frozenset(abilities)
+        if key not in self._switches:
+            # Another node is asked about next, or the same one again.
+            groups = {(*group,): None, **dict.fromkeys(map(tuple, self.groups))}
+            for one, found in zip(groups, self._widest.switches_of([*groups], key[1]), strict=True):
+                self._switches[one, key[1]] = found
+        return self._switches[key]
 
     def reading_switches(
         self, group: Sequence[int], abilities: Iterable[str] = ("multicast", "reduce_into_reader")
