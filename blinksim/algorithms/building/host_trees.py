@@ -7,7 +7,10 @@ passes it on (`blinksim.packing.hosts.fabric_ways`).
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,7 @@ from blinksim.collective import EVERY, Collective
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
 from blinksim.packing.hosts.rail_chains import rail_chains
-from blinksim.packing.hosts.shard_spread import kinds_of, relayed, spread
+from blinksim.packing.hosts.shard_spread import Piece, kinds_of, relayed, spread
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
@@ -54,33 +57,57 @@ def add_host_trees(
     writer = _Writer(plan, topology, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(trees))]
     by_leaf = hosts.fabric.narrow(hosts.rates[0][1])
-    for kind, group in enumerate(groups):
-        pieces = spread(hosts, kinds, trees, kind).pieces
-        part = relayed(hosts, kinds, kind, rate)
-        for host in group.tolist():
-            roots = hosts.device[host].tolist()
-            chosen = [piece for piece in enumerate(pieces) if stands is None or stands.may_take(roots[piece[1][0]])]
-            for number, (member, weight, own, away) in chosen:
-                root = roots[member]
-                share, channel = weight / hosts.ranks, host * len(pieces) + number
-                rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
-                if part < 1 and (stands is None or stands.take(root, root)):
-                    writer.begin(host, member, share * (1 - part), channel)
-                    if by_leaf:
-                        writer.leaf_by_leaf(host, own, rest)
-                    else:
-                        writer.everywhere(host, own, rest)
-                    writer.end()
-                for tree, there in rest if part else ():
-                    for by in there.tolist():
-                        if stands is not None and not stands.take(root, int(hosts.device[by, member])):
-                            continue
-                        writer.begin(host, member, share * part / (hosts.count - 1), channel)
-                        depth = writer.everywhere(host, own, [(tree, np.array([by]))])
-                        onward = [(other, others[others != by]) for other, others in rest]
-                        writer.onward(by, depth, onward)
-                        writer.end()
+    parts = [relayed(hosts, kinds, kind, rate) for kind in range(len(trees))]
+    for job in _in_turn(groups, [spread(hosts, kinds, trees, kind).pieces for kind in range(len(trees))]):
+        host, (member, weight, own, away) = job.host, job.piece
+        root = int(hosts.device[host, member])
+        if stands is not None and not stands.may_take(root):
+            continue
+        part = parts[kinds[host]]
+        rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
+        share = weight / hosts.ranks
+        if part < 1 and (stands is None or stands.take(root, root)):
+            writer.begin(host, member, share * (1 - part), job.channel)
+            if by_leaf:
+                writer.leaf_by_leaf(host, own, rest)
+            else:
+                writer.everywhere(host, own, rest)
+            writer.end()
+        for tree, there in rest if part else ():
+            for by in there.tolist():
+                if stands is not None and not stands.take(root, int(hosts.device[by, member])):
+                    continue
+                writer.begin(host, member, share * part / (hosts.count - 1), job.channel)
+                depth = writer.everywhere(host, own, [(tree, np.array([by]))])
+                onward = [(other, others[others != by]) for other, others in rest]
+                writer.onward(by, depth, onward)
+                writer.end()
     return True
+
+
+class _Job(NamedTuple):
+    """A piece of what one host's members have. turn: its place among those of its member."""
+
+    turn: int
+    host: int
+    channel: int
+    piece: Piece
+
+
+def _in_turn(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[_Job]:
+    """The pieces of every host: the first one of every member, then all second ones.
+
+    What comes first is served first where much waits. So the members of a host are served alike, and no host has to
+    take in all pieces of one member from all others at once.
+    """
+    jobs = []
+    for group, own in zip(groups, pieces, strict=True):
+        seen: Counter[int] = Counter()
+        for number, piece in enumerate(own):
+            turn = seen[piece[0]]
+            seen[piece[0]] += 1
+            jobs += [_Job(turn, host, host * len(own) + number, piece) for host in group.tolist()]
+    return sorted(jobs, key=lambda job: job[:3])
 
 
 class Stands:
@@ -145,8 +172,10 @@ class _Writer:
     def onward(self, host: int, depth: dict[int, int], away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
         """From a host whose members have the data at these depths to others, and inside them."""
         last = depth
-        for tree, there in away:
-            if len(there):
+        for tree, others in away:
+            if len(others):
+                # From the next host on, so that not all hosts begin with the same one.
+                there = np.roll(others, -int(np.searchsorted(others, host)))
                 start = depth[self.hosts.shape.feeds[tree.port][0]]
                 self.across(host, there, tree, start)
                 last = self.inside(there, tree, start + 1)

@@ -17,6 +17,7 @@ import numpy as np
 
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.network import Array, Network, whole
+from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Split, best_split
@@ -247,7 +248,7 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
         rest = [other for other in shape.members if other != vertex]
         if any(other not in ways[vertex] for other in rest):
             return None
-        return tuple((vertex, other, ways[vertex][other]) for other in rest)
+        return _turned(vertex, [(vertex, other, ways[vertex][other]) for other in rest])
 
     for vertex in shape.members:
         edges = star(vertex)
@@ -277,6 +278,12 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
                 load[link] += tree.weight
     fits = all(carried * rate <= most for carried, most in zip((*load, *ports), (*links, *into), strict=True))
     return trees if fits else None
+
+
+def _turned(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tuple[int, int, Path], ...]:
+    """The edges of a tree by depth, and then from the root's next device on: not all trees begin with the same one."""
+    depth = depths(root, [edge[:2] for edge in edges])
+    return tuple(sorted(edges, key=lambda edge: (depth[edge[1]], edge[1] < root, edge[1])))
 
 
 def _ways(shape: Shape, start: int) -> dict[int, Path]:
@@ -322,12 +329,12 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each
         if tree.root != outside:
-            trees.append(LocalTree(tree.root, weight, tree.edges))
+            trees.append(LocalTree(tree.root, weight, _turned(tree.root, tree.edges)))
             continue
         entered = [edge for edge in tree.edges if edge[0] == outside]
         if len(entered) > 1:
             return None
         _, first, path = entered[0]
-        rest = tuple(edge for edge in tree.edges if edge[0] != outside)
+        rest = _turned(first, [edge for edge in tree.edges if edge[0] != outside])
         trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
     return trees

@@ -15,15 +15,15 @@ from math import ceil
 
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Shape
 
+# (member, weight, tree in the member's own host, {kind of host: tree there})
+Piece = tuple[int, Fraction, LocalTree, dict[int, LocalTree]]
+
 
 @dataclass(frozen=True)
 class Spread:
-    """How the shards of one kind of host are spread: pieces of every member's shard, each with its trees.
+    """How the shards of one kind of host are spread: pieces of every member's shard, each with its trees."""
 
-    pieces: (member, weight, tree in the member's own host, {kind of host: tree there}).
-    """
-
-    pieces: tuple[tuple[int, Fraction, LocalTree, dict[int, LocalTree]], ...]
+    pieces: tuple[Piece, ...]
 
 
 def kinds_of(hosts: Hosts) -> list[int]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import Resources, resource_loads, resources
-from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.ways import MOST_SENDS
 from blinksim.structures.arrays import distinct, expand, places
 from blinksim.textio.text_table import count
@@ -281,9 +281,13 @@ def _same(parts: Schedule, sends: Ints, turn: Ints, links: Ints) -> bool:
 
 
 def _written_out(whole: SymmetricSchedule) -> Schedule:
-    """Every image of every chunk, the images of a chunk one after another."""
+    """Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again."""
     parts, turns, times = whole.base, whole.turns, whole.times
     chunk, exponents = whole.elements()
+    place = places(times)
+    if not whole.collective.personalized:
+        order = _in_turn(_homes(whole, chunk, exponents))
+        chunk, exponents, place = chunk[order], exponents[order], place[order]
     starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
     image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)
     elements = exponents[image]
@@ -295,7 +299,6 @@ def _written_out(whole: SymmetricSchedule) -> Schedule:
     src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
     route, route_start, links = _shared_routes(route_start, links)
     # Images of a chunk have channels of their own, so that none waits behind another.
-    place = places(times)
     channel = parts.channel[send].astype(np.int64) * int(times.max()) + place[image]
     return replace(
         parts,
@@ -312,6 +315,28 @@ def _written_out(whole: SymmetricSchedule) -> Schedule:
         route_start=route_start.astype(np.int32),
         route_links=links.astype(np.int32),
     )
+
+
+def _homes(whole: SymmetricSchedule, chunk: Ints, exponents: Ints) -> Ints:
+    """The rank where every image is first copied from, or else was reduced last; -1 for one without sends."""
+    parts = whole.base
+    home = np.full(parts.chunks, -1, dtype=np.int64)
+    reduces, copies = (np.flatnonzero(parts.op == op) for op in (REDUCE, COPY))
+    # Of several that are written to one place the last one stays.
+    home[parts.chunk[reduces]] = parts.dst[reduces]
+    home[parts.chunk[copies[::-1]]] = parts.src[copies[::-1]]
+    sent = home[chunk] >= 0
+    ranks = np.full(len(chunk), -1, dtype=np.int64)
+    ranks[sent] = parts.rank_of[whole.turns.along(exponents[sent], home[chunk[sent]])]
+    return ranks
+
+
+def _in_turn(owner: Ints) -> Ints:
+    """An order of things: the first one of every owner, then all second ones, owners in order."""
+    own = np.argsort(owner, kind="stable")
+    number = np.empty(len(owner), dtype=np.int64)
+    number[own] = places(np.unique(owner, return_counts=True)[1])
+    return np.lexsort((owner, number))
 
 
 def _shared_routes(start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
