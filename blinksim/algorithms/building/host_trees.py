@@ -23,6 +23,7 @@ from blinksim.packing.hosts.rail_chains import rail_chains
 from blinksim.packing.hosts.shard_spread import Piece, kinds_of, relayed, spread
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns
 
@@ -141,7 +142,10 @@ class _Writer:
         self.rank[topology.member_places] = np.arange(topology.ranks)
         self.pairs = np.array(pairs or [], dtype=np.int64)
         self._local: dict[Path, tuple[Ints, Ints]] = {}
-        self._across: dict[tuple[int, int, Path], tuple[Ints, Ints]] = {}
+        self._across: dict[tuple[int, int, Path, int], Ints] = {}
+        self._leaf_of, self._place = np.array(hosts.fabric.leaf_of), np.zeros(hosts.count, dtype=np.int64)
+        for leaf in hosts.fabric.leaves:
+            self._place[list(leaf)] = np.arange(len(leaf))
         self._columns: list[list[Ints]] = []
         self._chunk = self._channel = 0
 
@@ -218,27 +222,28 @@ class _Writer:
     def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
         """From the member that feeds the tree's port to where it enters all these hosts."""
         feeder, _ = self.hosts.shape.feeds[tree.port]
-        ahead, back = self._routes_across(host, tree.port, tree.entry)
+        routes = np.zeros((len(there), 2), dtype=np.int64)
+        leaves = self._leaf_of[there]
+        for leaf in distinct(leaves).tolist():
+            here = leaves == leaf
+            routes[here] = self._routes_across(host, tree.port, tree.entry, leaf)[self._place[there[here]]]
         src = np.full(len(there), self.hosts.device[host, feeder])
-        self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (ahead[there], back[there]))
+        self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (routes[:, 0], routes[:, 1]))
 
-    def _routes_across(self, host: int, port: int, entry: Path) -> tuple[Ints, Ints]:
-        key = (host, port, entry)
+    def _routes_across(self, host: int, port: int, entry: Path, leaf: int) -> Ints:
+        """Both ways between a host and every host of a leaf, which are equally long; zeros for the host itself."""
+        key = (host, port, entry, leaf)
         known = self._across.get(key)
         if known is None:
-            hosts = self.hosts
+            hosts, whole = self.hosts, self.hosts.fabric.leaves[leaf]
             out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
-            both = np.zeros((hosts.count, 2), dtype=np.int64)
-            # The ways to all hosts of a leaf are equally long.
-            for leaf in hosts.fabric.leaves:
-                others = np.array([other for other in leaf if other != host], dtype=np.int64)
-                way = hosts.fabric.way(hosts.fabric.ends[host][port], hosts.fabric.ends[leaf[0]][port])
-                if not len(others) or way is None:
-                    continue
+            known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
+            others = np.array([other for other in whole if other != host], dtype=np.int64)
+            way = hosts.fabric.way(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
+            if len(others) and way is not None:
                 first = np.broadcast_to(np.array([*out, *way], dtype=np.int64), (len(others), len(out) + len(way)))
                 after = (hosts.into[others, port][:, None], hosts.link[others][:, list(entry)])
-                both[others] = self._both(np.concatenate([first, *after], axis=1))
-            known = self._across[key] = both[:, 0], both[:, 1]
+                known[self._place[others]] = self._both(np.concatenate([first, *after], axis=1))
         return known
 
     def end(self) -> None:

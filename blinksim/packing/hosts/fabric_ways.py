@@ -7,10 +7,11 @@ forward as much in all as before, because every byte enters every host once eith
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
+from math import gcd, lcm
 
 Path = tuple[int, ...]
 
@@ -72,12 +73,18 @@ class FabricWays:
 
         widths: bytes/s of every port, which are used as these compare.
         """
-        load: dict[int, Fraction] = {}
+        # In whole units of the widths, which add up quickly.
+        unit = Fraction(gcd(*(width.numerator for width in widths)), lcm(*(width.denominator for width in widths)))
+        units = [int(width / unit) for width in widths]
+        flows: Counter[tuple[int, int]] = Counter()
         for one in self.leaves:
             for other in self.leaves:
-                flows = len(one) * len(other) if one != other else 0
-                for start, end, width in zip(self.ends[one[0]], self.ends[other[0]], widths, strict=True):
-                    for link in self.way(start, end) or () if flows else ():
-                        load[link] = load.get(link, Fraction(0)) + flows * width
-        others = len(self.ends) - 1
-        return any(carried > others * self._inner[link][2] for link, carried in load.items())
+                if one is not other:
+                    for start, end, width in zip(self.ends[one[0]], self.ends[other[0]], units, strict=True):
+                        flows[start, end] += len(one) * len(other) * width
+        load: Counter[int] = Counter()
+        for (start, end), amount in flows.items():
+            for link in self.way(start, end) or ():
+                load[link] += amount
+        most = (len(self.ends) - 1) / unit
+        return any(carried > most * self._inner[link][2] for link, carried in load.items())
