@@ -9,6 +9,7 @@ import blinksim as bs
 FABRICS = {
     "rails": "",
     "rails, 2:1": "fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=2",
+    "rails, 4:1": "fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=4",
     "leaves, 2:1": "fabric shape=tree leaf_nodes=4 oversubscription=2",
     "leaves, 4:1": "fabric shape=tree leaf_nodes=4 oversubscription=4",
     "dragonfly": "fabric shape=dragonfly group_nodes=4 group_links=4",
