@@ -7,6 +7,7 @@ Every node is one vertex of the inter-node trees; its ranks form a chain under t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Plan
@@ -14,8 +15,11 @@ from blinksim.algorithms.building.rank_trees import Parents, add_tree
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.ways import equal_ways
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetries.commuting import place_turn
 
 # Channels that every version of NCCL has (NCCL 2.24: 32, two per chain).
 _HEADS = 16
@@ -23,9 +27,18 @@ _HEADS = 16
 
 def channel_trees(groups: list[list[int]]) -> list[tuple[Parents, int]]:
     """For every local rank, or `_HEADS` of them, two trees over all ranks, with their roots."""
-    trees = []
+    return _trees(groups, _heads(groups))
+
+
+def _heads(groups: list[list[int]]) -> range:
+    """The local ranks that head a chain in their nodes."""
     local = min(map(len, groups))
-    for head in range(0, local, -(-local // _HEADS)):
+    return range(0, local, -(-local // _HEADS))
+
+
+def _trees(groups: list[list[int]], heads: Iterable[int]) -> list[tuple[Parents, int]]:
+    trees = []
+    for head in heads:
         chains = [group[head:] + group[:head] for group in groups]
         below = {b: a for chain in chains for a, b in itertools.pairwise(chain)}
         for parents, root in two_trees(len(groups)):
@@ -36,8 +49,29 @@ def channel_trees(groups: list[list[int]]) -> list[tuple[Parents, int]]:
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; on one node a chain per local rank, used up and down."""
-    plan = Plan(topology, collective, "chain_tree", "forest")
     trees = channel_trees(nodes_of(topology, topology.members))
+    return _schedule(topology, collective, trees, Fraction(1, len(trees)))
+
+
+def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
+    """The same trees from those of the first heads, where a symmetry turns the ranks of all nodes; None elsewhere.
+
+    None as well where a route has equals: what `build` makes is divided among these.
+    """
+    groups, turn = nodes_of(topology, topology.members), place_turn(topology)
+    heads = _heads(groups)
+    if turn is None or heads.step > 1:
+        return None
+    turns, step = turn
+    base = _schedule(topology, collective, _trees(groups, heads[:step]), Fraction(1, 2 * len(heads)))
+    whole = SymmetricSchedule(base, turns)
+    return whole if whole.chunks == 2 * len(heads) and equal_ways(base) is None else None
+
+
+def _schedule(
+    topology: Topology, collective: Collective, trees: Sequence[tuple[Parents, int]], share: Fraction
+) -> Schedule:
+    plan = Plan(topology, collective, "chain_tree", "forest")
     for channel, (parents, root) in enumerate(trees):
-        add_tree(plan, collective, Fraction(1, len(trees)), parents, root, channel)
+        add_tree(plan, collective, share, parents, root, channel)
     return plan.finish()

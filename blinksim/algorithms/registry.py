@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from blinksim import plugins
 from blinksim.algorithms.nccl_names import NCCL_NAMES
-from blinksim.algorithms.send_counts import Sends, per_channel, per_pair, per_rank, straight, untold
+from blinksim.algorithms.send_counts import Sends, around, per_channel, per_pair, per_rank, straight, untold
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
-
 
 AlgorithmName = Literal[
     "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "rail_aligned",
@@ -46,8 +45,9 @@ class Algorithm:
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
     chooses the route of every send, which then is not divided among equal ways. in_network: it needs switches that
     multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
-    module tells the `rounds` of a schedule besides, for `blinksim.schedule.outlines`. fill: what fills the plan of an
-    algorithm from outside the package, and the form of its schedules. home: the file that registered it.
+    module tells the `rounds` of a schedule besides, for `blinksim.schedule.outlines`. turned: it tells the `symmetric`
+    form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill: what fills
+    the plan of an algorithm from outside, and the form of its schedules. home: the file that registered it.
     """
 
     name: str
@@ -62,6 +62,8 @@ class Algorithm:
     in_network: bool = False
     traffic: bool = False
     outlined: bool = False
+    hops: Sends = untold
+    turned: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
@@ -162,6 +164,7 @@ REGISTRY = {
             _SHARDED,
             "one or more rings over the fastest links",
             sends=per_pair,
+            hops=around,
             source="Patarasu and Yuan, JPDC 2009",
             outlined=True,
         ),
@@ -205,6 +208,7 @@ REGISTRY = {
             sends=per_pair,
             routes=True,
             traffic=True,
+            turned=True,
             source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
         ),
         Algorithm(
@@ -228,6 +232,7 @@ REGISTRY = {
             ("allreduce",),
             "chains inside the nodes, a double binary tree between them",
             sends=per_channel,
+            turned=True,
             source="Blink+ report, section 2",
         ),
         Algorithm("parameter_server", ("allreduce",), "all to one rank and back", source="MXNet multi-tree wiki page"),

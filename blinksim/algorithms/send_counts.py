@@ -1,4 +1,7 @@
-"""About how many sends a schedule has, by the number of ranks and the collective: what tells if it is too large."""
+"""About how many sends a schedule has, by the number of ranks and the collective: what tells if it is too large.
+
+And how many steps, one after another, what is known to be long.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,11 @@ def per_channel(ranks: int, collective: str) -> int:
 def untold(ranks: int, collective: str) -> int:
     """Not known before it is built."""
     return 0
+
+
+def around(ranks: int, collective: str) -> int:
+    """The steps of a ring: once around, or twice."""
+    return (ranks - 1) * (2 if collective == "allreduce" else 1)
 
 
 def straight(ranks: int, collective: str) -> int:

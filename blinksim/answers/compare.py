@@ -311,7 +311,7 @@ def compare(
     algorithms : sequence of str, path or Schedule, or str, optional
         Names, also as text such as ``"ring,chain"``; schedules, or files of schedules, own and of MSCCL, which must
         fit the machine. Default: all that are
-        found quickly (`blinksim.timing.entrants`).
+        found quickly (`blinksim.timing.shortlist`).
     report : callable, optional
         Called with a progress message.
     others : mapping, optional

@@ -11,6 +11,7 @@ from blinksim.algorithms.building.tradeoffs import tradeoffs
 from blinksim.answers.compare import Comparison, compared
 from blinksim.answers.project import Contest
 from blinksim.collective import Collective, CollectiveName
+from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import InputError
 from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.machines import MachineLike, as_topology
@@ -20,7 +21,6 @@ from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.entrants import Entrant, Field, named
 from blinksim.timing.projection_result import Ceiling, left_out_words
-from blinksim.timing.turned_cost import cost_of
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
 if TYPE_CHECKING:

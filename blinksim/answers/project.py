@@ -96,6 +96,11 @@ class Contest(Tabular):
         """The reasons of those that were not tried."""
         return self.field.left_out
 
+    @property
+    def slower(self) -> tuple[str, ...]:
+        """Those that are slower than others for sure, and have no schedule therefore."""
+        return tuple(self.field.slower)
+
     def only(self, *names: str) -> Contest:
         """The same contest among the algorithms named."""
         entrants = {name: entrant for name, entrant in self.field.entrants.items() if name in names}
@@ -144,6 +149,7 @@ def contest(
     model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
     *,
     sizes: Collection[int] = (LARGE,),
+    only_best: bool = False,
 ) -> Contest:
     """Builds algorithms once, to be timed for any size.
 
@@ -156,7 +162,7 @@ def contest(
     names : iterable of str, path or Schedule, or str, optional
         Algorithms by name, also as text such as ``"ring,chain"``, schedules, and files of schedules, own and of
         MSCCL. Default: all that have the collective
-        and are quickly found (`blinksim.timing.entrants`).
+        and are quickly found (`blinksim.timing.shortlist`).
     report : callable, optional
         Called with a progress message.
     model : str or ScheduleModel
@@ -164,6 +170,9 @@ def contest(
         constants are known, else ``alpha-beta``.
     sizes : collection of int
         The default algorithms are to be the best for these sizes in bytes.
+    only_best : bool
+        Only the quickest at these sizes is asked for: on more than 4,096 ranks, algorithms that are slower for sure get
+        no schedule; `slower` names them.
 
     Returns
     -------
@@ -187,7 +196,7 @@ def contest(
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     wanted.check_ranks(part.ranks)
     timing = (models.schedule_model(model) if isinstance(model, str) else model).on(part)
-    return Contest(part, wanted, timing, timing.field(part, wanted, names, report, sizes))
+    return Contest(part, wanted, timing, timing.field(part, wanted, names, report, sizes, only_best=only_best))
 
 
 def project(

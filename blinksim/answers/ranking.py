@@ -52,6 +52,8 @@ class Ranking(Result):
         Where measured times lie, as far as that is known.
     links_only : bool
         True if the time counts the links alone, although `beside` says what the program takes.
+    slower : tuple of str
+        Algorithms that were considered and are slower for sure: on thousands of ranks these get no projection.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Ranking(Result):
     beside: str = ""
     interval: Interval | None = None
     links_only: bool = False
+    slower: tuple[str, ...] = ()
 
     @property
     def best(self) -> Projection:
@@ -93,7 +96,7 @@ class Ranking(Result):
             answer["rows"] = [projection.row() for projection in self.projections]
             answer |= {} if self.refused is None else {"refused": dict(self.refused)}
         if self.asked in (BEST, ALL) and self.left_out is not None:
-            answer["considered"] = sorted(projection.algorithm for projection in self.projections)
+            answer["considered"] = sorted((*(projection.algorithm for projection in self.projections), *self.slower))
             answer["left_out"] = dict(self.left_out)
         answer |= {"beside": self.beside} if self.beside else {}
         return answer | ({} if self.interval is None else self.interval.keys("interval"))
@@ -105,7 +108,7 @@ class Ranking(Result):
 
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
-        rivals = len(self.projections) if self.asked == BEST else None
+        rivals = len(self.projections) + len(self.slower) if self.asked == BEST else None
         facts = labelled(self.best.facts(self.edits, rivals, self.left_out))
         head = (self.sentence(), *(f"  {line}" for line in (self.beside, self._known_to()) if line))
         return "\n".join((*head, "", *self._ranked(), self.best.terms_table(), "", *facts))
@@ -192,7 +195,7 @@ def rank(
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(replace(question, collective=wanted))
     if isinstance(timing, ScheduleModel):
-        entrants = contest(topology, wanted, names, report, timing, sizes=[count])
+        entrants = contest(topology, wanted, names, report, timing, sizes=[count], only_best=algorithms == BEST)
         if report is not None:
             report(f"timing by {timing.name}")
         found = tuple(entrants.answers(count, best=algorithms == BEST))
@@ -204,7 +207,8 @@ def rank(
             launches = _with_launches(entrants, best) if best.model == LINKS_ONLY else ""
             beside = _beside(entrants, best, launches)
         refused, left_out = entrants.refused, entrants.left_out
-        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval, bool(launches))
+        edits, slower = question.edits, entrants.slower
+        return Ranking(found, algorithms, None, refused, edits, left_out, beside, interval, bool(launches), slower)
     asked = timing.best if algorithms == BEST else names
     found = tuple(timing.times(topology, wanted, [count], asked, report))
     chosen = None

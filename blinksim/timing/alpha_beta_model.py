@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
-from blinksim.timing.turned_cost import cost_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
@@ -16,6 +16,12 @@ class AlphaBeta(ScheduleModel):
     """Every step costs its latencies and its busiest resource; a pipeline its busiest resource and its longest path."""
 
     name = "alpha-beta"
+
+    @property
+    def by_alpha_and_beta(self) -> bool:
+        own = type(self)
+        inherits = (own.breakdown, own.breakdown_of) == (AlphaBeta.breakdown, AlphaBeta.breakdown_of)
+        return inherits and not self.gamma
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         return _broken_down(Parallel(schedule), size, gamma)

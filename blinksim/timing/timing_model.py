@@ -12,8 +12,9 @@ from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
-from blinksim.timing.entrants import GIVEN, Entrants, Field, best_of, ceiling_of, each, named
+from blinksim.timing.entrants import GIVEN, Entrants, Field, ceiling_of, each, named
 from blinksim.timing.projection_result import Ceiling, Projection
+from blinksim.timing.shortlist import best_of
 from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ class ScheduleModel(TimingModel):
     def __init__(self, gamma: float = 0.0) -> None:
         self.gamma = gamma
 
+    @property
+    def by_alpha_and_beta(self) -> bool:
+        """Whether its times are those of `blinksim.cost.brief.turned_cost.cost_of`, without a gamma."""
+        return False
+
     @abstractmethod
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         """The terms of one schedule for `size` bytes."""
@@ -187,19 +193,22 @@ class ScheduleModel(TimingModel):
         names: Entrants | None = None,
         report: Report | None = None,
         sizes: Collection[int] = (LARGE,),
+        *,
+        only_best: bool = False,
     ) -> Field:
-        """The schedules of the named algorithms, or of all that `blinksim.timing.entrants.best_of` considers.
+        """The schedules of the named algorithms, or of all that `blinksim.timing.shortlist.best_of` considers.
 
         names: of algorithms and of files of schedules, or schedules. One that cannot run raises; of those that are not
         named the reason is kept. Raises `InfeasibleError` if none is left. sizes: for how many bytes they are to be
-        the best.
+        the best. only_best: only the quickest is asked for.
         """
         collective.check_ranks(part.ranks)
         if part.ranks < 2:
             raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
         say = report or _silent
         if names is None:
-            return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say)
+            brief = only_best and self.by_alpha_and_beta
+            return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say, brief)
         entrants: dict[str, Parallel] = {}
         for name in each(names):
             label, build = named(name, part, collective, sizes)

@@ -22,6 +22,7 @@ from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, pl
 from blinksim.bounds.exchanges.rails import read_rails
 from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.collective import Collective
+from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.capacities import shared_capacities
 from blinksim.graphs.network import network
@@ -31,7 +32,6 @@ from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 from blinksim.structures.transport import transport
-from blinksim.timing.turned_cost import cost_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic.matrix import Traffic
 

@@ -18,13 +18,13 @@ from blinksim.answers.synthesize import Synthesis
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
+from blinksim.cost.brief.turned_cost import symmetric_cost
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.execution.emulation.lanes import lane_links
 from blinksim.schedule.model import as_schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
 from blinksim.simulation.simulation_options import ServiceName
-from blinksim.timing.turned_cost import symmetric_cost
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"
 MACHINE = bs.load("hgx-h200", rates="measured")

@@ -13,11 +13,11 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.cost.brief.outlined import outlined_cost
+from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.schedule.outlines import link_uses
 from blinksim.schedule.outlines.outline import Outline, Outlined
 from blinksim.schedule.ways import Parallel
-from blinksim.timing.turned_cost import cost_of
 from blinksim.topology.symmetries import device_pairs
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]

@@ -18,6 +18,7 @@ from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees, s
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
+from blinksim.cost.brief.turned_cost import symmetric_cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.columns import symmetric_json
@@ -29,7 +30,6 @@ from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import verify
-from blinksim.timing.turned_cost import symmetric_cost
 from blinksim.topology.symmetries.commuting import find_turns
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"

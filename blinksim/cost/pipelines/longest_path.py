@@ -44,6 +44,8 @@ class Paths:
         bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
         self.bounds: list[int] = bounds.tolist()
         self.long = len(bounds) > _LONG and schedule.sends < _FEW * len(bounds)
+        # A chain: every send goes on from where the one before it arrived.
+        self.single = len(bounds) == schedule.sends + 1 and np.array_equal(self.source[1:], self.target[:-1])
 
     def longest(self, pieces: int) -> tuple[float, float]:
         """The path that one piece of any chunk takes longest on.
@@ -52,6 +54,8 @@ class Paths:
         What it waits for each piece counts for all pieces.
         """
         transfer = self.transfer + pieces * self.waits
+        if self.single:
+            return _longest_of_chain(self.alphas, transfer)
         if self.long:
             columns = self.step, self.source, self.target, self.alphas, transfer
             hops = zip(*(column.tolist() for column in columns), strict=True)
@@ -71,6 +75,11 @@ class Paths:
         tails = fills - slowest
         latest = int(np.argmax(lags + tails / pieces))
         return float(lags[latest]), float(tails[latest])
+
+
+def _longest_of_chain(alphas: Floats, transfer: Floats) -> tuple[float, float]:
+    """As `Paths.longest`, for a single path: the sums one after another."""
+    return float(np.cumsum(alphas)[-1]), float(np.cumsum(transfer)[-1] - transfer.max())
 
 
 def _longest_of_long(hops: Iterable[Hop], places: int, pieces: int) -> tuple[float, float]:

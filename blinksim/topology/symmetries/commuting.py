@@ -199,6 +199,25 @@ def find_node_turns(topology: Topology) -> Turns | None:
     return turns.only(kept) if kept else None
 
 
+def place_turn(topology: Topology) -> tuple[Turns, int] | None:
+    """The one of `turns_of` that takes every member of a node so many places on among those of its node, and how many.
+
+    None if there is none, and where nodes have unequally many members. The places go round.
+    """
+    turns, members = turns_of(topology), topology.member_places
+    node = topology.device_nodes[members]
+    sizes = np.bincount(node[node >= 0])
+    local = int(sizes.max(initial=0))
+    if turns is None or (node < 0).any() or not np.isin(sizes, (0, local)).all():
+        return None
+    grid = members[np.argsort(node, kind="stable")].reshape(-1, local)
+    for number, turn in enumerate(turns.generators):
+        step = int(np.flatnonzero(grid[0] == turn[grid[0, 0]])[0]) if turn[grid[0, 0]] in grid[0] else 0
+        if step and np.array_equal(turn[grid], np.roll(grid, -step, axis=1)):
+            return turns.only([number]), step
+    return None
+
+
 def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> Turns | None:
     """Commuting symmetries of a topology that move members, as many as are easily found; None if there are none.
 

@@ -6,11 +6,16 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import ref
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
+
+
+# Those of the last topology: bounds and builders ask for them one after another.
+_last: list[tuple[ref[Topology], list[tuple[int, ...]]]] = []
 
 
 def name_turns(topology: Topology) -> list[tuple[int, ...]]:
@@ -25,6 +30,12 @@ def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     >>> len(name_turns(bs.load("hgx-h200")))
     3
     """
+    if not _last or _last[0][0]() is not topology:
+        _last[:] = [(ref(topology), _name_turns(topology))]
+    return _last[0][1]
+
+
+def _name_turns(topology: Topology) -> list[tuple[int, ...]]:
     rows: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     # All nodes have the same names behind their own.
     known: dict[str, re.Match[str] | None] = {}

@@ -1,0 +1,96 @@
+"""Times that steps take at least, from the ends of their messages alone: no route is looked for.
+
+A step waits for one message at least, so it takes the alpha of some link. What leaves a GPU, or a node, passes the
+links that lead out of it, and no sum of `blinksim.cost.brief.outlined` is below what these take for all bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.schedule.outlines.outline import Outline, Round
+from blinksim.topology.graph import Topology
+
+Floats = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.int64]
+# Sums in another order may differ in their last digits.
+_SAFE = 1 - 1e-9
+
+
+def least_of_steps(topology: Topology, steps: int) -> float:
+    """Seconds that so many steps take at least, whatever they send."""
+    table = topology.link_columns
+    return steps * float((table.latency + table.overhead).min()) * _SAFE if len(table.src) else 0.0
+
+
+def least_of_outline(outline: Outline, size: int) -> float:
+    """Seconds that an outline takes at least for `size` bytes, by its steps and by what leaves and enters its ranks."""
+    found = least_of_steps(outline.topology, outline.steps)
+    # What shares a bus has no bandwidth of its own.
+    if outline.topology.link_columns.shared:
+        return found
+    return max([found, *(share * size * _SAFE for share in _loads(outline))])
+
+
+def _loads(outline: Outline) -> Iterator[float]:
+    """For GPUs and for nodes, outwards and inwards: the most seconds that any one takes for a byte of the size."""
+    for cut in _cuts(outline.topology):
+        out, into = np.zeros(len(cut.out)), np.zeros(len(cut.into))
+        for one in outline.rounds:
+            sent, received = cut.crossing(one)
+            out += sent
+            into += received
+        yield float((out / cut.out).max())
+        yield float((into / cut.into).max())
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """Ranks in groups: group of every rank; bytes/s out of every group and into it, over links that may be shared."""
+
+    group: Ints
+    out: Floats
+    into: Floats
+
+    @classmethod
+    def of(cls, topology: Topology, group: Ints) -> _Cut:
+        """group: of every device, -1 for those in none."""
+        table = topology.link_columns
+        rates = np.array([float(rate) for rate in table.bandwidths])[table.figure]
+        a, b = group[table.src], group[table.dst]
+        count, apart = int(group.max()) + 1, a != b
+        kept = (apart & (side >= 0) for side in (a, b))
+        out, into = (np.bincount(side[some], rates[some], count) for side, some in zip((a, b), kept, strict=True))
+        return cls(group[topology.member_places], *(np.where(rate > 0, rate, np.inf) for rate in (out, into)))
+
+    def crossing(self, one: Round) -> tuple[Floats, Floats]:
+        """The shares of the size that leave each group in a round, and that enter it."""
+        count, share = len(self.out), float(one.message * one.times)
+        ends = one.exchange
+        if ends.src is None or ends.dst is None:
+            size = np.bincount(self.group, minlength=count)
+            every = size * (len(self.group) - size) * share
+            return every, every
+        a, b = self.group[ends.src], self.group[ends.dst]
+        apart = a != b
+        return np.bincount(a[apart], minlength=count) * share, np.bincount(b[apart], minlength=count) * share
+
+
+# Those of the last topology: every outline of a contest has the same.
+_last: list[tuple[ref[Topology], tuple[_Cut, ...]]] = []
+
+
+def _cuts(topology: Topology) -> tuple[_Cut, ...]:
+    """Every rank by itself, and every node."""
+    if not _last or _last[0][0]() is not topology:
+        alone, node = np.full(len(topology.devices), -1), topology.device_nodes
+        alone[topology.member_places] = np.arange(topology.ranks)
+        groups = (alone, node) if bool((node[topology.member_places] >= 0).all()) else (alone,)
+        _last[:] = [(ref(topology), tuple(_Cut.of(topology, group) for group in groups))]
+    return _last[0][1]

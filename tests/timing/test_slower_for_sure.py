@@ -1,0 +1,100 @@
+"""What steps take at least is never more than what they take; and what is left out for it is never the quickest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+from hypothesis import given, settings
+from strategies import topologies
+
+import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.cost.brief.least import least_of_outline, least_of_steps
+from blinksim.cost.brief.outlined import outlined_cost
+from blinksim.errors import BlinksimError
+from blinksim.schedule.outlines import outline
+from blinksim.schedule.outlines.outline import Outline
+from blinksim.timing import shortlist
+from blinksim.topology.graph import Topology
+
+SIZES = (1, 2**20, 2**33)
+
+
+def outlines(part: Topology) -> Iterator[Outline]:
+    """Those of all algorithms that tell one, for all of their collectives."""
+    for entry in REGISTRY.values():
+        for name in entry.collectives if entry.outlined else ():
+            wanted = Collective(name)
+            try:
+                rounds = import_module(f"blinksim.algorithms.{entry.name}").rounds(part, wanted)
+            except BlinksimError:
+                continue
+            yield Outline(part, wanted, entry.name, rounds)
+
+
+def check(part: Topology) -> int:
+    """Every outline against its time, and the steps of a ring; how many there were."""
+    count = 0
+    for found in outlines(part):
+        count += 1
+        hops = REGISTRY[found.algorithm].hops(part.ranks, found.collective.name)
+        assert hops in (0, found.steps)
+        for size in SIZES:
+            time = outlined_cost(found, size).time_s
+            assert 0 <= least_of_steps(part, hops) <= least_of_outline(found, size) <= time, (found.algorithm, size)
+    return count
+
+
+@settings(max_examples=25, deadline=None)
+@given(topologies(min_devices=3, max_devices=6))
+def test_no_steps_of_random_machines_take_less(machine: Topology) -> None:
+    check(machine.select())
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes"), [("hgx-h100", 4), ("dgx-a100", 3), ("p5", 2), ("fattree:4x4", 1), ("torus:4x4", 1)]
+)
+def test_no_steps_of_clusters_take_less(machine: str, nodes: int) -> None:
+    assert check(bs.Question(machine, nodes=nodes).part()) >= 5
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Algorithms tell outlines of any number of sends, and lose by them on any number of ranks."""
+    monkeypatch.setattr(shortlist, "_MOST_TIMED", 1)
+    monkeypatch.setattr(shortlist, "_SOLVED", {})
+    monkeypatch.setattr(outline, "_MANY_SENDS", 0)
+
+
+def compare(part: Topology, name: str, size: int) -> tuple[str, ...]:
+    """The best of those that are built is the best of all, and stands among as many; returns the others."""
+    best, ranked = (bs.rank(part, name, size, "alpha-beta", algorithms=which) for which in ("best", "all"))
+    assert best.best == ranked.best
+    assert [found.to_dict()["considered"] for found in (best, ranked)] == [
+        sorted(x.algorithm for x in ranked.projections)
+    ] * 2
+    assert (best.left_out, best.refused, ranked.slower) == (ranked.left_out, ranked.refused, ())
+    times = {found.algorithm: found.time_s for found in ranked.projections}
+    assert all(times[slower] > best.best.time_s for slower in best.slower)
+    return best.slower
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_what_is_slow_for_sure_is_not_built() -> None:
+    part = bs.Question("hgx-h100", nodes=32).part()
+    assert {"ring", "direct"} <= {*compare(part, "allreduce", 2**20)}
+    assert {"recursive_doubling", "two_shot"} <= {*compare(part, "allreduce", 2**30)}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "mi300x", "p5"])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_the_quickest_is_the_quickest_of_all(machine: str, name: str) -> None:
+    for nodes in (5, 8):
+        part = bs.Question(machine, nodes=nodes).part()
+        for size in (64, 2**16, 2**30):
+            compare(part, name, size)
