@@ -8,16 +8,15 @@ rail to rail, and idle adapters carry what the own cannot: at most three sends, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import gcd, isqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.algorithms.building import symmetric_trees
+from blinksim.algorithms.building.exchanges.rail_routes import RailRoutes, through_others
 from blinksim.bounds.exchanges.rail_spread import spread_time
-from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
+from blinksim.bounds.exchanges.rails import Rails, read_rails
 from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -44,7 +43,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         raise InfeasibleError(
             "rail_aligned needs two or more nodes with members of the same names and switches between; take packed"
         )
-    if _through_others(rails):
+    if through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     traffic = collective.traffic or _equal_blocks(rails)
     units = rails.by_place(traffic.matrix)
@@ -114,13 +113,6 @@ def _first_node(rails: TurnedRails) -> Schedule:
     return _schedule(Collective("alltoall"), rails, inside, pieces, rails.topology.ranks * count)
 
 
-def _through_others(rails: Rails) -> bool:
-    """True if a way inside a node passes another member."""
-    links = rails.topology.links
-    inner = {links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
-    return any(rails.topology.device(name).holds for name in inner)
-
-
 def _equal_blocks(rails: Rails) -> Traffic:
     """An alltoall in units: one for each block, or more where adapters carry unequal parts."""
     rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
@@ -130,7 +122,7 @@ def _equal_blocks(rails: Rails) -> Traffic:
 
 
 def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Pieces, size: int) -> Schedule:
-    topology, routes, pieces = rails.topology, _Routes(rails), _in_rounds(rails, pieces)
+    topology, routes, pieces = rails.topology, RailRoutes(rails), _in_rounds(rails, pieces)
     count, own, i, j = len(pieces.amount), within.own, within.i, within.j
     amount = np.concatenate([pieces.amount, within.amount])
     device = topology.member_places[rails.ranks]
@@ -149,7 +141,8 @@ def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Piec
     # All at once: what goes the same way between two members is one message.
     sends = [(chunk, device[node, x], device[node, y], step, routes.inside(node, x, y))]
     ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
-    sends.append((np.arange(count), *ends, first.astype(np.int64), routes.across(pieces)))
+    across = routes.across(pieces.a, pieces.b, pieces.k, pieces.way)
+    sends.append((np.arange(count), *ends, first.astype(np.int64), across))
     columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]
     by_step = np.argsort(columns[3], kind="stable")
     chunk, src, dst, step, route = (np.ascontiguousarray(column[by_step], dtype=np.int32) for column in columns)
@@ -181,51 +174,3 @@ def _in_rounds(rails: Rails, pieces: Pieces) -> Pieces:
     nodes, local = rails.ranks.shape
     order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
     return Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))
-
-
-class _Routes:
-    """Numbers of routes for pieces; each is written out once."""
-
-    def __init__(self, rails: Rails) -> None:
-        self.rails = rails
-        self.listed: list[Route] = []
-
-    def inside(self, node: Ints, i: Ints, k: Ints) -> Ints:
-        """Routes inside nodes, the ways of two members in turn."""
-        local = self.rails.local
-        ways = self.rails.inside
-        return self._in_turn((node * local + i) * local + k, lambda key: ways[key])
-
-    def across(self, pieces: Pieces) -> Ints:
-        """Routes between nodes over the ways of the pieces, those between switches of the fabric in turn."""
-        rails = self.rails
-        nodes, local = rails.ranks.shape
-        width = rails.exit.shape[2]
-
-        def ways(key: int) -> Sequence[Route]:
-            key, v = divmod(key, width)
-            key, k = divmod(key, local)
-            a, b = divmod(key, nodes)
-            up, down = rails.up[a * local + k][v], rails.down[b * local + k][v]
-            between = int(rails.exit[a, k, v]), int(rails.entry[b, k, v])
-            middle = rails.trunks[between] if between[0] != between[1] else ((),)
-            return [(*up, *way, *down) for way in middle]
-
-        return self._in_turn(((pieces.a * nodes + pieces.b) * local + pieces.k) * width + pieces.way, ways)
-
-    def _in_turn(self, keys: Ints, ways: Callable[[int], Sequence[Route]]) -> Ints:
-        found, place = np.unique(keys, return_inverse=True)
-        lists = [ways(key) for key in found.tolist()]
-        counts = np.array([len(one) for one in lists], dtype=np.int64)
-        first = len(self.listed) + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(lists) else counts
-        self.listed += [way for one in lists for way in one]
-        order = np.argsort(place, kind="stable")
-        turn = np.empty(len(keys), dtype=np.int64)
-        starts = np.searchsorted(place[order], np.arange(len(found)))
-        turn[order] = np.arange(len(keys)) - np.repeat(starts, np.bincount(place, minlength=len(found)))
-        return np.asarray(first[place] + turn % counts[place])
-
-    def flat(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """All routes as `Schedule` takes them."""
-        lengths = np.array([0, *map(len, self.listed)])
-        return np.cumsum(lengths).astype(np.int32), np.array([x for way in self.listed for x in way], dtype=np.int32)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 AlgorithmName = Literal[
     "ring", "chain", "binary", "double_binary", "recursive_doubling", "halving_doubling", "direct", "rail_aligned",
-    "two_shot", "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "few_rounds",
-    "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot", "packed_in_network",
-    "nvls_tree", "sharp",
+    "rail_joined", "bruck", "two_shot", "hierarchical", "chain_tree", "parameter_server", "mxnet", "packed",
+    "few_steps", "few_rounds", "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot",
+    "packed_in_network", "nvls_tree", "sharp",
 ]  # fmt: skip
 """The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
 
@@ -154,6 +154,7 @@ class Algorithm:
 _REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
 _SHARDED = ("allreduce", "allgather", "reducescatter")
 _ON_TREES, _ALLREDUCE = (*_SHARDED, "broadcast", "reduce"), ("allreduce",)
+_THAKUR, _RABENSEIFNER = "Thakur, Rabenseifner and Gropp, IJHPCA 2005", "Rabenseifner, ICCS 2004"
 _SPANNING, _BLINK = "Nash-Williams and Tutte 1961", "Wang et al. (Blink)"
 
 REGISTRY = {
@@ -176,21 +177,12 @@ REGISTRY = {
             "two binary trees with half the vector each, pipelined",
             source="Sanders, Speck and Träff, Parallel Computing 2009",
         ),
-        Algorithm(
-            "recursive_doubling",
-            ("allreduce", "allgather"),
-            "exchanges at doubling distances",
-            sends=per_pair,
-            source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
-            outlined=True,
-        ),
-        Algorithm(
-            "halving_doubling",
-            ("allreduce", "reducescatter"),
-            "exchanges at halving, then doubling distances",
-            sends=per_pair,
-            source="Rabenseifner, ICCS 2004",
-            outlined=True,
+        *(
+            Algorithm(name, ("allreduce", other), summary, sends=per_pair, outlined=True, source=source)
+            for name, other, summary, source in (
+                ("recursive_doubling", "allgather", "exchanges at doubling distances", _THAKUR),
+                ("halving_doubling", "reducescatter", "exchanges at halving, then doubling distances", _RABENSEIFNER),
+            )
         ),
         Algorithm(
             "direct",
@@ -210,6 +202,13 @@ REGISTRY = {
             traffic=True,
             turned=True,
             source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
+        ),
+        *(
+            Algorithm(name, ("alltoall",), summary, sends=per_pair, routes=True, turned=True, source=source)
+            for name, summary, source in (
+                ("rail_joined", "as rail_aligned, with what goes to a node in one message", "Tutel, MLSys 2023"),
+                ("bruck", "from node to node digit by digit, in few messages", "Bruck et al., IEEE TPDS 1997"),
+            )
         ),
         Algorithm(
             "two_shot",

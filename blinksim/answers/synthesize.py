@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
-from blinksim.algorithms.building.symmetric_trees import symmetric_packed
+from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
@@ -29,6 +29,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.simulation.simulation_options import MessagesName
+from blinksim.timing.entrants import said_once
 from blinksim.topology.connectivity import require_served
 from blinksim.units import exact_GBps, in_GBps, size_of
 
@@ -338,10 +339,10 @@ def _named(
         found = symmetric_packed(part, wanted, known) or _large_exchange(part, wanted, known)
         if found is not None:
             return found, known
-    if symmetric and entry.name == "rail_aligned":
-        found = large(part, wanted)
-        if found is not None:
-            return found, known
+    if symmetric and wanted.exchanges:
+        turned = said_once(entry, part, wanted, FEW_SENDS)
+        if turned is not None:
+            return turned.whole, known
     return entry.build(part, wanted, **options), known
 
 

@@ -75,6 +75,13 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
     return None
 
 
+def passes_on(schedule: Schedule) -> bool:
+    """True if a device sends a chunk in a step in which it receives it; without that nothing waits in a circle."""
+    places = schedule.step.astype(np.int64) * schedule.chunks + schedule.chunk
+    read, written = (places * len(schedule.topology.devices) + ends for ends in (schedule.src, schedule.dst))
+    return bool(among(read, written).any())
+
+
 def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int) -> list[int]:
     """The sends of one step (as positions in `sends`) on a circle of waits; empty if there is none."""
     m, devices = len(sends), len(schedule.topology.devices)

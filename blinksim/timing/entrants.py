@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from blinksim.collective import Collective
     from blinksim.schedule.model import ScheduleLike
     from blinksim.schedule.turned.entrant import Turned
+    from blinksim.schedule.turned.symmetric import SymmetricSchedule
     from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
@@ -176,19 +177,20 @@ def symmetric(
     return Turned.of_images(found) if found is not None and (found.rate or 0) >= least * aim else None
 
 
-def said_once(entry: Algorithm, part: Topology, collective: Collective) -> Turned | None:
-    """Its schedule by symmetry; None where it has few sends, or its module knows of no symmetries that make it."""
+def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Turned | None:
+    """Its schedule by symmetry; None where it has `few` sends, or its module knows of no symmetries that make it."""
     from blinksim.schedule.kept import kept
     from blinksim.schedule.turned.entrant import Turned
 
-    if not entry.turned or entry.sends_on(part, collective.name) < _FEW_SENDS:
+    if not entry.turned or entry.sends_on(part, collective.name) < few:
         return None
 
     def build() -> Turned:
+        found: Turned | SymmetricSchedule | None
         found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
         if found is None:
             raise InfeasibleError(f"no turns make {entry.name} on {part.name} out of a part of it")
-        return Turned.of_images(found)
+        return found if isinstance(found, Turned) else Turned.of_images(found)
 
     try:
         found = kept(("said once", entry, part, part.loaded_from, collective), build)

@@ -34,7 +34,7 @@ def _granted(entrant: Parallel, part: Topology) -> tuple[str, ...]:
     from blinksim.schedule.outlines.outline import Outlined
     from blinksim.schedule.switch_work import abilities_used
 
-    if isinstance(entrant, Outlined):
+    if isinstance(entrant, Outlined) or entrant.collective.personalized:
         return ()
     if not abilities_used(entrant.compact):
         return ()

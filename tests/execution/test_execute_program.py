@@ -29,7 +29,7 @@ INT32 = ELEMENT_TYPES["int32"]
 CASES = [
     (entry.name, collective)
     for entry in REGISTRY.values()
-    if not entry.solver and entry.name not in ("hierarchical", "rail_aligned")
+    if not entry.solver and entry.name not in ("hierarchical", "rail_aligned", "rail_joined", "bruck")
     for collective in entry.collectives
 ]
 

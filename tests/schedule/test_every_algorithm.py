@@ -19,7 +19,7 @@ from blinksim.schedule.verify import verify
 # What an algorithm refuses, and why; every other pair of algorithm and machine has a schedule.
 NO_POWERS_OF_TWO = ("ring:5", "torus:3x3", "switch:6")
 SINGLE_NODES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "switch:6")
-REFUSED = dict.fromkeys(("hierarchical", "rail_aligned"), SINGLE_NODES)
+REFUSED = dict.fromkeys(("hierarchical", "rail_aligned", "rail_joined", "bruck"), SINGLE_NODES)
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")
 READS, ADDS = "can=forward,multicast,reduce_into_reader", "can=forward,multicast,reduce"

@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, in_turn, pipelined, route_alphas, slowest
 from blinksim.cost.brief.outlined import outlined_cost
+from blinksim.cost.pipelines.paced import Step, paced
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import REDUCE
 from blinksim.schedule.outlines.outline import Outlined
-from blinksim.schedule.turned.entrant import Turned
+from blinksim.schedule.turned.entrant import Turned, TurnedSteps
+from blinksim.schedule.turned.step_messages import Messages
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel, RouteUses, distinct_routes, one_way, whole_loads
 from blinksim.structures.arrays import distinct
@@ -42,6 +44,8 @@ def cost_of(entrant: Parallel, size: int, gamma: float = 0.0) -> Cost:
 
 
 def _cost_of(entrant: Parallel, size: int, gamma: float) -> Cost:
+    if isinstance(entrant, TurnedSteps):
+        return messages_cost(entrant.messages, size)
     if isinstance(entrant, Turned):
         return symmetric_cost(entrant.whole, size, gamma)
     if isinstance(entrant, Outlined):
@@ -50,12 +54,14 @@ def _cost_of(entrant: Parallel, size: int, gamma: float) -> Cost:
 
 
 def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> Cost:
-    """The time of the schedule written out, for `size` bytes; raises `InfeasibleError` for one in steps form."""
+    """The time of the schedule written out, for `size` bytes; raises `InfeasibleError` for steps that reduce."""
     base, pool = whole.base, whole.pooled
-    if base.form != "forest":
-        raise InfeasibleError(f"{base.algorithm} by symmetry has steps; only forests are timed so")
     if not base.sends:
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+    if base.form != "forest":
+        if (base.op == REDUCE).any():
+            raise InfeasibleError(f"{base.algorithm} by symmetry has steps that reduce; only forests that do are timed")
+        return messages_cost(Messages.of(whole), size)
     ways, own = one_way(base), resources(base.topology)
     seconds, pooled = size / own.rates, size / pool.shared.rates
     carried, unit = whole_loads(whole.weighted, ways, pool.shared)
@@ -75,6 +81,30 @@ def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> C
     terms, pieces = pipelined(base, work, pool.shared.kinds[worst], gamma * size * _most_reduced(whole, share))
     time = sum(term.time_s for term in terms)
     return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), base.steps, pieces)
+
+
+def messages_cost(messages: Messages, size: int) -> Cost:
+    """The time of steps that copy, by what they send in each, for `size` bytes."""
+    pool, steps = messages.pool, messages.steps
+    count, (row, resource) = len(pool.size), messages.uses
+    seconds = size / pool.shared.rates
+    shape, at = (steps, count), messages.step[row] * count + resource
+    load = np.bincount(at, messages.total[row] / messages.whole, steps * count).reshape(shape) * seconds
+    alpha, longest = np.zeros(steps * count), np.zeros(steps * count)
+    np.maximum.at(alpha, at, messages.alphas[row])
+    first = pool.shared.of_link[messages.links[messages.start[:-1]]]
+    starts = messages.step * count + first
+    np.maximum.at(longest, starts, messages.overheads)
+    each = np.bincount(starts, messages.overheads * messages.times, steps * count).reshape(shape) / pool.size
+    alpha, longest = alpha.reshape(shape), longest.reshape(shape)
+    used = np.flatnonzero(load.any(axis=1)).tolist()
+    runs = [(Step.of(load[step], alpha[step], each[step], longest[step]), 1) for step in used]
+    busy = load.sum(axis=0)
+    worst = int(np.argmax(busy))
+    kind = pool.shared.kinds[worst]
+    terms, pieces = paced(runs, pool.shared.kinds, Term(f"bandwidth of {kind}", float(busy[worst]), kind), steps)
+    time = sum(term.time_s for term in terms)
+    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), steps, pieces)
 
 
 def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.turned.step_messages import Messages
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 
@@ -43,3 +46,53 @@ class Turned(Parallel):
     def schedule(self) -> Schedule:
         """The schedule with every image written out; raises `InfeasibleError` if that is too much."""
         return self.whole.schedule
+
+
+class TurnedSteps(Turned):
+    """One in steps form that is timed by its messages; what needs its chunks has `build` write those of one sort.
+
+    sends: how many it has once every chunk is written out.
+    """
+
+    messages: Messages
+    _collective: Collective
+    _sends: int
+    _build: Callable[[], SymmetricSchedule]
+
+    def __init__(
+        self, collective: Collective, messages: Messages, sends: int, build: Callable[[], SymmetricSchedule]
+    ) -> None:
+        for name, value in {"_collective": collective, "messages": messages, "_sends": sends, "_build": build}.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def whole(self) -> SymmetricSchedule:
+        return self._build()
+
+    @property
+    def compact(self) -> Schedule:
+        return self.whole.base
+
+    @property
+    def spread(self) -> None:
+        return None
+
+    @property
+    def collective(self) -> Collective:
+        return self._collective
+
+    @property
+    def steps(self) -> int:
+        return self.messages.steps
+
+    @property
+    def rate(self) -> Fraction | None:
+        return self.messages.rate
+
+    @property
+    def sends(self) -> int:
+        return self._sends
+
+    @property
+    def held(self) -> int:
+        return len(self.messages.step)

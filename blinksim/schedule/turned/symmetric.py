@@ -298,8 +298,10 @@ def _written_out(whole: SymmetricSchedule) -> Schedule:
     route_start, links = turns.route_images(elements, start, table, which)
     src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
     route, route_start, links = _shared_routes(route_start, links)
-    # Images of a chunk have channels of their own, so that none waits behind another.
-    channel = parts.channel[send].astype(np.int64) * int(times.max()) + place[image]
+    channel = parts.channel[send].astype(np.int64)
+    if parts.form == "forest":
+        # Images of a chunk have channels of their own, so that none waits behind another; in steps they join.
+        channel = channel * int(times.max()) + place[image]
     return replace(
         parts,
         share_num=parts.share_num[chunk],

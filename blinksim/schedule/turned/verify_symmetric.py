@@ -3,8 +3,9 @@
 A symmetry takes a right chunk to a right one, since it takes ranks to ranks and links to equal links; so the chunks of
 `base` are followed one by one, as in `blinksim.schedule.verify`. That the generators are symmetries was checked when
 the group was made (`Turns.of`). What all chunks have in common is counted: their labels and shares image by image, or
-in an alltoall by orbits of blocks; the loads and what devices hold by orbits too. Every image has channels of its own,
-so what waits inside a connection waits inside one image.
+in an alltoall by orbits of blocks; the loads and what devices hold by orbits too. In a forest every image has channels
+of its own, so what waits inside a connection waits inside one image. In steps images join; there no sends wait for each
+other in a circle if none of `base` could whatever shared its connection, and else all images are looked at.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Facts, Verdict, listed_reasons, wrong_copies, wrong_routes
-from blinksim.schedule.waits import crowd, deadlock
+from blinksim.schedule.waits import crowd, deadlock, passes_on
 from blinksim.structures.arrays import distinct
 from blinksim.topology.symmetry import orbit_labels
 
@@ -38,7 +39,7 @@ def verify_symmetric(
         raise InputError(f"{slots} slots: a connection needs at least 1")
     base = whole.base
     aliased = overwritten_in_place(whole)
-    stuck = deadlock(base, slots)
+    stuck = stuck_sends(whole, slots)
     checks: tuple[Callable[[], Iterator[str]], ...] = (
         lambda: wrong_routes(base),
         lambda: wrong_copies(base),
@@ -90,11 +91,32 @@ def _facts(whole: SymmetricSchedule, slots: int, *, in_place: bool) -> Facts:
         busiest=pool.shared.names[worst] if busy else "",
         busiest_load=loads[worst] / int(pool.size[worst]) if busy else Fraction(0),
         busiest_count=sum(int(pool.size[number]) for other, number in busy if other == rate),
-        in_flight=crowd(whole.base)[0],
+        in_flight=most_in_flight(whole),
         slots=slots,
         scratch=scratch_of(whole),
         in_place=in_place,
     )
+
+
+def stuck_sends(whole: SymmetricSchedule, slots: int) -> str | None:
+    """As `blinksim.schedule.waits.deadlock` of every image."""
+    if whole.base.form == "forest":
+        return deadlock(whole.base, slots)
+    return deadlock(whole.schedule, slots) if passes_on(whole.base) else None
+
+
+def most_in_flight(whole: SymmetricSchedule) -> int:
+    """The most sends that one connection has in one step: in steps those of all images that share it."""
+    base, turns = whole.base, whole.turns
+    if base.form == "forest" or not base.sends:
+        return crowd(base)[0]
+    src, dst = base.src.astype(np.int64), base.dst.astype(np.int64)
+    a, b, _ = turns.between(src, dst)
+    channels, count = int(base.channel.max()) + 1, len(whole.topology.devices)
+    key = ((base.step.astype(np.int64) * channels + base.channel) * count + a) * count + b
+    _, first, where = np.unique(key, return_index=True, return_inverse=True)
+    sends = np.bincount(where, whole.times[base.chunk])
+    return int((sends / turns.images(src[first], dst[first])).max())
 
 
 def scratch_of(whole: SymmetricSchedule) -> dict[str, Scratch]:

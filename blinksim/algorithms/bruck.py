@@ -1,0 +1,30 @@
+"""Bruck: an alltoall of small blocks over rails, in few messages that take the least time to begin.
+
+Where there are many nodes, blocks go to a node between first: with the nodes numbered in two digits, to one that agrees
+with the receiver's in the first. So a rank sends messages for each digit in turn, instead of one to every node, and
+every byte crosses twice (Bruck et al., IEEE TPDS 1997, in a mixed radix). All blocks that go the same way are one
+message, of all members of the node together.
+"""
+
+from __future__ import annotations
+
+from blinksim.algorithms.building.exchanges import joined_schedule
+from blinksim.algorithms.building.exchanges.joined_blocks import twice
+from blinksim.collective import Collective
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.turned.entrant import TurnedSteps
+from blinksim.topology.graph import Topology
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule in steps form.
+
+    Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without switches between
+    them, and where members of a node reach each other only through others.
+    """
+    return joined_schedule.build(topology, collective, "bruck", twice)
+
+
+def symmetric(topology: Topology, collective: Collective) -> TurnedSteps | None:
+    """The schedule by symmetry, for thousands of ranks; None where no turns take a node to all others."""
+    return joined_schedule.entrant(topology, collective, "bruck", twice)

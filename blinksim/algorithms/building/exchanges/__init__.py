@@ -1,0 +1,1 @@
+"""Alltoall on clusters: routes over rails, and blocks that travel together."""

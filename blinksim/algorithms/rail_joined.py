@@ -1,0 +1,29 @@
+"""Rail-joined: an alltoall between nodes as `rail_aligned`, with the blocks for a node in one message.
+
+The members of a node share out which of them sends to which other node, hand it all that the others have for that node,
+and the member of equal place there hands the blocks on. So a rank sends few messages, where a message for every block
+takes longer to begin than to send. What members hand on in one round overlaps with what crosses in another.
+"""
+
+from __future__ import annotations
+
+from blinksim.algorithms.building.exchanges import joined_schedule
+from blinksim.algorithms.building.exchanges.joined_blocks import once
+from blinksim.collective import Collective
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.turned.entrant import TurnedSteps
+from blinksim.topology.graph import Topology
+
+
+def build(topology: Topology, collective: Collective) -> Schedule:
+    """The schedule in steps form.
+
+    Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without switches between
+    them, and where members of a node reach each other only through others.
+    """
+    return joined_schedule.build(topology, collective, "rail_joined", once)
+
+
+def symmetric(topology: Topology, collective: Collective) -> TurnedSteps | None:
+    """The schedule by symmetry, for thousands of ranks; None where no turns take a node to all others."""
+    return joined_schedule.entrant(topology, collective, "rail_joined", once)
