@@ -37,7 +37,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             for plane in range(planes):
                 switch = np.array([found[plane % len(found)] if found else -1 for found in switches], dtype=np.int64)
                 chunk = plan.add_chunk(Fraction(1, 2 * local * planes))
-                plan.add_columns(chunk, *_sends(nodes, tree, switch))
+                plan.add_moves(chunk, *_sends(nodes, tree, switch))
     return plan.finish()
 
 

@@ -189,14 +189,19 @@ def link_loads(schedule: Schedule) -> list[Fraction]:
 
 def resource_loads(schedule: Schedule, shared: Resources) -> list[Fraction]:
     """The exact share of the size that passes each resource."""
+    return [Fraction(value, schedule.share_den) for value in _whole_loads(schedule, shared).tolist()]
+
+
+def _whole_loads(schedule: Schedule, shared: Resources) -> npt.NDArray[np.int64]:
+    """What passes each resource, in parts of the size of which `share_den` are the whole."""
     send, resource = uses(schedule, shared)
     total = np.zeros(len(shared.names), dtype=np.int64)
     np.add.at(total, resource, schedule.share_num[schedule.chunk[send]])
-    return [Fraction(int(value), schedule.share_den) for value in total]
+    return total
 
 
 def rate(schedule: Schedule) -> Fraction | None:
     """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
     shared = resources(schedule.topology)
-    ratios = [r / load for r, load in zip(shared.rate, resource_loads(schedule, shared), strict=True) if load]
-    return min(ratios, default=None)
+    longest = shared.longest(_whole_loads(schedule, shared))
+    return schedule.share_den / longest if longest else None

@@ -77,7 +77,7 @@ class _Choice:
     """The field while it fills.
 
     brief: what loses by its least time is not built. leader: an algorithm that leaves nothing to gain, empty if there
-    is none.
+    is none. floor: seconds that packed trees take at least besides passing all bytes, 0 if they are timed.
     """
 
     part: Topology
@@ -88,6 +88,7 @@ class _Choice:
     field: Field
     brief: bool = False
     leader: str = ""
+    floor: float = 0.0
 
     def enter(self, entry: Algorithm, build: Callable[[], Parallel]) -> None:
         self.say(f"building {entry.name}")
@@ -118,7 +119,19 @@ class _Choice:
             build = _from_hosts(self.part, self.collective, self.field.ceiling)
             if build is not None:
                 self.enter(packed, build)
-        self.leader = _leader(self.field, self.sizes)
+        if not self._trees_lead_nowhere():
+            self.leader = _leader(self.field, self.sizes)
+
+    def _trees_lead_nowhere(self) -> bool:
+        """Whether packed trees of many sends, which take long to time, are no leader by what they take at least."""
+        from blinksim.cost.brief.least import least_of_tree
+
+        trees = self.field.entrants.get("packed")
+        if not self.brief or trees is None or trees.spread is not None or trees.held < trees.sends:
+            return False
+        least, size, rate = least_of_tree(trees.compact), min(self.sizes), float(self.field.ceiling.rate)
+        self.floor = least if NEARLY * (least + size / rate) > size / rate else 0.0
+        return self.floor > 0
 
     def enter_elementary(self) -> None:
         """All that need no solver; last those that may lose by the least that they take."""
@@ -134,6 +147,9 @@ class _Choice:
                 self.field.slower.append(entry.name)
             else:
                 self.enter_or_leave_out(entry, why)
+        if self.floor and self._slow_at_all_sizes(lambda size: self.floor + size / float(self.field.ceiling.rate)):
+            del self.field.entrants["packed"]
+            self.field.slower.append("packed")
         if last:
             for found in (self.field.entrants, self.field.refused, self.field.left_out):
                 _in_order(found)
@@ -155,10 +171,8 @@ class _Choice:
 
     def _slow_at_all_sizes(self, least: Callable[[int], float]) -> bool:
         rate = float(self.field.ceiling.rate)
-        quickest = {
-            size: min((cost_of(other, size).time_s for other in self.field.entrants.values()), default=inf)
-            for size in self.sizes
-        }
+        timed = [entrant for name, entrant in self.field.entrants.items() if name != "packed" or not self.floor]
+        quickest = {size: min((cost_of(other, size).time_s for other in timed), default=inf) for size in self.sizes}
         ends = min(self.sizes), max(self.sizes)
         return all(least(size) > time for size, time in quickest.items()) and any(
             NEARLY * least(size) > size / rate for size in ends
@@ -167,7 +181,7 @@ class _Choice:
     def enter_solved(self) -> None:
         """Those with a solver that find their schedules quickly."""
         for entry in REGISTRY.values():
-            named = entry.name in self.field.entrants or entry.in_network
+            named = entry.in_network or entry.name in (*self.field.entrants, *self.field.slower)
             if entry.solver and entry.supports(self.collective.name) and not named:
                 self.enter_or_leave_out(entry, self._slow(entry))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from blinksim.packing.hosts.rail_chains import rail_chains
 from blinksim.packing.hosts.shard_spread import Piece, kinds_of, relayed, spread
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct
+from blinksim.structures.arrays import distinct, rows
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns
 
@@ -266,7 +267,11 @@ def over_rails(topology: Topology, collective: Collective, least: Fraction) -> S
     trees = rail_chains(topology, collective.root, collects=collective.collects)
     if trees is None:
         return None
-    plan = ForestPlan(topology, collective, "packed")
-    plan.add_trees(trees)
+    plan, op = ForestPlan(topology, collective, "packed"), REDUCE if collective.collects else COPY
+    count = len(topology.devices)
+    for tree in trees:
+        kind = (tree.way * count + tree.src) * count + tree.dst
+        ops, ways = np.full_like(tree.src, op), partial(rows, tree.start, tree.links)
+        plan.add_columns(plan.add_chunk(tree.share), tree.src, tree.dst, ops, tree.step, kind, ways)
     found = plan.finish()
     return found if (rate_of(found) or 0) >= least else None

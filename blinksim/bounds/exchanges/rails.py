@@ -24,6 +24,8 @@ from blinksim.topology.graph import Topology
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Route = tuple[int, ...]
+Table = tuple[Ints, Ints]
+"""Rows of unequal length: where each starts (and where the last ends), and all of their values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,12 @@ class Rails:
         padded = np.zeros((len(matrix) + 1, len(matrix) + 1), dtype=matrix.dtype)
         padded[:-1, :-1] = matrix
         return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
+
+    def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
+        """The links of one way each of `ways` at these places: of several the one whose turn it is."""
+        several = (ways[place] for place in places.tolist())
+        found = [one[turn % len(one)] for one in several]
+        return np.cumsum([0, *map(len, found)]), np.array([link for way in found for link in way], dtype=np.int64)
 
     @cached_property
     def resources(self) -> Resources:

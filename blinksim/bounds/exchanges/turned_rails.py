@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from blinksim.bounds.exchanges.rails import Floats, Ints, Rails, Route, Uses
+from blinksim.bounds.exchanges.rails import Floats, Ints, Rails, Route, Table, Uses
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.turned.symmetric import Pool
 from blinksim.topology.graph import Topology
@@ -27,6 +27,9 @@ class TurnedRails(Rails):
     """Rails whose nodes are images of the first one under the elements of `turns`; members keep their places."""
 
     turns: Turns
+
+    def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
+        return ways.routes(places, turn) if isinstance(ways, Images) else super().routes(ways, places, turn)
 
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
@@ -107,6 +110,14 @@ class Images(Sequence[Sequence[Route]]):
             raise IndexError(place)
         node, number = divmod(place, len(self._ways))
         return [tuple(links[node].tolist()) for links in self._ways[number]]
+
+    def routes(self, places: Ints, turn: int) -> Table:
+        """As `Rails.routes`, for places of the same list in several nodes."""
+        node, number = np.divmod(places, len(self._ways))
+        ways = self._ways[int(number[0])] if len(number) else [np.zeros((1, 0), dtype=np.int64)]
+        assert len(set(number.tolist())) <= 1
+        links = ways[turn % len(ways)][node]
+        return np.arange(len(links) + 1) * links.shape[1], links.ravel()
 
     def all_ways(self) -> Iterator[Ints]:
         """The links of every way in all nodes, (N, length)."""

@@ -14,7 +14,11 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.cost.alpha_beta import route_alphas
+from blinksim.cost.pipelines.longest_path import Paths
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.outlines.outline import Outline, Round
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -36,6 +40,19 @@ def least_of_outline(outline: Outline, size: int) -> float:
     if outline.topology.link_columns.shared:
         return found
     return max([found, *(share * size * _SAFE for share in _loads(outline))])
+
+
+def least_of_tree(schedule: Schedule) -> float:
+    """Seconds that a forest takes at least besides passing its bytes; 0 where a device gets a chunk from several.
+
+    That is what a piece waits for latencies and overheads on its way to the device that it reaches last.
+    """
+    reached = schedule.dst * np.int64(schedule.chunks) + schedule.chunk
+    if schedule.form != "forest" or len(distinct(reached)) < schedule.sends:
+        return 0.0
+    none = np.zeros(schedule.sends)
+    lag, _ = Paths(schedule, route_alphas(schedule)[schedule.route], none, none).longest(1)
+    return lag * _SAFE
 
 
 def _loads(outline: Outline) -> Iterator[float]:

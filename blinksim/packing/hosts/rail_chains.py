@@ -9,35 +9,72 @@ carries them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle, pairwise
 from math import gcd
 
-from blinksim.bounds.exchanges.rails import Rails, Route, read_rails
-from blinksim.schedule.tree import Edge, Tree
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.exchanges.rails import Rails, Table, read_rails
+from blinksim.bounds.exchanges.turned_rails import turned_rails
+from blinksim.graphs.rooted_trees import depths
+from blinksim.structures.arrays import expand
 from blinksim.topology.graph import Topology
 
+Ints = npt.NDArray[np.int64]
 
-def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] | None:
+
+@dataclass(frozen=True, eq=False)
+class RailTree:
+    """The sends (M) of one tree, in their order: devices src and dst, step.
+
+    way: which of the ways between two nodes one takes, 0 inside nodes; where src, dst and way are equal, so are routes.
+    start (M + 1), links: send i takes links[start[i]:start[i + 1]].
+    """
+
+    share: Fraction
+    src: Ints
+    dst: Ints
+    step: Ints
+    way: Ints
+    start: Ints
+    links: Ints
+
+
+def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[RailTree] | None:
     """A tree for each rail, from the member of rank `root`; towards it if `collects`.
 
     None for a machine that is no cluster of alike nodes, or in which a member lacks an adapter.
     """
-    rails = read_rails(topology)
-    if rails is None or not rails.open.all() or (rails.ranks < 0).any():
+    rails = _rails(topology)
+    if rails is None:
         return None
     start = next((a, i) for a, row in enumerate(rails.ranks.tolist()) for i, rank in enumerate(row) if rank == root)
     ways = rails.exit.shape[2]
-    rail = ((k, way) for k in range(rails.local) for way in range(ways))
     share = Fraction(1, rails.local * ways)
     orders = _orders(rails, start[0])
-    return [_tree(rails, next(orders), start, one, share, collects) for one in rail]
+    return [
+        _Chain(rails, np.array(next(orders)), start, (k, way), collects).tree(share)
+        for k in range(rails.local)
+        for way in range(ways)
+    ]
+
+
+def _rails(topology: Topology) -> Rails | None:
+    """Those by symmetry, where the nodes are in the order of their ranks; else those of all nodes, if all are open."""
+    turned = turned_rails(topology)
+    if turned is not None and np.array_equal(turned.ranks.ravel(), np.arange(topology.ranks)):
+        return turned
+    rails = read_rails(topology)
+    return None if rails is None or not rails.open.all() or (rails.ranks < 0).any() else rails
 
 
 def _orders(rails: Rails, first: int) -> Iterator[list[int]]:
     """The nodes in the order of one chain after another, those below one switch together."""
-    switch = [int(rails.exit[a, 0, 0]) for a in range(rails.nodes)]
+    switch = rails.exit[:, 0, 0].tolist()
     groups: dict[int, list[int]] = {}
     for place in range(rails.nodes):
         node = (first + place) % rails.nodes
@@ -48,42 +85,109 @@ def _orders(rails: Rails, first: int) -> Iterator[list[int]]:
         yield [node for place in range(len(rows)) for node in rows[place * stride % len(rows)]]
 
 
-def _tree(
-    rails: Rails, order: list[int], start: tuple[int, int], rail: tuple[int, int], share: Fraction, collects: bool
-) -> Tree:
-    topology, local, (k, _) = rails.topology, rails.local, rail
-    device = {
-        (a, i): topology.index[topology.members[rank]]
-        for a, row in enumerate(rails.ranks.tolist())
-        for i, rank in enumerate(row)
-    }
+class _Chain:
+    """One tree: inside the first node, which is that of the root, then from node to node and in each of them.
 
-    def inside(a: int, i: int, j: int) -> Edge:
-        x, y = (j, i) if collects else (i, j)
-        ways = rails.inside[(a * local + x) * local + y]
-        return device[a, i], device[a, j], ways[(i + j) % len(ways)]
+    order: the nodes, from that of the root on. start: node and place of the root. rail: the place and the way.
+    """
 
-    def across(a: int, b: int) -> Edge:
-        x, y = (b, a) if collects else (a, b)
-        return device[a, k], device[b, k], _between(rails, x, y, rail)
+    def __init__(
+        self, rails: Rails, order: Ints, start: tuple[int, int], rail: tuple[int, int], collects: bool
+    ) -> None:
+        self.rails, self.order, self.start, self.collects = rails, order, start, collects
+        self.k, self.way = rail
+        self.device = rails.topology.member_places[rails.ranks]
 
-    edges = [] if start[1] == k else [inside(start[0], start[1], k)]
-    for place, node in enumerate(order):
-        if place:
-            edges.append(across(order[place - 1], node))
-        others = [j for j in range(local) if j != k and (node, j) != start]
-        if (node, k) == start:
-            # The root has sent every other part to somebody here: this one goes from hand to hand.
-            edges += [inside(node, i, j) for i, j in pairwise((k, *others))]
-        else:
-            edges += [inside(node, k, j) for j in others]
-    found = tuple(edges)
-    return Tree(device[start], share, up=found) if collects else Tree(device[start], share, down=found)
+    def tree(self, share: Fraction) -> RailTree:
+        """Edges from the root down; or, if it collects, the same the other way round and in the reverse order."""
+        first, rest = self._first(), self._rest()
+        above, below, way = (np.concatenate([a, b]) for a, b in zip(first[:3], rest[:3], strict=True))
+        lengths = np.concatenate([np.diff(first[3][0]), np.diff(rest[3][0])])
+        ends, links = np.concatenate([[0], np.cumsum(lengths)]), np.concatenate([first[3][1], rest[3][1]])
+        if not self.collects:
+            return RailTree(share, above, below, self._falls(above, below, len(first[0])), way, ends, links)
+        back = np.arange(len(above))[::-1]
+        _, turned = expand(ends, links, back)
+        start = np.concatenate([[0], np.cumsum(lengths[::-1])])
+        steps = self._rises(above, below, len(first[0]))
+        return RailTree(share, below[back], above[back], steps[back], way[back], start, turned)
+
+    def _first(self) -> tuple[Ints, Ints, Ints, Table]:
+        """The edges in the node of the root: above and below, all of way 0, and the routes."""
+        (node, root), k = self.start, self.k
+        others = [j for j in range(self.rails.local) if j not in (k, root)]
+        # Where the root has sent every other part to somebody here, its own goes from hand to hand.
+        pairs = list(pairwise((k, *others))) if root == k else [(root, k), *((k, j) for j in others)]
+        tables = [self._inside(np.array([node]), i, j) for i, j in pairs]
+        ends = np.array([(self.device[node, i], self.device[node, j]) for i, j in pairs], dtype=np.int64).reshape(-1, 2)
+        lengths = [0, *(len(links) for _, links in tables)]
+        links = np.concatenate([np.zeros(0, dtype=np.int64), *(links for _, links in tables)])
+        return ends[:, 0], ends[:, 1], np.zeros(len(pairs), dtype=np.int64), (np.cumsum(lengths), links)
+
+    def _rest(self) -> tuple[Ints, Ints, Ints, Table]:
+        """For every further node the edge that leads there, and those inside."""
+        before, node, k = self.order[:-1], self.order[1:], self.k
+        others = [j for j in range(self.rails.local) if j != k]
+        above = np.stack([self.device[before, k], *(self.device[node, k] for _ in others)], axis=1)
+        below = np.stack([self.device[node, k], *(self.device[node, j] for j in others)], axis=1)
+        way = np.zeros_like(above)
+        way[:, 0] = self.way
+        tables = [self._across(before, node), *(self._inside(node, k, j) for j in others)]
+        return above.ravel(), below.ravel(), way.ravel(), _side_by_side(tables)
+
+    def _inside(self, node: Ints, i: int, j: int) -> Table:
+        """The routes from the member at place i of nodes to that at place j, towards it if the tree collects."""
+        x, y = (j, i) if self.collects else (i, j)
+        local = self.rails.local
+        return self.rails.routes(self.rails.inside, (node * local + x) * local + y, i + j)
+
+    def _across(self, before: Ints, node: Ints) -> Table:
+        rails, (a, b) = self.rails, (node, before) if self.collects else (before, node)
+        out, into = rails.exit[a, self.k, self.way], rails.entry[b, self.k, self.way]
+        pairs, which = np.unique(np.stack([out, into], axis=1), axis=0, return_inverse=True)
+        trunks = [rails.topology.router.ways(x, y)[0] if x != y else () for x, y in pairs.tolist()]
+        start = np.cumsum([0, *map(len, trunks)])
+        flat = np.array([link for trunk in trunks for link in trunk], dtype=np.int64)
+        lengths, middle = np.diff(start)[which.ravel()], expand(start, flat, which.ravel())[1]
+        up = rails.routes(rails.up, a * rails.local + self.k, self.way)
+        down = rails.routes(rails.down, b * rails.local + self.k, self.way)
+        parts = [up, (np.concatenate([[0], np.cumsum(lengths)]), middle), down]
+        start, links = _side_by_side(parts)
+        return start[:: len(parts)], links
+
+    def _falls(self, above: Ints, below: Ints, first: int) -> Ints:
+        """The steps of sends down the tree. first: how many of its edges are in the node of the root."""
+        local, edges = self.rails.local, list(zip(above[:first].tolist(), below[:first].tolist(), strict=True))
+        head = int(self.device[self.start[0], self.k])
+        depth = depths(int(self.device[self.start]), edges)
+        here = [depth[end] - 1 for _, end in edges]
+        # The head of each further node is one below that of the node before it, and the others there below it.
+        heads = depth[head] + np.arange(len(self.order) - 1)
+        inside = np.repeat(heads[:, None] + 1, local - 1, axis=1)
+        return np.concatenate(
+            [np.array(here, dtype=np.int64), np.concatenate([heads[:, None], inside], axis=1).ravel()]
+        )
+
+    def _rises(self, above: Ints, below: Ints, first: int) -> Ints:
+        """The steps of sends up the tree: a device sends once everything from below has arrived."""
+        local, further = self.rails.local, len(self.order) - 1
+        heads = np.arange(further)[::-1] + (local > 1)
+        inside = np.zeros((further, local - 1), dtype=np.int64)
+        ready = {int(self.device[self.start[0], self.k]): int(heads[0]) + 1 if further else 0}
+        here = []
+        for parent, child in zip(above[:first][::-1].tolist(), below[:first][::-1].tolist(), strict=True):
+            here.append(ready.get(child, 0))
+            ready[parent] = max(ready.get(parent, 0), here[-1] + 1)
+        rest = np.concatenate([heads[:, None], inside], axis=1).ravel()
+        return np.concatenate([np.array(here[::-1], dtype=np.int64), rest])
 
 
-def _between(rails: Rails, a: int, b: int, rail: tuple[int, int]) -> Route:
-    """From the member of a place of node `a` to that of node `b`, over one of its ways. rail: the place and the way."""
-    k, way = rail
-    out, into = int(rails.exit[a, k, way]), int(rails.entry[b, k, way])
-    middle = rails.trunks[out, into][0] if out != into else ()
-    return (*rails.up[a * rails.local + k][way], *middle, *rails.down[b * rails.local + k][way])
+def _side_by_side(tables: Sequence[Table]) -> Table:
+    """The rows of tables with as many rows, the first of all, then the second of all."""
+    lengths = np.stack([np.diff(start) for start, _ in tables], axis=1)
+    ends = np.concatenate([[0], np.cumsum(lengths.ravel())])
+    links = np.empty(ends[-1], dtype=np.int64)
+    for column, (start, values) in enumerate(tables):
+        begins = np.repeat(ends[:-1][column :: len(tables)] - start[:-1], lengths[:, column])
+        links[begins + np.arange(len(values))] = values
+    return ends, links

@@ -9,14 +9,13 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.forest_plan import ForestPlan, Table
 from blinksim.algorithms.building.switching.widest_links import WidestLinks
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import depths
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.tree import Route
-from blinksim.structures.arrays import among
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.device_pairs import Pairs
@@ -124,9 +123,6 @@ class SwitchPlan(ForestPlan):
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
         self._widest = WidestLinks(topology)
         self._links: dict[tuple[int, int], Route] = {}
-        # Pairs of devices in columns, sorted, and their routes; for every channel the routes that are taken there.
-        self._pairs = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self._taken: list[npt.NDArray[np.bool_]] = []
         self._switches: dict[tuple[tuple[int, ...], frozenset[str]], dict[int, Fraction]] = {}
 
     def link(self, src: int, dst: int) -> Route:
@@ -136,29 +132,15 @@ class SwitchPlan(ForestPlan):
             found = self._links[src, dst] = (int(self._widest.between(src, dst)),)
         return found
 
-    def add_columns(self, chunk: int, src: Ints, dst: Ints, op: Ints, step: Ints) -> None:
+    def add_moves(self, chunk: int, src: Ints, dst: Ints, op: Ints, step: Ints) -> None:
         """Sends of one chunk between devices, which are in order within each step: as `Moves` adds them."""
         order = np.argsort(step, kind="stable")
         src, dst, op, step = src[order], dst[order], op[order], step[order]
-        route = self._routes_of(src, dst)
-        self.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=route, channel=self._first_free(route))
+        kind = src * len(self.topology.devices) + dst
+        self.add_columns(chunk, src, dst, op, step, kind, lambda some: self._ways(src[some], dst[some]))
 
-    def _routes_of(self, src: Ints, dst: Ints) -> Ints:
-        """The routes between devices, new ones numbered as they come: links to switches, else those of the router."""
-        key = src * len(self.topology.devices) + dst
-        pairs, first, which = np.unique(key, return_index=True, return_inverse=True)
-        known, routes = self._pairs
-        new = np.sort(first[~among(pairs, known)])
-        if len(new):
-            # Pairs without a route so far have routes that nobody added.
-            found = self.add_new_routes(*self._ways(src[new], dst[new]))
-            known, routes = np.concatenate([known, key[new]]), np.concatenate([routes, found])
-            ordered = np.argsort(known, kind="stable")
-            known, routes = self._pairs = known[ordered], routes[ordered]
-        return np.asarray(routes[np.searchsorted(known, pairs)][which])
-
-    def _ways(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-        """Start and links of the routes of pairs, of which many are found by those that symmetries take to them."""
+    def _ways(self, src: Ints, dst: Ints) -> Table:
+        """Links to switches; between GPUs the routes of the router, many by those that symmetries take to them."""
         ranked = np.zeros(len(self.topology.devices), dtype=np.bool_)
         ranked[self.topology.member_places] = True
         far = ranked[src] & ranked[dst]
@@ -173,21 +155,6 @@ class SwitchPlan(ForestPlan):
         found[ends[:-1][~far]] = self._widest.between(src[~far], dst[~far])
         found[np.repeat(far, lengths)] = links
         return ends, found
-
-    def _first_free(self, route: Ints) -> int:
-        """The first channel on which no former chunk took any of these routes; it is taken for them."""
-        channel = 0
-        for taken in self._taken:
-            if not taken[route[route < len(taken)]].any():
-                break
-            channel += 1
-        else:
-            self._taken.append(np.zeros(0, dtype=np.bool_))
-        taken = np.zeros(self._numbered, dtype=np.bool_)
-        taken[: len(self._taken[channel])] = self._taken[channel]
-        taken[route] = True
-        self._taken[channel] = taken
-        return channel
 
     def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
         """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
