@@ -36,13 +36,15 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
     From the root of a broadcast or scatter, links must lead to every member; to that of a reduce or gather, from every
     member; otherwise, and without a collective, between all members both ways.
     """
+    label = _components(topology)
+    places = topology.member_places.tolist()
+    if collective is not None:
+        collective.check_ranks(topology.ranks)
+    if len({label[place] for place in places}) == 1:
+        return []
     if collective is None or not collective.rooted:
-        groups = components(topology)
-        if len(groups) == 1:
-            return []
-        first = set(groups[0])
-        return [name for name in topology.members if name not in first]
-    collective.check_ranks(topology.ranks)
+        first = label[places[0]]
+        return [name for name, place in zip(topology.members, places, strict=True) if label[place] != first]
     index, ahead = topology.index, [list[int]() for _ in topology.devices]
     for link in topology.links:
         a, b = (link.dst, link.src) if collective.collects else (link.src, link.dst)
