@@ -16,17 +16,15 @@ from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule, a single step."""
     plan = Plan(topology, collective, "direct", "steps")
-    n, root = plan.n, collective.root
-    senders = [root] if collective.starts == ROOT else range(n)
-    receivers = [root] if collective.ends == ROOT else range(n)
-    src, dst = (grid.ravel() for grid in np.meshgrid(senders, receivers, indexing="ij"))
-    src, dst = src[src != dst], dst[src != dst]
+    n = plan.n
+    src, dst = _star(n, collective) or in_turns(n)
     chunk: npt.NDArray[np.int64] | int
     match collective.starts == OWN, collective.ends == OWN:
         case True, True:
@@ -52,13 +50,17 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the step of `build` does. Raises `InfeasibleError` for a traffic matrix, whose blocks differ."""
-    n, root = topology.ranks, collective.root
+    n = topology.ranks
     if collective.traffic is not None:
         raise InfeasibleError("direct: blocks of a traffic matrix differ; their sends are written one by one")
-    exchange = Exchange()
-    if ROOT in (collective.starts, collective.ends):
-        others = np.delete(np.arange(n), root)
-        ends = np.full(n - 1, root), others
-        exchange = Exchange(*(ends if collective.starts == ROOT else ends[::-1]))
+    exchange = Exchange(*(_star(n, collective) or ()))
     share = Fraction(1, n if OWN in (collective.starts, collective.ends) else 1)
     return (Round(exchange, share, REDUCE if collective.reduces else COPY),)
+
+
+def _star(n: int, collective: Collective) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Who sends to whom if all goes out from the root or comes to it."""
+    if ROOT not in (collective.starts, collective.ends):
+        return None
+    root, others = np.full(n - 1, collective.root), np.delete(np.arange(n), collective.root)
+    return (root, others) if collective.starts == ROOT else (others, root)

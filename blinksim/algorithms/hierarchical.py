@@ -19,6 +19,7 @@ from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.structures.arrays import in_turns
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
@@ -56,12 +57,11 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     ranks, cards = _table(topology)
     nodes, local = ranks.shape
     share = Fraction(1, nodes * local)
-    a, b = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
-    node, a, b = np.arange(nodes)[:, None], a[a != b], b[a != b]
+    (a, b), node = in_turns(local), np.arange(nodes)[:, None]
     inside = Exchange(ranks[node, a].ravel(), ranks[node, b].ravel())
     if cards:
-        g, k = (grid.ravel() for grid in np.meshgrid(np.arange(nodes), np.arange(nodes), indexing="ij"))
-        between = Exchange(ranks[g[g != k]].ravel(), ranks[k[g != k]].ravel())
+        g, k = in_turns(nodes)
+        between = Exchange(ranks[g].ravel(), ranks[k].ravel())
     else:
         between = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
     found = []
@@ -88,11 +88,15 @@ def _table(topology: Topology) -> tuple[npt.NDArray[np.int32], bool]:
 
 
 def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> None:
-    """Within every node, local rank a sends to (REDUCE) or owns (COPY) the chunks of local rank b or a."""
+    """Within every node, local rank a sends to (REDUCE) or owns (COPY) the chunks of local rank b or a.
+
+    Chunks go in the order in which the rings want them (REDUCE) or have them (COPY).
+    """
     nodes, local = ranks.shape
-    node, a, b, k = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes, local, local, nodes)), indexing="ij"))
-    keep = a != b
-    node, a, b, k = node[keep], a[keep], b[keep], k[keep]
+    a, b = in_turns(local)
+    wanted, node, pair = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes, nodes, len(a))), indexing="ij"))
+    a, b = a[pair], b[pair]
+    k = (node - wanted - (1 if op == REDUCE else 0)) % nodes
     plan.send(ranks[node, a], ranks[node, b], chunk=(b if op == REDUCE else a) * nodes + k, op=op, step=step)
 
 
@@ -107,9 +111,8 @@ def _by_card(topology: Topology) -> list[list[int]]:
 def _direct(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> int:
     """Local rank l of every group sends chunk (l, k) to group k (REDUCE), or group k sends it to all (COPY)."""
     groups, local = ranks.shape
-    g, k, l = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (groups, groups, local)), indexing="ij"))  # noqa: E741
-    keep = g != k
-    g, k, l = g[keep], k[keep], l[keep]  # noqa: E741
+    g, k = in_turns(groups)
+    l = np.arange(local)[:, None]  # noqa: E741
     src, dst = (ranks[g, l], ranks[k, l]) if op == REDUCE else (ranks[k, l], ranks[g, l])
     plan.send(src, dst, chunk=l * groups + k, op=op, step=step)
     return step + 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
-
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
 
 
@@ -18,8 +17,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     plan = Plan(topology, collective, "two_shot", "steps")
     for _ in range(plan.n):
         plan.add_chunk(Fraction(1, plan.n))
-    src, dst = (grid.ravel() for grid in np.meshgrid(np.arange(plan.n), np.arange(plan.n), indexing="ij"))
-    src, dst = src[src != dst], dst[src != dst]
+    src, dst = in_turns(plan.n)
     if len(src):
         plan.send(src, dst, chunk=dst, op=REDUCE, step=0)
         plan.send(src, dst, chunk=src, op=COPY, step=1)

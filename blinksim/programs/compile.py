@@ -14,7 +14,7 @@ add in the same order.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -257,10 +257,17 @@ class _ChunkCompiler:
             step, end = self.sends[at][3], at
             while end < len(self.sends) and self.sends[end][3] == step:
                 end += 1
-            self._step(step, self.sends[at:end])
+            self._step(step, self._in_order(self.sends[at:end]))
             at = end
         for device in sorted(self.result):
             self._finish(device)
+
+    def _in_order(self, sends: list[_Send]) -> list[_Send]:
+        """By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to a
+        place to which something is copied."""
+        arrivals = Counter(send[1] for send in sends)
+        matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
+        return sends if matters or self.compiler.schedule.form == "forest" else sorted(sends)
 
     def _step(self, step: int, sends: list[_Send]) -> None:
         out: dict[int, list[_Send]] = defaultdict(list)

@@ -56,7 +56,7 @@ class Derived:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """The event graph of one piece of every chunk. E stages, in the order of chunks and then sends; joints come last.
+    """The event graph of one piece of every chunk. E stages in the order of sends, of trees by chunk; joints last.
 
     resource (E): what is occupied: first those of `shared`, then one reducer per device, then one per joint. send (E):
     index of the send, -1 for joints (which only collect arrivals and take no time). share (E): numerator of the share
@@ -141,7 +141,9 @@ def stages(
     if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
         raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify names it")
     shared = resources(schedule.topology)
-    order = np.argsort(schedule.chunk, kind="stable")
+    # Who sends several messages in a step begins with the first that the schedule has.
+    chunk = schedule.chunk if schedule.form == "forest" else np.zeros(schedule.sends)
+    order = np.argsort(chunk, kind="stable")
     path = _path(schedule, shared, order)
     place = np.argsort(order)
     added, adder = sums_formed(schedule, shared)

@@ -119,3 +119,12 @@ def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray
     inside = place < len(ordered)
     found[inside] = ordered[place[inside]] == values[inside]
     return found
+
+
+def in_turns(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Every number below `count` with every other, in turns in which each is once on the left and once on the right.
+
+    Whoever sends in this order never waits at a receiver that others send to as well.
+    """
+    turn, left = np.divmod(np.arange(count * (count - 1)), max(count, 1))
+    return left, (left + turn + 1) % max(count, 1)

@@ -39,6 +39,13 @@ def ratios(machine: str, nodes: int, collective: str, algorithm: str) -> list[fl
         pytest.param("hgx-h100", 2, "broadcast", "chain", marks=pytest.mark.slow),
         # Children of a vertex wait for each other.
         ("hgx-h100", 1, "broadcast", "packed"),
+        # All begin with another receiver, so nobody waits at a port behind a switch.
+        ("hgx-h100", 1, "allgather", "direct"),
+        ("hgx-h100", 1, "alltoall", "direct"),
+        ("hgx-h100", 1, "allreduce", "two_shot"),
+        ("hgx-h100", 2, "reducescatter", "hierarchical"),
+        pytest.param("hgx-h100", 4, "allgather", "hierarchical", marks=pytest.mark.slow),
+        pytest.param("gb200-nvl72", 2, "allgather", "hierarchical", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, collective: str, algorithm: str) -> None:
@@ -50,7 +57,7 @@ def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, co
     [
         ("dgx1-v100", 1, "allreduce", "packed", 1.0, 1.16),
         ("hgx-h100", 1, "allreduce", "packed", 0.99, 1.08),
-        ("hgx-h100", 2, "allreduce", "hierarchical", 0.9, 1.0),
+        ("hgx-h100", 2, "allreduce", "hierarchical", 0.999, 1.04),
         pytest.param("hgx-h100", 2, "alltoall", "rail_aligned", 0.9, 1.3, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "allreduce", "ring", 0.98, 1.13, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "allreduce", "packed", 0.97, 1.05, marks=pytest.mark.slow),

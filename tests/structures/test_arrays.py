@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.structures.arrays import among, distinct, expand, places
+from blinksim.structures.arrays import among, distinct, expand, in_turns, places
 
 WHOLE = st.lists(st.integers(-5, 2**40) | st.integers(-5, 5))
 
@@ -35,3 +35,12 @@ def test_rows_are_those_of_lists(table: list[list[int]], data: st.DataObject) ->
     assert found.tolist() == [value for row in which for value in table[row]]
     lengths = np.array([len(table[row]) for row in which], dtype=np.int64)
     assert places(lengths).tolist() == [place for row in which for place in range(len(table[row]))]
+
+
+@given(st.integers(0, 30))
+def test_everyone_meets_everyone_in_turns(count: int) -> None:
+    left, right = (ends.tolist() for ends in in_turns(count))
+    assert sorted(zip(left, right, strict=True)) == [(a, b) for a in range(count) for b in range(count) if a != b]
+    for turn in range(count - 1):
+        now = slice(turn * count, (turn + 1) * count)
+        assert sorted(left[now]) == sorted(right[now]) == list(range(count))
