@@ -8,9 +8,10 @@ every schedule: a cut around one part, or, for trees, a length of 1 on all links
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 from blinksim.bounds.bound_result import Bound, BoundResult
@@ -22,6 +23,7 @@ from blinksim.bounds.obvious.groups import groups
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
+from blinksim.topology.parts import bandwidths
 from blinksim.units import exact_GBps, in_GBps
 
 # Parts up to which a cut around each is tried; of more, around the one with the least bandwidth.
@@ -98,17 +100,21 @@ def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) ->
     return list(rows.values())
 
 
-def _around(parts: Parts, topology: Topology, of_link: Iterable[Fraction]) -> tuple[dict[object, Fraction], ...]:
+def _around(parts: Parts, topology: Topology, of_link: Sequence[Fraction]) -> tuple[dict[object, Fraction], ...]:
     """What the links out of every part have together, and those into it. of_link: what each link of the machine has."""
-    out, into = dict.fromkeys(parts.values(), Fraction(0)), dict.fromkeys(parts.values(), Fraction(0))
+    # Whole numbers add up at a tenth of the cost, and thousands of links have the very same value.
+    distinct = {id(value): value for value in of_link}
+    common = lcm(*{value.denominator for value in distinct.values()})
+    whole = {key: int(value * common) for key, value in distinct.items()}
+    out, into = dict.fromkeys(parts.values(), 0), dict.fromkeys(parts.values(), 0)
     for link, value in zip(topology.links, of_link, strict=True):
         a, b = parts.get(link.src), parts.get(link.dst)
         if a != b:
             if a is not None:
-                out[a] += value
+                out[a] += whole[id(value)]
             if b is not None:
-                into[b] += value
-    return out, into
+                into[b] += whole[id(value)]
+    return tuple({part: Fraction(total, common) for part, total in way.items()} for way in (out, into))
 
 
 def _carried(parts: Parts, topology: Topology, loads: Sequence[Fraction]) -> Fraction:
@@ -170,7 +176,7 @@ def _tightest(parts: Parts, all_parts: list[object], topology: Topology) -> list
     """The parts that are worth a cut: all, or of many the one with the least out and the one with the least in."""
     if len(all_parts) <= _EACH:
         return all_parts
-    around = _around(parts, topology, (link.bandwidth for link in topology.links))
+    around = _around(parts, topology, bandwidths(topology))
     return list(dict.fromkeys(min(all_parts, key=way.__getitem__) for way in around))
 
 
@@ -181,7 +187,7 @@ def _by_trees(
     between = [link for link in topology.links if parts.get(link.src) != parts.get(link.dst)]
     ends = sum((link.src in parts) + (link.dst in parts) for link in between)
     try:
-        proof = Lengths.of(topology, collective, {link.name: Fraction(1) for link in between})
+        proof = Lengths.of(topology, collective, dict.fromkeys((link.name for link in between), Fraction(1)))
     except InputError:
         # Nothing must cross, or a relay does more than forward: a cut is all that is known.
         return

@@ -36,13 +36,13 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
         length = lengths.get(link.name)
         if not length:
             continue
+        key = id(length), id(rate)
+        if key not in product:
+            product[key] = length * rate
         if link.bus is None:
-            key = id(length), id(rate)
-            if key not in product:
-                product[key] = length * rate
             alike[key] += 1
         else:
-            buses[link.bus] = max(buses.get(link.bus, Fraction(0)), length * link.bandwidth)
+            buses[link.bus] = max(buses.get(link.bus, product[key]), product[key])
     total += sum(product[key] * times for key, times in alike.items())
     for device in topology.devices:
         for way in ("in", "out"):
@@ -56,7 +56,8 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
             if device.reduction_rate is None:
                 raise InputError(f"{device.name} has no adders of a known rate to give a length to")
             total += length * device.reduction_rate
-    return total + sum(buses.values())
+    on_buses = Counter(buses.values())
+    return total + sum(value * times for value, times in on_buses.items())
 
 
 @dataclass(frozen=True)
