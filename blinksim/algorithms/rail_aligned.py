@@ -8,26 +8,23 @@ rail to rail, and idle adapters carry what the own cannot: at most three sends, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from math import gcd, isqrt
+from dataclasses import replace
+from math import isqrt
 
 import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
-from blinksim.algorithms.building.exchanges.rail_routes import RailRoutes, through_others
-from blinksim.bounds.exchanges.rail_spread import spread_time
-from blinksim.bounds.exchanges.rails import Rails, read_rails
+from blinksim.algorithms.building.exchanges.piece_schedule import Inside, of_pieces, pieces_of
+from blinksim.algorithms.building.exchanges.rail_routes import through_others
+from blinksim.bounds.exchanges.rails import read_rails
 from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.packing.hosts.rail_pieces import Ints, Pieces, choose_places
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.packing.hosts.rail_pieces import Pieces
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
 
-# Units of a block of an alltoall where adapters carry unequal parts.
-_UNITS = 5040
 # Paths that are written out, in a gigabyte or so.
 _MOST_PATHS = 2_000_000
 
@@ -45,22 +42,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         )
     if through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
-    traffic = collective.traffic or _equal_blocks(rails)
-    units = rails.by_place(traffic.matrix)
-    pieces = choose_places(rails, units, 1 / spread_time(rails, traffic))
-    nodes = np.arange(rails.nodes)
-    own, i, j = np.nonzero(units[nodes, :, nodes, :])
-    return _schedule(collective, rails, Inside(own, i, j, units[own, i, own, j]), pieces, traffic.size)
-
-
-@dataclass(frozen=True, eq=False)
-class Inside:
-    """Units that stay inside node `own`: from member `i` to member `j`, which may be the same."""
-
-    own: Ints
-    i: Ints
-    j: Ints
-    amount: Ints
+    return of_pieces(collective, rails, *pieces_of(collective, rails), "rail_aligned")
 
 
 def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
@@ -110,67 +92,4 @@ def _first_node(rails: TurnedRails) -> Schedule:
     own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
     inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
     pieces = Pieces(first, i, j, way, b, j, ones)
-    return _schedule(Collective("alltoall"), rails, inside, pieces, rails.topology.ranks * count)
-
-
-def _equal_blocks(rails: Rails) -> Traffic:
-    """An alltoall in units: one for each block, or more where adapters carry unequal parts."""
-    rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
-    alike = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
-    ranks = rails.topology.ranks
-    return Traffic.uniform(ranks, ranks * (1 if alike else _UNITS))
-
-
-def _schedule(collective: Collective, rails: Rails, within: Inside, pieces: Pieces, size: int) -> Schedule:
-    topology, routes, pieces = rails.topology, RailRoutes(rails), _in_rounds(rails, pieces)
-    count, own, i, j = len(pieces.amount), within.own, within.i, within.j
-    amount = np.concatenate([pieces.amount, within.amount])
-    device = topology.member_places[rails.ranks]
-    # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
-    first, last = pieces.i != pieces.k, pieces.k != pieces.j
-    before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)
-    chunk, node, x, y, step = (
-        np.concatenate(column)
-        for column in zip(
-            (before, pieces.a[before], pieces.i[before], pieces.k[before], np.zeros(len(before), np.int64)),
-            (after, pieces.b[after], pieces.k[after], pieces.j[after], 1 + first[after]),
-            (count + inner, own[inner], i[inner], j[inner], np.zeros(len(inner), np.int64)),
-            strict=True,
-        )
-    )
-    # All at once: what goes the same way between two members is one message.
-    sends = [(chunk, device[node, x], device[node, y], step, routes.inside(node, x, y))]
-    ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
-    across = routes.across(pieces.a, pieces.b, pieces.k, pieces.way)
-    sends.append((np.arange(count), *ends, first.astype(np.int64), across))
-    columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]
-    by_step = np.argsort(columns[3], kind="stable")
-    chunk, src, dst, step, route = (np.ascontiguousarray(column[by_step], dtype=np.int32) for column in columns)
-    common = gcd(size, int(np.gcd.reduce(amount)))
-    start, links = routes.flat()
-    return Schedule(
-        topology=topology,
-        collective=collective,
-        algorithm="rail_aligned",
-        form="forest",
-        share_num=amount // common,
-        share_den=size // common,
-        origin=np.concatenate([rails.ranks[pieces.a, pieces.i], rails.ranks[own, i]]).astype(np.int32),
-        target=np.concatenate([rails.ranks[pieces.b, pieces.j], rails.ranks[own, j]]).astype(np.int32),
-        chunk=chunk,
-        src=src,
-        dst=dst,
-        op=np.full(len(chunk), COPY, dtype=np.uint8),
-        step=step,
-        route=route,
-        channel=np.zeros(len(chunk), dtype=np.int32),
-        route_start=start,
-        route_links=links,
-    )
-
-
-def _in_rounds(rails: Rails, pieces: Pieces) -> Pieces:
-    """Every node sends to the next one first, and every member to the next place there, so that none takes in all."""
-    nodes, local = rails.ranks.shape
-    order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
-    return Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))
+    return of_pieces(Collective("alltoall"), rails, inside, pieces, rails.topology.ranks * count, "rail_aligned")

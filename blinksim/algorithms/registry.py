@@ -204,10 +204,10 @@ REGISTRY = {
             source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
         ),
         *(
-            Algorithm(name, ("alltoall",), summary, sends=per_pair, routes=True, turned=True, source=source)
-            for name, summary, source in (
-                ("rail_joined", "as rail_aligned, with what goes to a node in one message", "Tutel, MLSys 2023"),
-                ("bruck", "from node to node digit by digit, in few messages", "Bruck et al., IEEE TPDS 1997"),
+            Algorithm(name, ("alltoall",), how, sends=per_pair, source=source, routes=True, traffic=v, turned=True)
+            for name, v, how, source in (
+                ("rail_joined", True, "as rail_aligned, what goes to a node in one message", "Tutel, MLSys 2023"),
+                ("bruck", False, "from node to node digit by digit, in few messages", "Bruck et al., IEEE TPDS 1997"),
             )
         ),
         Algorithm(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.algorithms.building.exchanges.joined_blocks import Course, Delays, Hop, hops
+from blinksim.algorithms.building.exchanges.piece_schedule import alike, of_pieces, pieces_of
 from blinksim.algorithms.building.exchanges.rail_routes import RailRoutes, through_others
 from blinksim.bounds.exchanges.rails import Ints, Rails, Route, read_rails
 from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
@@ -17,7 +18,7 @@ from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.schedule.turned.step_messages import Messages
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.structures.arrays import expand, places
+from blinksim.structures.arrays import expand
 from blinksim.topology.graph import Topology
 
 Chosen = Callable[[tuple[int, ...], int, Delays], Course]
@@ -33,8 +34,10 @@ def build(topology: Topology, collective: Collective, algorithm: str, choose: Ch
         )
     if through_others(rails):
         raise InfeasibleError(f"{algorithm}: members of a node reach each other only through others; take direct")
-    if not rails.open.all():
-        raise InfeasibleError(f"{algorithm} needs nodes with the same members and adapters; take rail_aligned")
+    if collective.traffic is not None or not alike(rails):
+        if algorithm != "rail_joined":
+            raise InfeasibleError(f"{algorithm} needs nodes with the same members and adapters; take rail_joined")
+        return of_pieces(collective, rails, *pieces_of(collective, rails), algorithm, joined=True)
     course = choose((rails.nodes,), rails.local, delays(rails))
     return _schedule(rails, course, algorithm, np.arange(rails.nodes))
 
@@ -145,19 +148,7 @@ class _Routes:
         """Of hops that are all inside nodes, or all between them; there: the node that each goes to."""
         if not hop.far[0]:
             return self.listed.inside(hop.a, hop.x, hop.y, hop.step)
-        return self._across(hop.step, hop.a, there, hop.x, way)
-
-    def _across(self, step: Ints, a: Ints, b: Ints, k: Ints, way: Ints) -> Ints:
-        """Messages between the same two switches of the fabric take its ways in turn."""
-        rails = self.rails
-        shape = (int(step.max()) + 1, rails.nodes, rails.nodes, rails.local, rails.exit.shape[2])
-        found, where = np.unique(np.ravel_multi_index((step, a, b, k, way), shape), return_inverse=True)
-        _, a, b, k, way = np.unravel_index(found, shape)
-        between = rails.exit[a, k, way] * len(rails.topology.devices) + rails.entry[b, k, way]
-        order = np.argsort(between, kind="stable")
-        turn = np.empty(len(found), dtype=np.int64)
-        turn[order] = places(np.unique(between, return_counts=True)[1])
-        return np.asarray(self.listed.across(a, b, k, way, turn)[where])
+        return self.listed.messages(hop.a, there, hop.x, way, hop.step)
 
 
 class _TurnedRoutes(_Routes):
@@ -169,7 +160,7 @@ class _TurnedRoutes(_Routes):
         if not hop.far[0]:
             return super().of(hop, there, way)
         rails, listed = self.rails, self.listed.listed
-        route = self._across(hop.step, np.zeros_like(hop.a), hop.far, hop.x, way)
+        route = self.listed.messages(np.zeros_like(hop.a), hop.far, hop.x, way, hop.step)
         found, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
         number, node = found // rails.nodes, found % rails.nodes
         elsewhere = np.flatnonzero(node)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.bounds.exchanges.rails import Ints, Rails, Route
+from blinksim.structures.arrays import places
 
 
 class RailRoutes:
@@ -42,6 +43,20 @@ class RailRoutes:
             return [(*up, *way, *down) for way in middle]
 
         return self._in_turn(((a * nodes + b) * local + k) * width + way, ways, turn)
+
+    def messages(self, a: Ints, b: Ints, k: Ints, way: Ints, step: Ints | None = None) -> Ints:
+        """As `across`, where all that goes one way in a step is a message and takes one route.
+
+        Messages between the same two switches of the fabric take its ways in turn.
+        """
+        rails, step = self.rails, np.zeros_like(a) if step is None else step
+        shape = (int(step.max(initial=0)) + 1, rails.nodes, rails.nodes, rails.local, rails.exit.shape[2])
+        found, where = np.unique(np.ravel_multi_index((step, a, b, k, way), shape), return_inverse=True)
+        _, a, b, k, way = np.unravel_index(found, shape)
+        between = rails.exit[a, k, way] * len(rails.topology.devices) + rails.entry[b, k, way]
+        turn = np.empty(len(found), dtype=np.int64)
+        turn[np.argsort(between, kind="stable")] = places(np.unique(between, return_counts=True)[1])
+        return np.asarray(self.across(a, b, k, way, turn)[where])
 
     def _in_turn(self, keys: Ints, ways: Callable[[int], Sequence[Route]], turn: Ints | None) -> Ints:
         found, place = np.unique(keys, return_inverse=True)
