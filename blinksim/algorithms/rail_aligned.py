@@ -26,7 +26,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 
 # Paths that are written out, in a gigabyte or so.
-_MOST_PATHS = 2_000_000
+_MOST_PATHS = 4_200_000
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from blinksim.algorithms.building.exchanges import joined_schedule
 from blinksim.algorithms.building.exchanges.joined_blocks import once
+from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
+from blinksim.schedule.outlines.step_sums import Summed
 from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.topology.graph import Topology
 
@@ -24,6 +26,13 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     return joined_schedule.build(topology, collective, "rail_joined", once)
 
 
-def symmetric(topology: Topology, collective: Collective) -> TurnedSteps | None:
-    """The schedule by symmetry, for thousands of ranks; None where no turns take a node to all others."""
+def symmetric(topology: Topology, collective: Collective) -> TurnedSteps | Summed | None:
+    """The schedule by symmetry, for thousands of ranks, or of a traffic matrix by what its steps add up to.
+
+    None where no turns take a node to all others, or there are no rails.
+    """
+    if collective.traffic is not None:
+        return joined_schedule.of_traffic(
+            topology, collective, lambda: algorithm("rail_joined").build(topology, collective)
+        )
     return joined_schedule.entrant(topology, collective, "rail_joined", once)

@@ -31,8 +31,8 @@ AlgorithmName = Literal[
 ]  # fmt: skip
 """The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
 
-# A schedule of more sends than this takes seconds to build and gigabytes to hold.
-MOST_SENDS = 4_000_000
+# More sends than this take long to build and gigabytes to hold; those of an exchange in arrays, on 2,048 ranks.
+MOST_SENDS, _MOST_IN_ARRAYS = 4_000_000, 2 * 2048**2
 Fill = TypeVar("Fill", bound=Callable[..., None])
 
 
@@ -95,10 +95,11 @@ class Algorithm:
                 f"{self.name} searches for too long on {ranks:,} ranks (at most {self.most_ranks:,}); take packed"
             )
         needed = self.sends(ranks, collective)
-        if not self.solver and needed > MOST_SENDS:
+        most = _MOST_IN_ARRAYS if self.routes and self.traffic else MOST_SENDS
+        if not self.solver and needed > most:
             other = "fewer ranks" if "alltoall" in collective else "double_binary or chain_tree, or model=projection"
             raise InfeasibleError(
-                f"{self.name} on {ranks} ranks needs about {needed:,} sends, more than {MOST_SENDS:,}; take {other}"
+                f"{self.name} on {ranks} ranks needs about {needed:,} sends, more than {most:,}; take {other}"
             )
 
     def build(self, topology: Topology, collective: Collective, **options: Any) -> Schedule:

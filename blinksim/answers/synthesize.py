@@ -25,6 +25,7 @@ from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
+from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict, verify
@@ -340,8 +341,8 @@ def _named(
         if found is not None:
             return found, known
     if symmetric and wanted.exchanges:
-        turned = said_once(entry, part, wanted, FEW_SENDS)
-        if turned is not None:
+        turned = None if wanted.traffic else said_once(entry, part, wanted, FEW_SENDS)
+        if isinstance(turned, Turned):
             return turned.whole, known
     return entry.build(part, wanted, **options), known
 

@@ -177,26 +177,26 @@ def symmetric(
     return Turned.of_images(found) if found is not None and (found.rate or 0) >= least * aim else None
 
 
-def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Turned | None:
-    """Its schedule by symmetry; None where it has `few` sends, or its module knows of no symmetries that make it."""
+def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Parallel | None:
+    """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
     from blinksim.schedule.kept import kept
     from blinksim.schedule.turned.entrant import Turned
+    from blinksim.schedule.turned.symmetric import SymmetricSchedule
 
     if not entry.turned or entry.sends_on(part, collective.name) < few:
         return None
 
-    def build() -> Turned:
-        found: Turned | SymmetricSchedule | None
+    def build() -> Parallel:
+        found: Parallel | SymmetricSchedule | None
         found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
         if found is None:
             raise InfeasibleError(f"no turns make {entry.name} on {part.name} out of a part of it")
-        return found if isinstance(found, Turned) else Turned.of_images(found)
+        return Turned.of_images(found) if isinstance(found, SymmetricSchedule) else found
 
     try:
-        found = kept(("said once", entry, part, part.loaded_from, collective), build)
+        return kept(("said once", entry, part, part.loaded_from, collective), build)
     except InfeasibleError:
         return None
-    return found if isinstance(found, Turned) else None
 
 
 def _of_one_size(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:

@@ -19,6 +19,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import REDUCE
 from blinksim.schedule.outlines.outline import Outlined
+from blinksim.schedule.outlines.step_sums import StepSums, Summed
 from blinksim.schedule.turned.entrant import Turned, TurnedSteps
 from blinksim.schedule.turned.step_messages import Messages
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
@@ -44,6 +45,8 @@ def cost_of(entrant: Parallel, size: int, gamma: float = 0.0) -> Cost:
 
 
 def _cost_of(entrant: Parallel, size: int, gamma: float) -> Cost:
+    if isinstance(entrant, Summed):
+        return sums_cost(entrant.sums, size)
     if isinstance(entrant, TurnedSteps):
         return messages_cost(entrant.messages, size)
     if isinstance(entrant, Turned):
@@ -85,11 +88,16 @@ def symmetric_cost(whole: SymmetricSchedule, size: int, gamma: float = 0.0) -> C
 
 def messages_cost(messages: Messages, size: int) -> Cost:
     """The time of steps that copy, by what they send in each, for `size` bytes."""
+    return sums_cost(sums_of(messages), size)
+
+
+def sums_of(messages: Messages) -> StepSums:
+    """What messages put on orbits of resources, each as one."""
     pool, steps = messages.pool, messages.steps
     count, (row, resource) = len(pool.size), messages.uses
-    seconds = size / pool.shared.rates
     shape, at = (steps, count), messages.step[row] * count + resource
-    load = np.bincount(at, messages.total[row] / messages.whole, steps * count).reshape(shape) * seconds
+    carried = np.bincount(at, messages.total[row] / messages.whole, steps * count)
+    load = np.asarray(carried, dtype=np.float64).reshape(shape)
     alpha, longest = np.zeros(steps * count), np.zeros(steps * count)
     np.maximum.at(alpha, at, messages.alphas[row])
     first = pool.shared.of_link[messages.links[messages.start[:-1]]]
@@ -97,14 +105,20 @@ def messages_cost(messages: Messages, size: int) -> Cost:
     np.maximum.at(longest, starts, messages.overheads)
     each = np.bincount(starts, messages.overheads * messages.times, steps * count).reshape(shape) / pool.size
     alpha, longest = alpha.reshape(shape), longest.reshape(shape)
+    return StepSums(pool.shared.names, pool.shared.kinds, pool.shared.rates, load, alpha, each, longest)
+
+
+def sums_cost(sums: StepSums, size: int) -> Cost:
+    """The time of steps by their sums, for `size` bytes."""
+    load, steps = sums.load * (size / sums.rates), len(sums.load)
     used = np.flatnonzero(load.any(axis=1)).tolist()
-    runs = [(Step.of(load[step], alpha[step], each[step], longest[step]), 1) for step in used]
+    runs = [(Step.of(load[step], sums.alpha[step], sums.each[step], sums.longest[step]), 1) for step in used]
     busy = load.sum(axis=0)
     worst = int(np.argmax(busy))
-    kind = pool.shared.kinds[worst]
-    terms, pieces = paced(runs, pool.shared.kinds, Term(f"bandwidth of {kind}", float(busy[worst]), kind), steps)
+    kind = sums.kinds[worst]
+    terms, pieces = paced(runs, sums.kinds, Term(f"bandwidth of {kind}", float(busy[worst]), kind), steps)
     time = sum(term.time_s for term in terms)
-    return Cost(terms, pool.shared.names[worst], float(busy[worst] / time), steps, pieces)
+    return Cost(terms, sums.names[worst], float(busy[worst] / time), steps, pieces)
 
 
 def _most_reduced(whole: SymmetricSchedule, share: Floats) -> float:

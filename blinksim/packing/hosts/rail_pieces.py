@@ -9,8 +9,9 @@ there are totals (Dantzig 1951).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -45,30 +46,82 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search ends.
     Raises `InfeasibleError` where two nodes have no open place in common.
     """
+    found: dict[float, list[Pieces]] = {}
+
+    def keep(even: float, pieces: Pieces) -> None:
+        found.setdefault(even, []).append(pieces)
+
+    best, _ = _best(rails, units, aim, keep)
+    columns = ("a", "i", "k", "way", "b", "j", "amount")
+    return Pieces(*(np.concatenate([getattr(one, name) for one in found[best]]) for name in columns))
+
+
+def place_sums(rails: Rails, units: Ints, aim: float) -> Sums:
+    """What `choose_places` has members hand to each other and send across, added up; raises as it does."""
+    return _best(rails, units, aim, lambda even, pieces: None)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What pieces add up to, in units, and how many sends they have.
+
+    before, after, within: (N, L, L), from member to member of a node before crossings, after them, and of what stays in
+    its node. across: (N, N, L), from node to node over each place.
+    """
+
+    before: Ints
+    across: Ints
+    after: Ints
+    within: Ints
+    sends: int
+
+
+def _best(rails: Rails, units: Ints, aim: float, keep: Callable[[float, Pieces], None]) -> tuple[float, Sums]:
+    """Which of `_EVEN` is best, and its sums. keep: called with every piece of one of these, node by node."""
     nodes, local = rails.ranks.shape
     own = np.arange(nodes)
-    within = units[own, :, own, :].astype(float)
-    within[:, np.arange(local), np.arange(local)] = 0.0
+    within = units[own, :, own, :].copy()
+    within[:, np.arange(local), np.arange(local)] = 0
     by_receiver = units.sum(axis=1)
     by_receiver[own, own] = 0
     by_node = by_receiver.sum(axis=2)
     parts = place_parts(rails, by_node.astype(float))
     if parts is None:
         raise InfeasibleError("some nodes have no adapters of equal place in common")
-    best: tuple[float, list[Pieces]] | None = None
+    best: tuple[float, float, Sums] | None = None
     for even in _EVEN:
         room = _room(by_node, by_receiver, parts, even)
         if even < 1 and (room[~rails.open[:, None, :] | ~rails.open[None, :, :]] > 0).any():
             continue
-        found = [_pieces(rails, units, room, by_receiver, a) for a in range(nodes)]
-        time = float((_loads(rails, found, within) / rails.rate).max())
+        sums = _summed(rails, units, room, by_receiver, within, partial(keep, even))
+        moved = (sums.before + sums.after + within).astype(float)
+        time = float((rails.loads(moved, sums.across.astype(float)) / rails.rate).max())
         if best is None or time < best[0]:
-            best = time, found
+            best = time, even, sums
         if 1 / time >= aim * (1 - 1e-6):
             break
     assert best is not None
-    columns = ("a", "i", "k", "way", "b", "j", "amount")
-    return Pieces(*(np.concatenate([getattr(one, name) for one in best[1]]) for name in columns))
+    return best[1:]
+
+
+def _summed(
+    rails: Rails, units: Ints, room: Ints, by_receiver: Ints, within: Ints, keep: Callable[[Pieces], None]
+) -> Sums:
+    nodes, local = rails.ranks.shape
+    before, after = (np.zeros(nodes * local * local, dtype=np.int64) for _ in range(2))
+    across = np.zeros(nodes * nodes * local, dtype=np.int64)
+    sends = int(np.count_nonzero(within))
+    for a in range(nodes):
+        one = _pieces(rails, units, room, by_receiver, a)
+        keep(one)
+        for moved, node, x, y in ((before, one.a, one.i, one.k), (after, one.b, one.k, one.j)):
+            goes = x != y
+            np.add.at(moved, ((node * local + x) * local + y)[goes], one.amount[goes])
+            sends += int(np.count_nonzero(goes))
+        np.add.at(across, (one.a * nodes + one.b) * local + one.k, one.amount)
+        sends += len(one.amount)
+    inside = (nodes, local, local)
+    return Sums(before.reshape(inside), across.reshape(nodes, nodes, local), after.reshape(inside), within, sends)
 
 
 def _room(by_node: Ints, by_receiver: Ints, parts: Floats, even: float) -> Ints:
@@ -112,13 +165,3 @@ def _divided(amount: Ints, group: Ints, room: Ints, count: int) -> Iterator[tupl
         there = np.minimum(end, high) - np.maximum(start, low)
         some = np.flatnonzero(there > 0)
         yield order[some], np.full(len(some), way), there[some]
-
-
-def _loads(rails: Rails, found: list[Pieces], within: Floats) -> Floats:
-    nodes, local = rails.ranks.shape
-    moved, across = within.ravel().copy(), np.zeros(nodes * nodes * local)
-    for one in found:
-        for node, x, y in ((one.a, one.i, one.k), (one.b, one.k, one.j)):
-            moved += np.bincount((node * local + x) * local + y, one.amount, len(moved))
-        across += np.bincount((one.a * nodes + one.b) * local + one.k, one.amount, len(across))
-    return rails.loads(moved.reshape(nodes, local, local), across.reshape(nodes, nodes, local))

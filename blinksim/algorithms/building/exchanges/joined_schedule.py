@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.algorithms.building.exchanges.joined_blocks import Course, Delays, Hop, hops
-from blinksim.algorithms.building.exchanges.piece_schedule import alike, of_pieces, pieces_of
+from blinksim.algorithms.building.exchanges.piece_schedule import aim, alike, of_pieces, pieces_of
+from blinksim.algorithms.building.exchanges.piece_sums import step_sums
 from blinksim.algorithms.building.exchanges.rail_routes import RailRoutes, through_others
 from blinksim.bounds.exchanges.rails import Ints, Rails, Route, read_rails
 from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.packing.hosts.rail_pieces import place_sums
 from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.outlines.step_sums import Summed
 from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.schedule.turned.step_messages import Messages
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
@@ -40,6 +43,18 @@ def build(topology: Topology, collective: Collective, algorithm: str, choose: Ch
         return of_pieces(collective, rails, *pieces_of(collective, rails), algorithm, joined=True)
     course = choose((rails.nodes,), rails.local, delays(rails))
     return _schedule(rails, course, algorithm, np.arange(rails.nodes))
+
+
+def of_traffic(topology: Topology, collective: Collective, build: Callable[[], Schedule]) -> Summed | None:
+    """The schedule of a traffic matrix by the sums of its steps; None where there are no rails for it."""
+    rails, traffic = read_rails(topology), collective.traffic
+    if rails is None or traffic is None or through_others(rails):
+        return None
+    try:
+        sums = place_sums(rails, rails.by_place(traffic.matrix), aim(rails, traffic))
+    except InfeasibleError:
+        return None
+    return Summed(collective, step_sums(rails, sums, traffic.size), sums.sends, build)
 
 
 def entrant(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> TurnedSteps | None:

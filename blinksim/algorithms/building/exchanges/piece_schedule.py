@@ -33,10 +33,15 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Inside, Pieces, int
     """What stays inside nodes, what crosses over which places, and how many units the size is."""
     traffic = collective.traffic or equal_blocks(rails)
     units = rails.by_place(traffic.matrix)
-    pieces = choose_places(rails, units, 1 / spread_time(rails, traffic))
+    pieces = choose_places(rails, units, aim(rails, traffic))
     nodes = np.arange(rails.nodes)
     own, i, j = np.nonzero(units[nodes, :, nodes, :])
     return Inside(own, i, j, units[own, i, own, j]), pieces, traffic.size
+
+
+def aim(rails: Rails, traffic: Traffic) -> float:
+    """Units/s beyond which no better places are looked for."""
+    return 1 / spread_time(rails, traffic)
 
 
 def alike(rails: Rails) -> bool:
@@ -90,7 +95,6 @@ def of_pieces(
     channel = pieces.way if joined else np.zeros_like(pieces.way)
     sends.append((np.arange(count), *ends, (first | joined).astype(np.int64), across, channel))
     columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]
-    names = ("chunk", "src", "dst", "step", "route", "channel")
     by_step = np.argsort(columns[3], kind="stable")
     columns = [np.ascontiguousarray(column[by_step], dtype=np.int32) for column in columns]
     common = gcd(size, int(np.gcd.reduce(amount)))
@@ -104,7 +108,12 @@ def of_pieces(
         share_den=size // common,
         origin=np.concatenate([rails.ranks[pieces.a, pieces.i], rails.ranks[own, i]]).astype(np.int32),
         target=np.concatenate([rails.ranks[pieces.b, pieces.j], rails.ranks[own, j]]).astype(np.int32),
-        **dict(zip(names, columns, strict=True)),
+        chunk=columns[0],
+        src=columns[1],
+        dst=columns[2],
+        step=columns[3],
+        route=columns[4],
+        channel=columns[5],
         op=np.full(len(by_step), COPY, dtype=np.uint8),
         route_start=start,
         route_links=links,
