@@ -45,15 +45,19 @@ def aim(rails: Rails, traffic: Traffic) -> float:
 
 
 def alike(rails: Rails) -> bool:
-    """True if all members of all nodes have adapters, of one rate."""
-    rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
-    return bool(rails.open.all()) and all(len(set(rate.tolist())) == 1 for rate in rates)
+    """True if all members of all nodes have ways to the fabric and back, of one rate each."""
+    found = [np.full(rails.open.size, np.inf) for _ in range(2)]
+    for rate, uses in zip(found, (rails.up_uses, rails.down_uses), strict=True):
+        np.minimum.at(rate, uses.route, rails.rate[uses.resource] / uses.part)
+    return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in found)
 
 
 def equal_blocks(rails: Rails) -> Traffic:
     """An alltoall in units: one for each block, or more where adapters carry unequal parts."""
+    rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
+    even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
     ranks = rails.topology.ranks
-    return Traffic.uniform(ranks, ranks * (1 if alike(rails) else _UNITS))
+    return Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
 
 
 def of_pieces(
