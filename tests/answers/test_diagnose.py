@@ -165,6 +165,16 @@ def test_sends_that_nccl_has_no_model_for(tmp_path: Path) -> None:
     assert found.first_behind is None
 
 
+def test_an_alltoall_between_nodes_goes_by_rail() -> None:
+    """Ten nodes of eight H100, NCCL 2.29.2 (set xxr-h100-N10-G8): it is near the adapters' limit, not at two thirds."""
+    machine = load("hgx-h100", nodes=10, rates="nccl").select()
+    model = RingModel(machine, Collective("alltoall"))
+    assert model.name == "alpha-beta of sends by rail at nccl rates"
+    measured_us = {67107840: 1662.12, 268435200: 5334.88, 1073740800: 21159.9, 17179868160: 336737}
+    shares = [1e6 * model.time(size) / time for size, time in measured_us.items()]
+    assert shares == pytest.approx([0.82, 0.96, 0.96, 0.96], abs=0.01)
+
+
 def test_wrong_data_come_first(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     lines = text("allreduce", 8, captured("allreduce")).splitlines()

@@ -1,7 +1,8 @@
 """The time of NCCL's rings on a machine by alpha and beta: the yardstick where its tuner has no model.
 
 NCCL moves large messages along rings that share no lane (Blink, 2018 short paper, section 2): allreduce, allgather and
-reduce-scatter in shards, broadcast and reduce as chains along them; the rest are plain sends and receives.
+reduce-scatter in shards, broadcast and reduce as chains along them; the rest are sends and receives. Between nodes
+those of an alltoall go through the member of the sender's node that is on the receiver's rail (PXN, since NCCL 2.12).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from blinksim.algorithms import direct, ring
+from blinksim.algorithms import direct, rail_aligned, ring
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_chains
@@ -41,6 +42,8 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
+        if collective.name == "alltoall" and rail_aligned.symmetric(topology, collective) is not None:
+            return rail_aligned.build(topology, collective)
         return direct.build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")
     add_chains(plan, collective, ring_orders(topology))
@@ -66,7 +69,9 @@ class RingModel:
     @property
     def name(self) -> str:
         """What to call the model in answers."""
-        kind = "direct sends" if self.schedule.algorithm == "direct" else "NCCL-like rings"
+        kind = {"direct": "direct sends", "rail_aligned": "sends by rail"}.get(
+            self.schedule.algorithm, "NCCL-like rings"
+        )
         return f"alpha-beta of {kind} at {self.topology.rates} rates"
 
     @cached_property
@@ -151,8 +156,7 @@ class _Figures:
     def in_steps(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         """Alpha and betas of steps: each waits for the overheads of all messages on the link that is busy longest."""
         one, seconds = self._alphas(alphas), self._seconds(betas)
-        scale = np.array([alphas.get(kind, 1.0) for kind in self.start_class])
-        starts = replace(self.starts, overhead=self.starts.overhead * scale)
+        starts = self._starts(alphas)
         alpha, found = 0.0, defaultdict[str, float](float)
         # Of many bytes: what a byte takes does not depend on the overheads then.
         longest = busiest(self.kinds, self.occupied, seconds * _MANY, starts, one)
@@ -172,7 +176,21 @@ class _Figures:
             late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(alpha))
         busy = self._loads * self._seconds(betas)
         worst = int(np.argmax(busy))
-        return max(late.values()), {self.shared.kinds[worst]: float(busy[worst])}
+        return max(late.values()) + self._queued(alphas), {self.shared.kinds[worst]: float(busy[worst])}
+
+    def _queued(self, alphas: Mapping[str, float]) -> float:
+        """Seconds that the last of the blocks waits for the overheads of those that leave before it."""
+        if not self.schedule.collective.exchanges:
+            return 0.0
+        routes, times = np.unique(self.schedule.route, return_counts=True)
+        starts, resources = self._starts(alphas), len(self.shared.names)
+        used = routes.astype(np.int32)
+        before = starts.occupied(used, resources, times) - starts.one(used, resources)
+        return float(before.max())
+
+    def _starts(self, factors: Mapping[str, float]) -> Starts:
+        scale = np.array([factors.get(kind, 1.0) for kind in self.start_class])
+        return replace(self.starts, overhead=self.starts.overhead * scale)
 
     def _alphas(self, factors: Mapping[str, float]) -> Floats:
         return route_alphas(self.schedule, scale=np.array([factors.get(kind, 1.0) for kind in self.link_class]))
