@@ -19,5 +19,11 @@ def heap(ranks: int, root: int) -> Parents:
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule on the complete binary tree over the ranks, counted from the root (rank 0 for allreduce)."""
     plan = Plan(topology, collective, "binary", "forest")
-    add_tree(plan, collective, Fraction(1), heap(plan.n, collective.root), collective.root, 0)
+    fill(plan)
     return plan.finish()
+
+
+def fill(plan: Plan) -> None:
+    """Adds its sends."""
+    root = plan.collective.root
+    add_tree(plan, plan.collective, Fraction(1), heap(plan.n, root), root, 0)

@@ -22,6 +22,11 @@ from blinksim.topology.graph import Topology
 def build(topology: Topology, collective: Collective, order: Order | None = None) -> Schedule:
     """The schedule along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""
     plan = Plan(topology, collective, "chain", "forest")
-    path = order or chain_order(topology, collective.root)
-    add_tree(plan, collective, Fraction(1), {b: a for a, b in pairwise(path)}, path[0], 0)
+    fill(plan, order)
     return plan.finish()
+
+
+def fill(plan: Plan, order: Order | None = None) -> None:
+    """Adds its sends."""
+    path = order or chain_order(plan.topology, plan.collective.root)
+    add_tree(plan, plan.collective, Fraction(1), {b: a for a, b in pairwise(path)}, path[0], 0)

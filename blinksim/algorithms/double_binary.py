@@ -53,6 +53,12 @@ def _trees(collective: str, ranks: int, root: int) -> list[tuple[Parents, int]]:
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule on both trees, half the vector each."""
     plan = Plan(topology, collective, "double_binary", "forest")
+    fill(plan)
+    return plan.finish()
+
+
+def fill(plan: Plan) -> None:
+    """Adds its sends."""
+    collective = plan.collective
     for channel, (parents, root) in enumerate(_trees(collective.name, plan.n, collective.root)):
         add_tree(plan, collective, Fraction(1, 2), parents, root, channel)
-    return plan.finish()

@@ -19,9 +19,14 @@ from blinksim.topology.graph import Topology
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule with rank 0 as the server."""
     plan = Plan(topology, collective, "parameter_server", "steps")
+    fill(plan)
+    return plan.finish()
+
+
+def fill(plan: Plan) -> None:
+    """Adds its sends."""
     vector = plan.add_chunk(Fraction(1))
     clients = np.arange(1, plan.n)
     if len(clients):
         plan.send(clients, 0, chunk=vector, op=REDUCE, step=0)
         plan.send(0, clients, chunk=vector, op=COPY, step=1)
-    return plan.finish()

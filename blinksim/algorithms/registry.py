@@ -156,7 +156,7 @@ _REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
 _SHARDED = ("allreduce", "allgather", "reducescatter")
 _ON_TREES, _ALLREDUCE = (*_SHARDED, "broadcast", "reduce"), ("allreduce",)
 _THAKUR, _RABENSEIFNER = "Thakur, Rabenseifner and Gropp, IJHPCA 2005", "Rabenseifner, ICCS 2004"
-_SPANNING, _BLINK = "Nash-Williams and Tutte 1961", "Wang et al. (Blink)"
+_SPANNING, _BLINK, _CHAN = "Nash-Williams and Tutte 1961", "Wang et al. (Blink)", "Chan et al., CCPE 2007"
 
 REGISTRY = {
     entry.name: entry
@@ -170,8 +170,8 @@ REGISTRY = {
             source="Patarasu and Yuan, JPDC 2009",
             outlined=True,
         ),
-        Algorithm("chain", _REDUCE_AND_SPREAD, "a path of ranks, pipelined", source="Chan et al., CCPE 2007"),
-        Algorithm("binary", _REDUCE_AND_SPREAD, "a complete binary tree, pipelined", source="Chan et al., CCPE 2007"),
+        Algorithm("chain", _REDUCE_AND_SPREAD, "a path of ranks, pipelined", hops=around, source=_CHAN),
+        Algorithm("binary", _REDUCE_AND_SPREAD, "a complete binary tree, pipelined", source=_CHAN),
         Algorithm(
             "double_binary",
             _REDUCE_AND_SPREAD,

@@ -33,7 +33,7 @@ def untold(ranks: int, collective: str) -> int:
 
 
 def around(ranks: int, collective: str) -> int:
-    """The steps of a ring: once around, or twice."""
+    """The steps of a ring or chain: once past all ranks, or twice."""
     return (ranks - 1) * (2 if collective == "allreduce" else 1)
 
 

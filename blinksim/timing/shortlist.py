@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -134,40 +135,53 @@ class _Choice:
         return self.floor > 0
 
     def enter_elementary(self) -> None:
-        """All that need no solver; last those that may lose by the least that they take."""
+        """All that need no solver; last those of which it is known how long they take at least, the quickest first."""
         entries = candidates(self.collective.name)
-        last = [entry.name for entry in entries if self.brief and entry.outlines(self.part, self.collective)]
-        for entry in sorted(entries, key=lambda entry: entry.name in last):
+        known = {entry.name: self._least(entry) for entry in entries if self.brief and not self.leader}
+        told = {name: least for name, least in known.items() if least is not None}
+        size = min(self.sizes)
+        for entry in sorted(entries, key=lambda entry: told[entry.name](size) if entry.name in told else -1.0):
             nearly = _nearly(self.leader)
             turned = None if nearly else said_once(entry, self.part, self.collective)
             why = nearly or ("" if turned else _too_large(entry, self.part, self.collective))
             if turned is not None:
                 self.enter(entry, partial(_given, turned))
-            elif entry.name in last and not why and self._loses(entry):
+            elif entry.name in told and not why and self._slow_at_all_sizes(told[entry.name]):
                 self.field.slower.append(entry.name)
             else:
                 self.enter_or_leave_out(entry, why)
         if self.floor and self._slow_at_all_sizes(lambda size: self.floor + size / float(self.field.ceiling.rate)):
             del self.field.entrants["packed"]
             self.field.slower.append("packed")
-        if last:
+        if told:
             for found in (self.field.entrants, self.field.refused, self.field.left_out):
                 _in_order(found)
         self.leader = self.leader or _leader(self.field, self.sizes)
 
-    def _loses(self, entry: Algorithm) -> bool:
-        """Whether the least that an algorithm takes is more than another one takes, and more than a leader may take."""
-        from blinksim.cost.brief.least import least_of_outline, least_of_steps
+    def _least(self, entry: Algorithm) -> Callable[[int], float] | None:
+        """What says for a size how long an algorithm takes at least, before its routes are known; None for some."""
+        from blinksim.algorithms.building.plan import Sketch
+        from blinksim.cost.brief.least import least_of_messages, least_of_outline, least_of_steps
         from blinksim.schedule.outlines.outline import Outlined
 
-        hops = entry.hops(self.part.ranks, self.collective.name)
-        if hops and self._slow_at_all_sizes(lambda size: least_of_steps(self.part, hops)):
-            return True
+        part, collective = self.part, self.collective
+        if entry.fill is not None or _too_large(entry, part, collective):
+            return None
+        hops = least_of_steps(part, entry.hops(part.ranks, collective.name))
         try:
-            entrant = entry.parallel(self.part, self.collective)
+            if entry.outlines(part, collective):
+                entrant = None if hops else entry.parallel(part, collective)
+                least = partial(least_of_outline, entrant.outline) if isinstance(entrant, Outlined) else None
+                return (lambda _: hops) if least is None else cache(least)
+            fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
+            if fill is None:
+                return None
+            sketch = Sketch(part, collective, entry.name, "forest")
+            fill(sketch)
         except BlinksimError:  # `enter` says why
-            return False
-        return isinstance(entrant, Outlined) and self._slow_at_all_sizes(partial(least_of_outline, entrant.outline))
+            return None
+        bytes_s = least_of_messages(part, sketch.messages(), 1)
+        return lambda size: max(hops, bytes_s * size)
 
     def _slow_at_all_sizes(self, least: Callable[[int], float]) -> bool:
         rate = float(self.field.ceiling.rate)

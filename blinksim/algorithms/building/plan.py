@@ -122,6 +122,22 @@ class Plan(Builder):
         )
 
 
+class Sketch(Plan):
+    """A plan without routes: who sends how much to whom. It raises what a `Plan` raises, but looks for no route."""
+
+    def _routes_between(self, src: Devices, dst: Devices) -> npt.NDArray[np.int64]:
+        pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
+        effort.check_routes(
+            self.algorithm, self.topology, list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
+        )
+        return np.zeros(len(src), dtype=np.int64)
+
+    def messages(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        """The devices that send, those that receive, and the share of the size."""
+        chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
+        return src, dst, np.array([float(share) for share in self._shares])[chunk]
+
+
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     """The values as an array; raises `InputError` for anything but whole numbers."""
     array = np.asarray(values)

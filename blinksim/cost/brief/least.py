@@ -17,12 +17,14 @@ import numpy.typing as npt
 from blinksim.cost.alpha_beta import route_alphas
 from blinksim.cost.pipelines.longest_path import Paths
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.outlines.outline import Outline, Round
+from blinksim.schedule.outlines.outline import Outline
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
+Devices = npt.NDArray[np.integer[Any]]
+Messages = tuple[Devices, Devices, Floats]
 # Sums in another order may differ in their last digits.
 _SAFE = 1 - 1e-9
 
@@ -56,20 +58,37 @@ def least_of_tree(schedule: Schedule) -> float:
 
 
 def _loads(outline: Outline) -> Iterator[float]:
-    """For GPUs and for nodes, outwards and inwards: the most seconds that any one takes for a byte of the size."""
+    """For GPUs and for nodes: the most seconds that any one takes for a byte of the size, outwards or inwards."""
+    ranks = outline.topology.member_places
     for cut in _cuts(outline.topology):
         out, into = np.zeros(len(cut.out)), np.zeros(len(cut.into))
         for one in outline.rounds:
-            sent, received = cut.crossing(one)
-            out += sent
-            into += received
-        yield float((out / cut.out).max())
-        yield float((into / cut.into).max())
+            ends, share = one.exchange, float(one.message * one.times)
+            if ends.src is None or ends.dst is None:
+                out += cut.every_pair(ranks) * share
+                into += cut.every_pair(ranks) * share
+                continue
+            sent, received = cut.crossing(ranks[ends.src], ranks[ends.dst])
+            out += sent * share
+            into += received * share
+        yield cut.busiest(out, into)
+
+
+def least_of_messages(topology: Topology, messages: Messages, size: int) -> float:
+    """Seconds that messages take at least for `size` bytes, however they are ordered, by what leaves and enters ranks.
+
+    messages: the devices that send, those that receive, and the share of the size.
+    """
+    if topology.link_columns.shared:
+        return 0.0
+    src, dst, share = messages
+    loads = [cut.busiest(*cut.crossing(src, dst, share)) for cut in _cuts(topology)]
+    return max(loads) * size * _SAFE
 
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """Ranks in groups: group of every rank; bytes/s out of every group and into it, over links that may be shared."""
+    """Devices in groups: the group of each, -1 for none; bytes/s out of every group and into it."""
 
     group: Ints
     out: Floats
@@ -77,26 +96,30 @@ class _Cut:
 
     @classmethod
     def of(cls, topology: Topology, group: Ints) -> _Cut:
-        """group: of every device, -1 for those in none."""
         table = topology.link_columns
         rates = np.array([float(rate) for rate in table.bandwidths])[table.figure]
         a, b = group[table.src], group[table.dst]
         count, apart = int(group.max()) + 1, a != b
         kept = (apart & (side >= 0) for side in (a, b))
         out, into = (np.bincount(side[some], rates[some], count) for side, some in zip((a, b), kept, strict=True))
-        return cls(group[topology.member_places], *(np.where(rate > 0, rate, np.inf) for rate in (out, into)))
+        return cls(group, *(np.where(rate > 0, rate, np.inf) for rate in (out, into)))
 
-    def crossing(self, one: Round) -> tuple[Floats, Floats]:
-        """The shares of the size that leave each group in a round, and that enter it."""
-        count, share = len(self.out), float(one.message * one.times)
-        ends = one.exchange
-        if ends.src is None or ends.dst is None:
-            size = np.bincount(self.group, minlength=count)
-            every = size * (len(self.group) - size) * share
-            return every, every
-        a, b = self.group[ends.src], self.group[ends.dst]
-        apart = a != b
-        return np.bincount(a[apart], minlength=count) * share, np.bincount(b[apart], minlength=count) * share
+    def crossing(self, src: Devices, dst: Devices, share: Floats | None = None) -> tuple[Floats, Floats]:
+        """How many messages leave each group, and how many enter it; or what they carry."""
+        a, b = self.group[src], self.group[dst]
+        apart, count = a != b, len(self.out)
+        carried = np.ones(int(apart.sum())) if share is None else share[apart]
+        out, into = (np.bincount(side[apart], carried, count) for side in (a, b))
+        return np.asarray(out, dtype=np.float64), np.asarray(into, dtype=np.float64)
+
+    def every_pair(self, ranks: Ints) -> Floats:
+        """The same both ways where every rank sends to every other."""
+        size = np.bincount(self.group[ranks], minlength=len(self.out))
+        return np.asarray(size * (len(ranks) - size), dtype=np.float64)
+
+    def busiest(self, out: Floats, into: Floats) -> float:
+        """The most seconds that a group takes for what leaves it, or for what enters it."""
+        return float(max((out / self.out).max(), (into / self.into).max()))
 
 
 # Those of the last topology: every outline of a contest has the same.
