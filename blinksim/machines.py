@@ -18,6 +18,7 @@ from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalo
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology.graph import Topology
+from blinksim.topology.parts import regarded
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def load(
     name = os.fspath(name_or_path).strip()
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
-    node = replace(_node(name, table), loaded_from=(name, table)) if like is None else _completed(name, table, like)
+    node = regarded(_node(name, table), loaded_from=(name, table)) if like is None else _completed(name, table, like)
     return assemble(node, nodes, changes)
 
 

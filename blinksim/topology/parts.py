@@ -71,7 +71,10 @@ def regarded(topology: Topology, **changes: Any) -> Topology:
     Raises `InputError` for members and relays as `check_roles` does.
     """
     kept = {name: topology.__dict__[name] for name in _OF_DEVICES_AND_LINKS if name in topology.__dict__}
-    return put_together(topology, kept, **changes)
+    made = _with(topology, kept, changes)
+    if made.members is not topology.members or made.relays != topology.relays:
+        check_roles(made)
+    return made
 
 
 def put_together(topology: Topology, known: Mapping[str, Any], **changes: Any) -> Topology:
@@ -79,9 +82,14 @@ def put_together(topology: Topology, known: Mapping[str, Any], **changes: Any) -
 
     known: cached properties of the result.
     """
+    made = _with(topology, known, changes)
+    check_roles(made)
+    return made
+
+
+def _with(topology: Topology, known: Mapping[str, Any], changes: Mapping[str, Any]) -> Topology:
     made: Topology = object.__new__(type(topology))
     made.__dict__.update({field.name: getattr(topology, field.name) for field in fields(topology)}, **known, **changes)
-    check_roles(made)
     return made
 
 

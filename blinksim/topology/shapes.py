@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
 from blinksim.errors import InputError
 from blinksim.topology.cluster import replicate
+from blinksim.topology.elements import check_machine_name
 from blinksim.topology.fabrics.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.parts import regarded
 from blinksim.topology.symmetry import grid_symmetries, turn_and_swap
 from blinksim.units import format_rate, format_time, parse_rate
 
@@ -328,7 +329,7 @@ def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabr
     nic, latency, overhead = fabric.lane_bandwidth, fabric.latency, fabric.overhead
     what = f"{nodes} nodes of {gpus} GPUs{joined}, NICs of {format_rate(nic)}"
     cluster = replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric)
-    return replace(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
+    return regarded(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
 
 
 _ONE: dict[str, Callable[[int, Fraction], Topology]] = {
@@ -373,7 +374,8 @@ def from_text(text: str) -> Topology | None:
     else:
         nic = rates[1] if len(rates) == 2 else None
         made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic, **more)
-    return replace(made, name=text.strip())
+    check_machine_name(text.strip())
+    return regarded(made, name=text.strip())
 
 
 def _ratio(text: str, part: str) -> Fraction:
