@@ -6,6 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from blinksim import machines
 from blinksim.algorithms.building.centred import pairs_of_links
@@ -17,7 +19,7 @@ from blinksim.collective import Collective
 from blinksim.packing.hosts.alike_hosts import explained_hosts, packed_host, read_hosts, straight
 from blinksim.packing.hosts.shard_spread import kinds_of, spread
 from blinksim.packing.hosts.unlike import NotAlikeError
-from blinksim.schedule.loads import rate
+from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes
 from blinksim.topology.fabrics.fabric import Level
@@ -201,12 +203,42 @@ def straight_rate(topology: Topology) -> Fraction:
     return up / (Fraction(inside, topology.ranks) * (outside // 8))
 
 
-def test_leaves_of_unequal_size_are_served() -> None:
-    topology = levels(7, Level(3, oversubscription=Fraction(3)), Level())
-    for name in ("allgather", "allreduce"):
-        schedule = from_hosts(topology, Collective(name), bound(topology, Collective(name)).rate)
-        assert schedule is not None
-        assert verify(schedule).ok
+@settings(max_examples=6)
+@given(st.integers(4, 8), st.integers(2, 5), st.integers(1, 5), st.sampled_from([1, 2]))
+def test_leaves_of_unequal_size_lose_nothing(nodes: int, leaf: int, oversubscription: int, phases: int) -> None:
+    lose_nothing(nodes, leaf, oversubscription, phases)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(st.integers(4, 16), st.integers(2, 9), st.integers(1, 6), st.sampled_from([1, 2]))
+def test_many_leaves_of_unequal_size_lose_nothing(nodes: int, leaf: int, oversubscription: int, phases: int) -> None:
+    lose_nothing(nodes, leaf, oversubscription, phases)
+
+
+def lose_nothing(nodes: int, leaf: int, oversubscription: int, phases: int) -> None:
+    """Against the exact bound of an allgather, by cuts of the whole graph; an allreduce takes two of these phases."""
+    topology = levels(nodes, Level(leaf, oversubscription=Fraction(oversubscription)), Level())
+    best = bound(topology, Collective("allgather")).rate / phases
+    schedule = from_hosts(topology, Collective("allreduce" if phases == 2 else "allgather"), best)
+    assert schedule is not None
+    assert verify(schedule).ok
+    assert rate(schedule) == best
+
+
+def test_nodes_of_every_leaf_send_out_equally_much() -> None:
+    """Ten nodes on leaves of four at 4:1: every port is full, those of the last leaf too, which has two nodes."""
+    topology = levels(10, Level(4, oversubscription=Fraction(4)), Level())
+    schedule = from_hosts(topology, Collective("allgather"), bound(topology, Collective("allgather")).rate)
+    assert schedule is not None
+    loads = resource_loads(schedule, resources(topology))
+    own = resources(topology)
+    ports = {
+        loads[int(own.members[own.starts[number]])]
+        for number, link in enumerate(topology.links)
+        if link.kind == "ib" and link.src.startswith("n")
+    }
+    assert ports == {Fraction(9, 8 * 10)}
 
 
 def test_groups_of_a_dragonfly_are_leaves() -> None:

@@ -34,6 +34,7 @@ PARTS = {
     "rails": bs.load("hgx-h100", nodes=4).select(),
     "an odd number of nodes": bs.load("dgx-a100", nodes=3).select(),
     "leaves": leaves(4),
+    "a leaf that is not full": leaves(3),
     "one slow port": bs.load("hgx-h100", nodes=4, edits=["degrade n2.nic3-fabric3 bandwidth=20GB/s"]).select(),
     "a torus": bs.load("torus:4x4").select(),
     "buses": bs.load("l40s-pcie").select(),

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.rooted_trees import depths
-from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, packed_host, read_hosts, straight
+from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, read_hosts
+from blinksim.packing.hosts.many_doors import Piece
 from blinksim.packing.hosts.rail_chains import rail_chains
-from blinksim.packing.hosts.shard_spread import Piece, kinds_of, relayed, spread
+from blinksim.packing.hosts.shard_spread import all_pieces, kinds_of, relayed
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct, rows
@@ -29,6 +30,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns
 
 Ints = NDArray[np.int64]
+# The trees in hosts of a kind, and which hosts.
+Away = list[tuple[tuple[LocalTree, ...], Ints]]
 
 
 def add_host_trees(
@@ -49,42 +52,54 @@ def add_host_trees(
     if hosts is None or (plan.collective.reduces and pairs is None):
         return False
     kinds = kinds_of(hosts)
-    trees: list[list[LocalTree]] = []
-    for kind in range(max(kinds) + 1):
-        host = kinds.index(kind)
-        found = straight(hosts, host, rate) or packed_host(hosts, host, rate)
-        if found is None:
-            return False
-        trees.append(found)
+    pieces = all_pieces(hosts, kinds, rate)
+    if pieces is None:
+        return False
     writer = _Writer(plan, topology, hosts, pairs)
-    groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(trees))]
-    by_leaf = hosts.fabric.narrow(hosts.rates[0][1])
-    parts = [relayed(hosts, kinds, kind, rate) for kind in range(len(trees))]
-    for job in _in_turn(groups, [spread(hosts, kinds, trees, kind).pieces for kind in range(len(trees))]):
+    groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
+    ways = _ways(hosts, whole=stands is not None)
+    parts = [relayed(hosts, kinds, kind, rate) for kind in range(len(pieces))]
+    for job in _in_turn(groups, pieces):
         host, (member, weight, own, away) = job.host, job.piece
         root = int(hosts.device[host, member])
         if stands is not None and not stands.may_take(root):
             continue
         part = parts[kinds[host]]
-        rest = [(tree, groups[other][groups[other] != host]) for other, tree in away.items()]
+        rest = [(trees, groups[other][groups[other] != host]) for other, trees in away.items()]
         share = weight / hosts.ranks
-        if part < 1 and (stands is None or stands.take(root, root)):
-            writer.begin(host, member, share * (1 - part), job.channel)
-            if by_leaf:
-                writer.leaf_by_leaf(host, own, rest)
-            else:
-                writer.everywhere(host, own, rest)
-            writer.end()
-        for tree, there in rest if part else ():
+        for way, turn in ways[host] if part < 1 else ():
+            if stands is None or stands.take(root, root):
+                writer.begin(host, member, share * (1 - part) * way, job.channel)
+                if turn < 0:
+                    writer.everywhere(host, own, rest)
+                else:
+                    writer.leaf_by_leaf(host, own, rest, turn)
+                writer.end()
+        for trees, there in rest if part else ():
             for by in there.tolist():
                 if stands is not None and not stands.take(root, int(hosts.device[by, member])):
                     continue
                 writer.begin(host, member, share * part / (hosts.count - 1), job.channel)
-                depth = writer.everywhere(host, own, [(tree, np.array([by]))])
+                depth = writer.everywhere(host, own, [(trees, np.array([by]))])
                 onward = [(other, others[others != by]) for other, others in rest]
                 writer.onward(by, depth, onward)
                 writer.end()
     return True
+
+
+def _ways(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
+    """The parts in which every host's shards go out, and the turn in which other leaves pass each on; -1: none does.
+
+    whole: what is passed on stays in one piece, because symmetries have other hosts pass on its images.
+    """
+    if not hosts.fabric.narrow(hosts.rates[0][1]):
+        return [[(Fraction(1), -1)]] * hosts.count
+    found = []
+    for part, pieces in hosts.fabric.passed:
+        times = 1 if whole else pieces
+        each = [(part / times, turn) for turn in range(times)] if part else []
+        found.append([*each, *([(1 - part, -1)] if part < 1 else [])])
+    return [found[leaf] for leaf in hosts.fabric.leaf_of]
 
 
 class _Job(NamedTuple):
@@ -155,36 +170,41 @@ class _Writer:
         self._chunk, self._channel = self.plan.add_chunk(share, *self.collective.labels(rank, rank)), channel
         self._columns = [[], [], [], [], []]
 
-    def everywhere(self, host: int, own: LocalTree, away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
+    def everywhere(self, host: int, own: LocalTree, away: Away) -> dict[int, int]:
         """The tree in the root's own host, then those of the other hosts; returns the depth of the last."""
         return self.onward(host, self.inside(np.array([host]), own, 0), away)
 
-    def leaf_by_leaf(self, host: int, own: LocalTree, away: list[tuple[LocalTree, Ints]]) -> None:
-        """As `everywhere`, but one host of every other leaf gets the data, and passes it on to the rest of its leaf."""
+    def leaf_by_leaf(self, host: int, own: LocalTree, away: Away, turn: int) -> None:
+        """As `everywhere`, but one host of every other leaf gets the data, and passes it on to the rest of its leaf.
+
+        turn: which of the pieces it is that `FabricWays.passed` says, each passed on by other hosts.
+        """
         fabric = self.hosts.fabric
         depth = self.inside(np.array([host]), own, 0)
-        place = fabric.leaves[fabric.leaf_of[host]].index(host)
+        place = int(self._place[host]) * fabric.passed[fabric.leaf_of[host]][1] + turn
         for number, leaf in enumerate(fabric.leaves):
-            there = [(tree, np.intersect1d(others, leaf)) for tree, others in away]
+            there = [(trees, np.intersect1d(others, leaf)) for trees, others in away]
             if number == fabric.leaf_of[host]:
                 self.onward(host, depth, there)
                 continue
             # Hosts at the same place of their leaves pass on for each other, so that all do it equally often.
             by = leaf[place % len(leaf)]
-            first = [(tree, np.array([by])) for tree, others in there if by in others]
-            self.onward(by, self.onward(host, depth, first), [(tree, others[others != by]) for tree, others in there])
+            first = [(trees, np.array([by])) for trees, others in there if by in others]
+            self.onward(by, self.onward(host, depth, first), [(trees, others[others != by]) for trees, others in there])
 
-    def onward(self, host: int, depth: dict[int, int], away: list[tuple[LocalTree, Ints]]) -> dict[int, int]:
+    def onward(self, host: int, depth: dict[int, int], away: Away) -> dict[int, int]:
         """From a host whose members have the data at these depths to others, and inside them."""
-        last = depth
-        for tree, others in away:
-            if len(others):
-                # From the next host on, so that not all hosts begin with the same one.
-                there = np.roll(others, -int(np.searchsorted(others, host)))
+        last: dict[int, int] = {}
+        for trees, others in away:
+            if not len(others):
+                continue
+            # From the next host on, so that not all hosts begin with the same one.
+            there = np.roll(others, -int(np.searchsorted(others, host)))
+            for tree in trees:
                 start = depth[self.hosts.shape.feeds[tree.port][0]]
                 self.across(host, there, tree, start)
-                last = self.inside(there, tree, start + 1)
-        return last
+                last |= self.inside(there, tree, start + 1)
+        return last or depth
 
     def _both(self, routes: Ints) -> Ints:
         """The numbers of routes of equal length, one a row, and of their reverses; 0 for a way that is not needed."""

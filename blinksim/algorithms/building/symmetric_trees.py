@@ -30,13 +30,20 @@ from blinksim.topology.symmetries.commuting import Turns, find_turns, turns_of
 
 # Sends of the trees from which on one of each sort is said once: written out, they take a file of more than 1 MB.
 FEW_SENDS = 24_000
+# Sends of trees that are written one by one at most, and how many times as many images of trees may have.
+_MOST_IN_FULL = 40_000_000
+_MOST_TIMES = 8
 COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 
 
 def many_sends(topology: Topology, collective: Collective, many: int) -> bool:
     """Whether trees from all ranks have so many sends that one of each sort should stand for them."""
-    ways = 2 if collective.name == "allreduce" else 1
-    return collective.name in COLLECTIVES and ways * topology.ranks * (topology.ranks - 1) >= many
+    return collective.name in COLLECTIVES and sends_of_all(topology, collective) >= many
+
+
+def sends_of_all(topology: Topology, collective: Collective) -> int:
+    """The sends of one tree from every rank."""
+    return (2 if collective.name == "allreduce" else 1) * topology.ranks * (topology.ranks - 1)
 
 
 def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
@@ -44,7 +51,11 @@ def symmetric_packed(topology: Topology, collective: Collective, bound: BoundRes
     if not many_sends(topology, collective, FEW_SENDS):
         return None
     found = symmetric_trees(topology, collective, bound.rate)
-    return found if found is not None and found.rate == bound.rate else None
+    if found is None or found.rate != bound.rate:
+        return None
+    # Symmetries may change trees in so many ways that all of them could not be written out, where one by one they can.
+    plain = many_sends(topology, collective, _MOST_IN_FULL)
+    return found if plain or found.sends <= _MOST_TIMES * sends_of_all(topology, collective) else None
 
 
 def symmetric_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:

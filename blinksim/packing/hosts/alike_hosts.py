@@ -234,13 +234,29 @@ def local_network(hosts: Hosts, host: int, rate: Fraction) -> Network:
 
 
 def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
-    """Every member, and every port's member, straight to all others; None if a shard's `rate` (bytes/s) is too much.
+    """As `stars`; None if a shard's `rate` (bytes/s) is too much for the links inside or the ports."""
+    links, into, _ = hosts.rates[host]
+    trees = stars(hosts, host) or []
+    load = [Fraction(0)] * len(links)
+    ports = [Fraction(0)] * len(into)
+    for tree in trees:
+        if tree.port >= 0:
+            ports[tree.port] += tree.weight
+        for path in (tree.entry, *(path for _, _, path in tree.edges)):
+            for link in path:
+                load[link] += tree.weight
+    fits = all(carried * rate <= most for carried, most in zip((*load, *ports), (*links, *into), strict=True))
+    return trees if trees and fits else None
+
+
+def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
+    """Every member, and every port's member, straight to all others; None where some do not reach each other.
 
     Ports are used as much as their bandwidths compare.
     """
     shape = hosts.shape
     links, into, _ = hosts.rates[host]
-    ways = {vertex: _ways(shape, vertex) for vertex in shape.members}
+    ways = {vertex: ways_from(shape, vertex) for vertex in shape.members}
     total = hosts.ranks - len(shape.members)
     trees = []
 
@@ -248,7 +264,7 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
         rest = [other for other in shape.members if other != vertex]
         if any(other not in ways[vertex] for other in rest):
             return None
-        return _turned(vertex, [(vertex, other, ways[vertex][other]) for other in rest])
+        return turned_edges(vertex, [(vertex, other, ways[vertex][other]) for other in rest])
 
     for vertex in shape.members:
         edges = star(vertex)
@@ -257,7 +273,7 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
         trees.append(LocalTree(vertex, Fraction(1), edges))
     entries = []
     for number, port in enumerate(shape.ports):
-        reach = {port: ()} if port in ways else _ways(shape, port)
+        reach = {port: ()} if port in ways else ways_from(shape, port)
         entered = [vertex for vertex in shape.members if vertex in reach]
         if not entered:
             return None
@@ -268,25 +284,16 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
         edges = star(first)
         assert edges is not None
         trees.append(LocalTree(first, total * least / width, edges, number, path))
-    load = [Fraction(0)] * len(links)
-    ports = [Fraction(0)] * len(into)
-    for tree in trees:
-        if tree.port >= 0:
-            ports[tree.port] += tree.weight
-        for path in (tree.entry, *(path for _, _, path in tree.edges)):
-            for link in path:
-                load[link] += tree.weight
-    fits = all(carried * rate <= most for carried, most in zip((*load, *ports), (*links, *into), strict=True))
-    return trees if fits else None
+    return trees
 
 
-def _turned(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tuple[int, int, Path], ...]:
+def turned_edges(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tuple[int, int, Path], ...]:
     """The edges of a tree by depth, and then from the root's next device on: not all trees begin with the same one."""
     depth = depths(root, [edge[:2] for edge in edges])
     return tuple(sorted(edges, key=lambda edge: (depth[edge[1]], edge[1] < root, edge[1])))
 
 
-def _ways(shape: Shape, start: int) -> dict[int, Path]:
+def ways_from(shape: Shape, start: int) -> dict[int, Path]:
     """The links of a shortest way from a local device to every member, over forwarders alone."""
     around: dict[int, list[int]] = {}
     for number, tail in enumerate(shape.tail):
@@ -329,12 +336,12 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each
         if tree.root != outside:
-            trees.append(LocalTree(tree.root, weight, _turned(tree.root, tree.edges)))
+            trees.append(LocalTree(tree.root, weight, turned_edges(tree.root, tree.edges)))
             continue
         entered = [edge for edge in tree.edges if edge[0] == outside]
         if len(entered) > 1:
             return None
         _, first, path = entered[0]
-        rest = _turned(first, [edge for edge in tree.edges if edge[0] != outside])
+        rest = turned_edges(first, [edge for edge in tree.edges if edge[0] != outside])
         trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
     return trees

@@ -14,6 +14,8 @@ from functools import cached_property
 from math import gcd, lcm
 
 Path = tuple[int, ...]
+# Pieces that a shard is cut into so that all hosts of a leaf pass on equally much.
+_MOST_PIECES = 32
 
 
 class FabricWays:
@@ -44,6 +46,23 @@ class FabricWays:
         """The number of each host's leaf."""
         place = {host: number for number, leaf in enumerate(self.leaves) for host in leaf}
         return tuple(place[host] for host in range(len(self.ends)))
+
+    @cached_property
+    def passed(self) -> tuple[tuple[Fraction, int], ...]:
+        """For every leaf: the part of its hosts' shards that one host of each other leaf passes on, in how many pieces.
+
+        A host of a small leaf has fewer to pass to, so it sends more itself, directly. With s hosts in a leaf, 1 - 1/s
+        of what comes in for it is passed on inside. Shards passed on in that ratio have every host send out n - 1
+        shards for n hosts, as it takes in; those of the largest leaves all are. The pieces have different hosts pass
+        them on, so that all hosts of a leaf do it equally often.
+        """
+        sizes = [len(leaf) for leaf in self.leaves]
+        most, found = max(sizes), {}
+        for size in set(sizes):
+            pieces = lcm(*(other // gcd(size, other) for other in sizes))
+            part = Fraction(most * (size - 1), size * (most - 1)) if most > 1 else Fraction(1)
+            found[size] = part, pieces if pieces <= _MOST_PIECES else 1
+        return tuple(found[size] for size in sizes)
 
     def way(self, a: int, b: int) -> Path | None:
         """The links from one switch to another, none for the same; None if there is no way."""

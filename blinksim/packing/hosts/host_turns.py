@@ -14,6 +14,8 @@ from blinksim.packing.hosts.shard_spread import kinds_of
 def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
     """Turns of the hosts of one kind below the same switches, and of leaves whose hosts are of the most frequent kind.
 
+    Hosts below several such leaves of one size turn at once too, which commutes with turns of the leaves.
+
     devices: how many devices the cluster has. What is no symmetry is for the caller to find.
     """
     kinds, found = kinds_of(hosts), []
@@ -25,7 +27,19 @@ def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
         found += [_round(hosts, [[host] for host in group], devices) for group in groups.values() if len(group) > 1]
         if len(groups) == 1 and 0 in groups:
             leaves[len(leaf)].append(leaf)
-    return found + [_round(hosts, several, devices) for several in leaves.values() if len(several) > 1]
+    for several in leaves.values():
+        if len(several) > 1:
+            found.append(_round(hosts, several, devices))
+            if len(several[0]) > 1:
+                rounds = [_round(hosts, [[host] for host in leaf], devices) for leaf in several]
+                found.append(np.stack(rounds)[_moved(rounds), np.arange(devices)])
+    return found
+
+
+def _moved(rounds: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Which of several permutations of different things moves each; 0 if none does."""
+    moves = np.stack([turn != np.arange(len(turn)) for turn in rounds])
+    return np.asarray(moves.argmax(axis=0), dtype=np.int64)
 
 
 def _round(hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]], devices: int) -> NDArray[np.int64]:

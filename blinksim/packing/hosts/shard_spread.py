@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Shape
-
-# (member, weight, tree in the member's own host, {kind of host: tree there})
-Piece = tuple[int, Fraction, LocalTree, dict[int, LocalTree]]
+from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Shape, packed_host, stars, straight
+from blinksim.packing.hosts.many_doors import Piece, with_many_doors
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
         parts = [tree.weight * widths[tree.port] for tree in entering]
         factor = len(shape.members) / sum(parts, start=Fraction(0))
         rows[other] = _dealt(shape, [(tree, part * factor) for tree, part in zip(entering, parts, strict=True)])
-    pieces = []
+    pieces: list[Piece] = []
     for member in shape.members:
         own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
         lists = [own, *(rows[other][member] for other in others)]
@@ -64,9 +62,28 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
         start = Fraction(0)
         for end in ends:
             chosen = [_at(row, end) for row in lists]
-            pieces.append((member, end - start, chosen[0], dict(zip(others, chosen[1:], strict=True))))
+            away: dict[int, tuple[LocalTree, ...]] = {
+                other: (tree,) for other, tree in zip(others, chosen[1:], strict=True)
+            }
+            pieces.append((member, end - start, chosen[0], away))
             start = end
     return Spread(tuple(pieces))
+
+
+def all_pieces(hosts: Hosts, kinds: Sequence[int], rate: Fraction) -> list[tuple[Piece, ...]] | None:
+    """The pieces of the shards of every kind of host; None if some host has no trees. rate: the best of a shard."""
+    trees: list[list[LocalTree]] = []
+    for kind in range(max(kinds) + 1):
+        found = straight(hosts, kinds.index(kind), rate)
+        if found is None and max(kinds) == 0 and (level := stars(hosts, 0)):
+            wide = with_many_doors(hosts, spread(hosts, kinds, [level], 0).pieces, rate)
+            if wide is not None:
+                return [wide]
+        found = found or packed_host(hosts, kinds.index(kind), rate)
+        if found is None:
+            return None
+        trees.append(found)
+    return [spread(hosts, kinds, trees, kind).pieces for kind in range(len(trees))]
 
 
 def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fraction:

@@ -223,9 +223,9 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
 
     more: permutations to look at besides; those that are no symmetries are left out.
 
-    Taken are its symmetries and those that its names suggest, those with the longest cycles first, where they commute
-    with all before. One that does not commute is repeated in all places where others take it: what turns the nodes
-    below one switch becomes what turns the nodes below every switch.
+    Taken are its symmetries and those that its names suggest, those with the longest cycles first (of equals those that
+    move most), where they commute with all before. One that does not commute is repeated in all places where others
+    take it: what turns the nodes below one switch becomes what turns the nodes below every switch.
     """
     from blinksim.topology.symmetries.name_turns import bit_turns, name_turns
 
@@ -241,7 +241,7 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}
     links: list[Ints] = []
     rounds: list[int] = []
-    for number in sorted(orders, key=lambda number: (moved[number] < len(members), -orders[number])):
+    for number in sorted(orders, key=lambda number: (moved[number] < len(members), -orders[number], -moved[number])):
         if best is not None and best.size == len(members) and bool(best.moves[members].all()):
             break  # they take any member to any other by one element each: nothing else commutes with all
         one, own = candidates[number], known.image(candidates[number])
