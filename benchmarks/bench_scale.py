@@ -2,11 +2,14 @@
 
     python benchmarks/bench_scale.py [--machine hgx-h100] [--collective allgather] [--most 65536] [--runs 1]
     python benchmarks/bench_scale.py --machine dgx-a100 --collective alltoall --least 8192 --most 8192 --leaves 32
+    python benchmarks/bench_scale.py --least 1024 --most 8192 --flaw slow-nic
 
-Aims at 32,768 GPUs on rails, and at 8,192 below leaves and a spine: 10 s, 1 GiB and a file below 1 MB.
+Aims at 32,768 GPUs on rails, and at 8,192 below leaves and a spine: 10 s, 1 GiB and a file below 1 MB; at 1,024 GPUs
+0.3 s, and 3 s with a flaw; at 8,192 with a flaw 30 s.
 Every figure is of a process of its own: CPU seconds of loading the machine, of the bound with the trees and their
 proof, and of writing the file; the most memory; the bytes of the file. "every tree" is left out beyond 2,048 GPUs, in
-an alltoall beyond 1,024. --leaves N puts N nodes below every leaf switch and the leaves below spines, at 2:1.
+an alltoall beyond 1,024. --leaves N puts N nodes below every leaf switch and the leaves below spines, at 2:1. --flaw
+slow-nic halves one adapter of the second node; dead-node leaves that node out.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from time import process_time
 _MOST_WRITTEN_OUT = 2048
 
 
-def measure(machine: str, nodes: int, collective: str, leaves: int, once: bool) -> dict[str, float]:
+def measure(machine: str, nodes: int, collective: str, leaves: int, once: bool, flaw: str) -> dict[str, float]:
     """One process's figures. once: by symmetry, if that is not turned off. leaves: nodes below a leaf, or 0."""
     import blinksim as bs
     from blinksim.algorithms.building import symmetric_trees
@@ -32,8 +35,15 @@ def measure(machine: str, nodes: int, collective: str, leaves: int, once: bool) 
     if not once:
         symmetric_trees.FEW_SENDS = 10**18
     edits = [f"fabric shape=tree planes=1 leaf_nodes={leaves} oversubscription=2"] if leaves else []
+    if flaw == "slow-nic":
+        wires = [link for link in bs.load(machine, nodes=2, edits=edits).links if link.src.startswith("n1.nic")]
+        slow = next(link for link in wires if not link.dst.startswith("n1."))
+        half = slow.bandwidth / 2 / 10**9
+        edits.append(f"degrade {slow.src}-{slow.dst} bandwidth={float(half)}GB/s")
     start = process_time()
     cluster = bs.load(machine, nodes=nodes, edits=edits)
+    if flaw == "dead-node":
+        cluster = cluster.select([name for name in cluster.select().members if not name.startswith("n1.")])
     loaded = process_time()
     found = bs.synthesize(cluster, collective)
     made = process_time()
@@ -53,10 +63,10 @@ def measure(machine: str, nodes: int, collective: str, leaves: int, once: bool) 
     }
 
 
-def in_a_process(machine: str, nodes: int, collective: str, leaves: int, once: bool) -> dict[str, float]:
+def in_a_process(given: argparse.Namespace, nodes: int, once: bool) -> dict[str, float]:
     """The figures of a process that measures this only."""
-    command = [sys.executable, __file__, "--one", f"{nodes}", "--machine", machine, "--collective", collective]
-    command += ["--leaves", f"{leaves}"]
+    command = [sys.executable, __file__, "--one", f"{nodes}", "--machine", given.machine]
+    command += ["--collective", given.collective, "--leaves", f"{given.leaves}", "--flaw", given.flaw]
     done = subprocess.run([*command, *([] if once else ["--every-tree"])], capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -69,12 +79,14 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=0, help="GPUs below which nothing is measured")
     parser.add_argument("--most", type=int, default=65536)
     parser.add_argument("--leaves", type=int, default=0, help="nodes below a leaf switch; 0: the fabric of the machine")
+    parser.add_argument("--flaw", choices=("none", "slow-nic", "dead-node"), default="none")
     parser.add_argument("--runs", type=int, default=1, help="of which the quickest counts")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--every-tree", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(given.machine, given.one, given.collective, given.leaves, not given.every_tree)))
+        once = not given.every_tree
+        print(json.dumps(measure(given.machine, given.one, given.collective, given.leaves, once, given.flaw)))
         return
     import blinksim as bs
 
@@ -88,9 +100,7 @@ def main() -> None:
     for nodes in (*sizes, given.most // local):
         for once in (False, True):
             if once or nodes * local <= written_out:
-                tried = [
-                    in_a_process(given.machine, nodes, given.collective, given.leaves, once) for _ in range(given.runs)
-                ]
+                tried = [in_a_process(given, nodes, once) for _ in range(given.runs)]
                 row = min(tried, key=lambda one: one["synth_s"])
                 growth = f"{row['synth_s'] / before[once]:.1f}x" if before.get(once) else ""
                 before[once] = row["synth_s"]
