@@ -1,6 +1,9 @@
-"""Alltoall and the traffic of experts on 8 to 1,024 GPUs: CPU seconds, memory, and how far schedules are from bounds.
+"""Alltoall and the traffic of experts on 8 to 2,048 GPUs: CPU seconds, memory, and how far schedules are from bounds.
 
     python benchmarks/bench_alltoall.py [--runs N] [--gpus 8,64,512] [--machine hgx-h100]
+    python benchmarks/bench_alltoall.py --messages [--nodes 8,64,512,4096] [--machine hgx-h100]
+
+The second form times equal blocks by alpha and beta, from few messages to many, beside the bound of their bytes.
 
 One process for every row, so that its memory is its own. Traffic: equal blocks; the dispatch of experts (4,096 tokens
 of 14 KiB a GPU, top 8 of 4 experts a GPU) with an even router, with Zipf's exponent 0.8, and with 1.2; one GPU that
@@ -23,13 +26,18 @@ from time import process_time
 import numpy as np
 
 import blinksim as bs
+from blinksim.algorithms.registry import candidates
 from blinksim.collective import Collective
+from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.timing.entrants import said_once
 from blinksim.traffic.matrix import Traffic
+from blinksim.units import format_time, size_of
 
 KINDS = (
     "equal", "experts", "experts, 0.8", "experts, 1.2", "hot GPU", "hot node", "random", "banded", "heavy tail",
 )  # fmt: skip
 _BLOCK = 2**16
+SIZES = ("64KiB", "1MiB", "16MiB", "64MiB", "256MiB", "1GiB", "8GiB")
 
 
 def traffic_of(kind: str, ranks: int, local: int) -> Traffic:
@@ -74,13 +82,32 @@ def measure(machine: str, gpus: int, kind: str) -> dict[str, object]:
     return found
 
 
+def few_messages(machine: str, nodes: int) -> None:
+    """Prints the times of every algorithm that has alltoall, size by size."""
+    part, alltoall = bs.load(machine, nodes=nodes).select(), Collective("alltoall")
+    entries = candidates("alltoall")
+    entrants = {entry.name: said_once(entry, part, alltoall) or entry.parallel(part, alltoall) for entry in entries}
+    rate = float(bs.bound(part, alltoall).rate)
+    print(f"\n{nodes} nodes  {'bound':>10}", *(f"{name:>14}" for name in entrants))
+    for text in SIZES:
+        size = size_of(text)
+        times = (format_time(cost_of(entrant, size).time_s) for entrant in entrants.values())
+        print(f"{text:>9}  {format_time(size / rate):>10}", *(f"{time:>14}" for time in times), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--gpus", default="8,16,32,64,128,256,512,1024")
     parser.add_argument("--machine", default="hgx-h100")
+    parser.add_argument("--messages", action="store_true")
+    parser.add_argument("--nodes", default="8,64,512,4096")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.messages:
+        for nodes in map(int, options.nodes.split(",")):
+            few_messages(options.machine, nodes)
+        return
     if options.one:
         gpus, kind = options.one.split(":")
         print(json.dumps(measure(options.machine, int(gpus), kind)))
