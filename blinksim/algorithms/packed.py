@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
-from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.claims import in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.bounds import BoundResult
@@ -77,8 +77,7 @@ def build(
 
     The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
-    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or would, or the members are not
-    connected.
+    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or would, or links are missing.
     """
     if trees is not None and collective.name not in _EQUAL_TREES:
         instead = ", or take algorithm=chains with channels=" if collective.name == "allreduce" else ""
@@ -92,15 +91,16 @@ def build(
     if trees is not None and trees > most:
         raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
     found = bound or find_bound(topology, collective)
-    schedule, gap = None, Fraction(1)
-    if templates and trees is None:
-        schedule, gap = _from_hosts(topology, collective, found)
+    schedule, gap = _from_hosts(topology, collective, found) if templates and trees is None else (None, Fraction(1))
     large = topology.ranks >= _LARGE
     # Where a program of flows is too large, all that remains for an exchange is one route for each pair.
     if schedule is None or gap > ((_FAIRLY if collective.exchanges else _NEARLY) if large else 0):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
-            exact = _Builder(topology, collective, found, trees, seed, Watch(progress, limit)).build()
+            watch = Watch(progress, limit)
+            if large and trees is None and in_two_phases(topology, collective, found):
+                watch.check(topology, topology.ranks)
+            exact = _Builder(topology, collective, found, trees, seed, watch).build()
         except InfeasibleError:
             if schedule is None:
                 raise
@@ -278,7 +278,7 @@ class _Builder:
             if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
                 found.append(undirected_trees(self.topology, net, pairs, self.progress))
         ways = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
-        if any(bound.scope == "reduce-scatter + allgather" and bound.rate < target for bound in self.bound.bounds):
+        if phases_lose(self.bound):
             # Two phases cannot attain the target; they are the last resort.
             ways.reverse()
         for way in ways:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 from blinksim.bounds.bound_result import BoundResult
+from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
+from blinksim.topology.graph import Topology
 
 
 def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) -> Schedule:
@@ -36,3 +38,18 @@ def _claimed(schedule: Schedule, achieved: Fraction | None, bound: BoundResult) 
         return schedule.with_bound(headline | {"kind": "upper"})
     gap = 1 - achieved / held.rate
     return schedule.with_bound(headline | {"kind": "upper" if gap else "exact", "gap_exact": str(gap)})
+
+
+def in_two_phases(topology: Topology, collective: Collective, bound: BoundResult) -> bool:
+    """Whether the first trees that are packed for an allreduce are those of an allgather: one root for every rank.
+
+    How long these take can be told before the network of thousands of ranks is cut.
+    """
+    plain = not topology.link_columns.shared and all(device.capacity is None for device in topology.devices)
+    switched = len(topology.devices) > len(topology.members) + len(topology.relays)
+    return collective.name == "allreduce" and plain and switched and not phases_lose(bound)
+
+
+def phases_lose(bound: BoundResult) -> bool:
+    """Whether a reducescatter and an allgather together cannot attain the bound."""
+    return any(each.scope == "reduce-scatter + allgather" and each.rate < bound.rate for each in bound.bounds)
