@@ -49,7 +49,9 @@ class Interval:
         """
         mine = "" if spread.machine == usable_rates.EVERY else spread.machine
         whose = "" if mine == asked else ", its nearest relative" if mine else ""
-        of = f"{spread.cells} published times of {mine or 'all machines'}{whose}"
+        # Of other sizes and numbers of GPUs: that must not look like a measurement of what was asked.
+        from_links = "all machines, as multiples of what links alone need"
+        of = f"{spread.cells} published times of {mine or from_links}{whose}"
         share = f"8 in 10 of {of}" if spread.cells >= usable_rates.MANY else f"all {of}"
         low, high = spread.low, spread.high
         if spread.what == EXPECTED:
