@@ -155,7 +155,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     later = []
     for edit in edits:
         if nodes > 1 and _names_a_node(edit):
-            later.append(edit)
+            later.append(_on_every_node(edit, node, nodes))
         else:
             node = node.edit(edit)
     cluster = node if nodes == 1 else node.replicate(nodes)
@@ -249,6 +249,15 @@ def remarks(topology: Topology) -> list[str]:
 def _names_a_node(edit: str) -> bool:
     # How nodes will be joined is changed before they are, and what joins them can afterwards.
     return re.search(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric(?!\s+(?!can=)\w+=))", edit) is not None
+
+
+def _on_every_node(edit: str, node: Topology, nodes: int) -> str:
+    """`edit` where a device of `node` without the name of one stands for those of all: ``degrade nic7-fabric7 …``."""
+
+    def everywhere(name: re.Match[str]) -> str:
+        return f"n[0-{nodes - 1}].{name[0]}" if name[0] in node.index else name[0]
+
+    return re.sub(r"(?<![\w.\]])[a-zA-Z][\w.]*", everywhere, edit)
 
 
 def _node(name: str, rates: str) -> Topology:

@@ -242,3 +242,15 @@ def test_removing_links_one_by_one_leaves_exactly_the_others(machine: Topology, 
     left = machine.without(*(f"{x.src}->{x.dst}" for x in gone))
     assert left.links == tuple(x for x in machine.links if x not in gone)
     assert left.devices == machine.devices
+
+
+def test_an_adapter_of_every_node_may_be_named_beside_the_fabric() -> None:
+    short, long = (
+        load("hgx-h100", nodes=3, edits=[f"degrade {adapter}-fabric7 bandwidth=25GB/s"])
+        for adapter in ("nic7", "n[0-2].nic7")
+    )
+    assert short.links == long.links != load("hgx-h100", nodes=3).links
+    (one,) = (
+        link for link in load("hgx-h100", nodes=3, edits=["without nic7->fabric7"]).links_between("fabric7", "n2.nic7")
+    )
+    assert one.bandwidth == 50 * 10**9
