@@ -20,9 +20,11 @@ from blinksim.topology.graph import Topology
 
 # Links up to which there is a search: where cuts in one direction are enough, where shares of trees are sought, and up
 # to which two phases are held against the sums. A few tenths of a second each.
-_CUTS, _TREES, _PHASES = 10_000, 3_000, 30_000
+_CUTS, _TREES, _PHASES = 10_000, 3_000, 60_000
 # The same for exchanges, and the variables of their flows.
 _EXCHANGE, _FLOWS = 1_500, 25_000
+# Pairs of ranks in the same node up to which flows spread over rails are known within a second.
+_SPREAD = 70_000
 _KEPT = 64
 
 
@@ -77,7 +79,20 @@ def _attained(topology: Topology, collective: Collective, rate: Fraction) -> boo
     if collective.name == "allreduce":
         reached = _two_phases(topology)
         return reached is not None and reached >= rate
-    return not collective.exchanges and _attains_every_cut(topology, collective)
+    if collective.exchanges:
+        return _spread_attains(topology, collective, rate)
+    return _attains_every_cut(topology, collective)
+
+
+def _spread_attains(topology: Topology, collective: Collective, rate: Fraction) -> bool:
+    """True if flows that need no search attain the rate, on ranks too many for the search."""
+    local = topology.ranks / max(1, topology.nodes)
+    if _affordable(topology, collective) or topology.ranks * local > _SPREAD:
+        return False
+    from blinksim.bounds.exchanges.rail_spread import attained_rate
+    from blinksim.graphs.capacities import agree
+
+    return agree(rate, attained_rate(topology, collective, float(rate)))
 
 
 def _attains_every_cut(topology: Topology, collective: Collective) -> bool:

@@ -45,7 +45,7 @@ def bound(
     then all parts together over the time. Raises `InputError` for fewer than two members, a root that is no rank or
     shares that do not fit, and `InfeasibleError` if the links do not connect the members.
 
-    An allreduce on so many ranks that its search would take minutes has the bound of `blinksim.bounds.quick`.
+    An allreduce on so many ranks that its search would take minutes has the bounds of `blinksim.bounds.quick`.
 
     Equal rates are ordered by how little they assume. They hold for switches that only forward, unless a bound says
     otherwise. in_network: also, as the last bound, what those that can multicast or reduce allow, if that is more.
@@ -55,16 +55,11 @@ def bound(
     collective.check_ranks(topology.ranks)
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
-    try:
-        _check_effort(topology, collective)
-    except InfeasibleError:
-        if collective.name != "allreduce" or weights:
-            raise
-        from blinksim.bounds.quick import quick_bound
+    if by_sums_alone(topology, collective, weights):
+        from blinksim.bounds.quick import bounds_by_sums
 
-        # Without a search, the tightest of the cuts and partitions that are obvious: right, and perhaps not the least.
-        by_sums = Bound.of(quick_bound(topology, collective), collective, False)
-        return BoundResult(topology, collective, (by_sums,), searched=False)
+        return bounds_by_sums(topology, collective, packed_phases(topology))
+    _check_effort(topology, collective)
     found = _bounds(topology, collective, weights)
     more = _in_network(topology, collective, weights) if in_network else None
     if more is not None and more.rate > found[0].rate:
@@ -77,12 +72,35 @@ def two_phases(topology: Topology) -> Bound:
     return _Question(topology, Collective("allreduce"), ()).two_phases()
 
 
+def packed_phases(topology: Topology) -> Bound | None:
+    """`two_phases` where a theorem says that trees attain them (`Network.passes_on`); None where a search would."""
+    question = _Question(topology, Collective("allreduce"), ())
+    ways = [Collective(name) for name in ("reducescatter", "allgather")]
+    # The flows of both start at one rank of each sort.
+    if _takes_minutes(topology, ways[1]) or not all(map(question.attained, ways)):
+        return None
+    return question.two_phases()
+
+
 def exchange_variables(topology: Topology, collective: Collective) -> int:
     """Flow variables of the linear program that bounds an exchange on a selected topology, the measure of its size."""
     from blinksim.graphs.flow_program import flow_variables
 
     question = _Question(topology, collective, ())
     return flow_variables(question.net, len(question.alike.first))
+
+
+def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> bool:
+    """True where `bound` does not search, as that would take minutes, and has sums instead."""
+    return collective.name == "allreduce" and not shares and _takes_minutes(topology, collective)
+
+
+def _takes_minutes(topology: Topology, collective: Collective) -> bool:
+    try:
+        _check_effort(topology, collective)
+    except InfeasibleError:
+        return True
+    return False
 
 
 def _check_effort(topology: Topology, collective: Collective) -> None:

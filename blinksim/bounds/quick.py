@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
 from blinksim.bounds.certificates.lengths import more_than_forwards
 from blinksim.bounds.obvious.groups import groupings, groups
@@ -88,6 +89,26 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
 
 def _given(certificate: Certificate) -> Certificate:
     return certificate
+
+
+def bounds_by_sums(topology: Topology, collective: Collective, phases: Bound | None) -> BoundResult:
+    """The bounds of an allreduce among so many ranks that a search for the tightest would take minutes.
+
+    phases: a reduce-scatter and an allgather that schedules attain, if they are known. If they reach what is found,
+    it is the least, and the result counts as searched. Beside it stands the tightest obvious cut, which holds for every
+    schedule.
+    """
+    best = quick_bound(topology, collective)
+    least = phases is not None and phases.rate == best.rate
+    others = [] if phases is None else [phases]
+    for cut in obvious_cuts(topology, collective):
+        if not _same(cut, best):
+            others.append(replace(Bound.of(cut, collective), exact=least and cut.rate == best.rate))
+    return BoundResult(topology, collective, (Bound.of(best, collective, least), *others), searched=least)
+
+
+def _same(one: Certificate, other: Certificate) -> bool:
+    return one.kind == other.kind and one.rate == other.rate
 
 
 def tries_every_cut(topology: Topology) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
-from strategies import topologies
+from hypothesis import strategies as st
+from strategies import clusters_with_nics, topologies
 
 import blinksim as bs
 from blinksim.answers.project import contest
-from blinksim.bounds import bound
+from blinksim.bounds import Cut, bound
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import COLLECTIVES, Collective
+from blinksim.question import Question
 from blinksim.topology.graph import Topology
 
 
@@ -63,3 +66,33 @@ def test_an_answer_by_sums_says_so() -> None:
     [found] = contest(part, "alltoall", ["direct"]).answers(2**26)
     assert not found.to_dict()["ceiling_searched"]
     assert "by sums alone, as a search takes long here" in found.text()
+
+
+@pytest.mark.parametrize("edits", [(), ("replace ib bandwidth=100GB/s",)])
+def test_narrow_links_to_the_adapters_limit_an_alltoall_in_every_answer(edits: tuple[str, ...]) -> None:
+    """By hand: 8 GPUs of a node send at 48 GB/s each by PCIe, and 8 * 504 of 512 blocks of each leave the node."""
+    part = Question("hgx-h100", nodes=64, rates="nccl", edits=edits).part()
+    known = best_known(part, Collective("alltoall"))
+    assert known.searched
+    assert known.rate == bound(part, Collective("alltoall")).rate == Fraction(8 * 48 * 10**9 * 512, 8 * 504)
+
+
+@settings(max_examples=15)
+@given(topology=clusters_with_nics(), width=st.integers(1, 20))
+def test_adapters_of_any_width_are_in_the_sums(topology: Topology, width: int) -> None:
+    """No cut by sums is below the flows that a linear program finds, nor above those around nodes and their GPUs."""
+    node = {device.name: device.node for device in topology.devices}
+    inner = {link.name for link in topology.links if node[link.src] == node[link.dst]}
+    narrow = Fraction(width * 10**9, 4)
+    part = topology.with_links(
+        replace(link, lane_bandwidth=narrow) if link.name in inner and "nic" in link.name else link
+        for link in topology.links
+    ).selected()
+    wanted = Collective("alltoall")
+    sums = quick_bound(part, wanted)
+    assert sums.check(part, wanted, sums.rate) == []
+    assert sums.rate >= bound(part, wanted).rate
+    for number in range(part.nodes):
+        around = [name for name, there in node.items() if there == number]
+        inside = [name for name in around if part.device(name).kind != "nic"]
+        assert sums.rate <= min(Cut.of(part, wanted, side).rate for side in (around, inside))

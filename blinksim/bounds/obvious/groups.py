@@ -61,7 +61,8 @@ def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
 def groupings(topology: Topology) -> tuple[Grouping, ...]:
     """Ways to put devices into groups.
 
-    Single members, alone and with what is private to them, whole nodes, and nodes below one switch of the fabric.
+    Single members, alone and with what is private to them, whole nodes, nodes without adapters on narrow links, and
+    nodes below one switch of the fabric.
     """
     if not _last or _last[0][0]() is not topology:
         _last[:] = [(ref(topology), tuple(_groupings(topology)))]
@@ -79,7 +80,9 @@ def _groupings(topology: Topology) -> Iterator[Grouping]:
     with_own = np.concatenate([members, own]), np.concatenate([ranks, rank[end]])
     yield Grouping("what is private to a member", *with_own, topology.members, len(topology.devices))
     if len(set(topology.device_nodes[members].tolist())) > 1:
-        yield nodes(topology)
+        hosts = nodes(topology)
+        yield hosts
+        yield from _inside_adapters(topology, hosts)
         yield from _below_switches(topology)
 
 
@@ -94,6 +97,27 @@ def nodes(topology: Topology) -> Grouping:
     order = np.argsort(first)
     place = np.argsort(order)
     return Grouping("node", inside, place[number], keys[order].tolist(), len(node))
+
+
+def _inside_adapters(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:
+    """The hosts, without those of their devices at the edge whose links inside are narrower than those outside.
+
+    Such as a NIC on a narrow PCIe link. None if all have enough inside.
+    """
+    import numpy as np
+
+    node, columns = topology.device_nodes, topology.link_columns
+    src, dst = columns.src, columns.dst
+    rates = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
+    inner = node[src] == node[dst]
+    inside, outside = np.zeros(len(node)), np.zeros(len(node))
+    for ends in (src, dst):
+        np.add.at(inside, ends[inner], rates[inner])
+        np.add.at(outside, ends[~inner], rates[~inner])
+    inside[topology.member_places] = np.inf
+    kept = ~((inside < outside) & (node >= 0))[hosts.devices]
+    if not kept.all():
+        yield Grouping("node inside its adapters", hosts.devices[kept], hosts.number[kept], hosts.keys, hosts.size)
 
 
 def _below_switches(topology: Topology) -> Iterator[Grouping]:

@@ -17,7 +17,8 @@ from blinksim.errors import InputError
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
-# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees.
+# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees
+# that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
 _PAIRS, _TREES = 256, 5000
 # How far above the best so far lengths may be by an estimate, and are still worth their trees.
 _NEAR = 1.25
@@ -55,11 +56,13 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
 
     Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one link from
     a group to the next, or two where a switch is between. pairs: distances of all pairs are needed, which are
-    affordable on few ranks only.
+    affordable on few ranks only, as are trees over links that share buses.
     """
     members = topology.member_places
-    few = topology.ranks <= (_PAIRS if pairs else _TREES)
     columns = topology.link_columns
+    # In arrays, trees over a hundred thousand ranks take a second.
+    quick = not pairs and columns.goes_back and not columns.shared
+    few = quick or topology.ranks <= (_PAIRS if pairs else _TREES)
     least: dict[int, tuple[NDArray[np.bool_], float, int]] = {}
     hosts = nodes(topology)
     for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):

@@ -1,0 +1,87 @@
+"""Bounds among thousands of ranks, where no search is made: as tight as formulas say, and judged right by `verify`."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from strategies import topologies
+
+from blinksim.answers.checks.verify_file import verify_file
+from blinksim.bounds import bound
+from blinksim.bounds.best_known import best_known
+from blinksim.bounds.compute import packed_phases
+from blinksim.bounds.levels import level_bounds
+from blinksim.bounds.quick import bounds_by_sums
+from blinksim.collective import Collective
+from blinksim.limits import effort
+from blinksim.question import Question
+from blinksim.topology.graph import Topology
+
+ALLREDUCE = Collective("allreduce")
+WIDE = ("replace ib bandwidth=500GB/s", "replace pcie bandwidth=500GB/s")
+
+
+@settings(max_examples=12)
+@given(topology=topologies(min_devices=2, max_devices=7))
+def test_sums_are_never_below_what_a_search_finds(topology: Topology) -> None:
+    part = topology.select()
+    found, searched = bounds_by_sums(part, ALLREDUCE, packed_phases(part)), bound(part, ALLREDUCE)
+    assert found.rate >= searched.rate
+    if found.searched:
+        assert found.headline.exact
+        assert found.rate == searched.rate
+    for entry in found.bounds:
+        assert entry.check(part, ALLREDUCE) == []
+
+
+def test_the_port_of_a_gpu_limits_thousands_of_them() -> None:
+    part = Question("hgx-h200", nodes=640, edits=WIDE).part(collective=ALLREDUCE)
+    assert best_known(part, ALLREDUCE).rate == Fraction(950 * 10**9 * 5120, 2 * 5119)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edits", "port", "attained"),
+    [
+        # A rank's port carries both the reduction and the result: 2(n-1)/n of the size each way (Thakur, Rabenseifner
+        # and Gropp 2005, section 4.5). Its rate is the machine file's.
+        ("gb200-nvl72", 72, (), 950, True),
+        # NVLink and PCIe together, on a wide network.
+        ("hgx-h200", 640, WIDE, 950, True),
+    ],
+)
+def test_every_answer_names_the_port(
+    machine: str, nodes: int, edits: tuple[str, ...], port: int, attained: bool
+) -> None:
+    part = Question(machine, nodes=nodes, edits=edits).part(collective=ALLREDUCE)
+    ranks = part.ranks
+    assert ranks > 5000
+    found = bound(part, ALLREDUCE)
+    assert found.rate == best_known(part, ALLREDUCE).rate == Fraction(port * 10**9 * ranks, 2 * (ranks - 1))
+    assert (found.searched, found.headline.exact) == (attained, attained)
+    assert min(row.bound.rate for row in level_bounds(found)) == found.rate
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 4), ("rails:2x2@300GB/s,150GB/s", 1)])
+def test_what_bound_prints_without_a_search_is_right(
+    machine: str, nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = Question(machine, nodes=nodes)
+    part = question.part(collective=ALLREDUCE)
+    # No machine is small enough for a search.
+    monkeypatch.setattr(effort, "MOST_SECONDS", 1e-7)
+    found = bound(part, ALLREDUCE)
+    assert found == bounds_by_sums(part, ALLREDUCE, packed_phases(part))
+    assert not found.searched
+    file = tmp_path / "bound.json"
+    document = {"command": "bound", **question.described(part), **found.to_dict()}
+    file.write_text(json.dumps(document))
+    verdict = verify_file(str(file))
+    assert verdict.ok, verdict
+    # A search that was not made cannot be claimed.
+    file.write_text(json.dumps(document | {"searched": True}))
+    assert verify_file(str(file)).reasons == ("searched is True, and must be False",)
