@@ -112,3 +112,13 @@ def test_three_dimensional_tori_with_wrap(sizes: tuple[int, int, int]) -> None:
     for collective in ("allgather", "allreduce"):
         best = bs.project(machine, collective, "4GiB")
         assert 0.9 * bs.bound(machine, collective).rate_GBps <= best.algbw_GBps, (collective, best.algorithm)
+
+
+def test_a_dead_node_of_128_leaves_an_allreduce_of_the_others() -> None:
+    """127 nodes that reduce straight to each other: every byte crosses their ports 2 (127 - 1) times, once each way."""
+    part = bs.load("hgx-h100", nodes=128).select()
+    alive = part.select([name for name in part.members if not name.startswith("n1.")])
+    found = bs.synthesize(alive, "allreduce")
+    assert found.bound.rate == Fraction(127 * NODE * 10**9, 2 * (127 - 1))
+    assert found.gap == 0
+    assert found.verdict.ok

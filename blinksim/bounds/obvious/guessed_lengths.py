@@ -70,7 +70,10 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
         held = np.zeros(int(label.max()) + 1, dtype=np.bool_)
         held[label[members]] = True
         a, b = label[columns.src], label[columns.dst]
-        crossing = a != b
+        # Links of a node without members lead nowhere that a tree must go.
+        idle = ~held
+        idle[label[topology.device_nodes < 0]] = False
+        crossing = (a != b) & ~(idle[a] & ~held[b] | idle[b] & ~held[a])
         carried = float(columns.capacity(crossing))
         direct = crossing & held[a] & held[b]
         count = int(held.sum())
