@@ -31,22 +31,23 @@ def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
         if len(several) > 1:
             found.append(_round(hosts, several, devices))
             if len(several[0]) > 1:
-                rounds = [_round(hosts, [[host] for host in leaf], devices) for leaf in several]
-                found.append(np.stack(rounds)[_moved(rounds), np.arange(devices)])
+                goes = np.arange(devices)
+                for leaf in several:
+                    _turn(goes, hosts, [[host] for host in leaf])
+                found.append(goes)
     return found
-
-
-def _moved(rounds: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Which of several permutations of different things moves each; 0 if none does."""
-    moves = np.stack([turn != np.arange(len(turn)) for turn in rounds])
-    return np.asarray(moves.argmax(axis=0), dtype=np.int64)
 
 
 def _round(hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]], devices: int) -> NDArray[np.int64]:
     """Every group of hosts to the place of the next one, with the switches at their ports, if these differ."""
     goes = np.arange(devices)
+    _turn(goes, hosts, groups)
+    return goes
+
+
+def _turn(goes: NDArray[np.int64], hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]]) -> None:
+    """As `_round`, written into `goes`."""
     for here, there in zip(groups, [*groups[1:], groups[0]], strict=True):
         for a, b in zip(here, there, strict=True):
             goes[hosts.device[a]] = hosts.device[b]
             goes[list(hosts.fabric.ends[a])] = list(hosts.fabric.ends[b])
-    return goes
