@@ -108,10 +108,10 @@ def _check_effort(topology: Topology, collective: Collective) -> None:
     if collective.personalized:
         return  # a single flow, or a linear program that is not begun where it is too large
     flows = topology.ranks * (_SEARCHES if collective.name == "allreduce" else 1)
-    if collective.name in ("allgather", "reducescatter") and (topology.symmetries or topology.nodes > 1):
+    if not collective.rooted and (topology.symmetries or topology.nodes > 1):
         from blinksim.topology.symmetry import orbits
 
-        flows = len(orbits(topology))
+        flows = len(orbits(topology)) * (_SEARCHES if collective.name == "allreduce" else 1)
     seconds = effort.of_flows(topology, flows)
     instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
     effort.check(f"the exact bound of {collective.name}", topology, seconds, instead)

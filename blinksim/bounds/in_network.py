@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -141,10 +141,11 @@ class _Search:
         self.names, self.shared, adders = with_adders(topology, net)
         plain = not collective.rooted and not shares
         # Where one way stands for those that symmetries make of it, its loads are those of orbits.
-        self.topology = with_name_turns(topology) if plain else replace(topology, symmetries=())
+        self.topology = with_name_turns(topology) if plain else topology
         orbits = network_orbits(self.topology, net) if plain else single_orbits(net)
         # For every device the first one that symmetries map onto it.
-        self.first = {device: group[0] for group in device_orbits(self.topology) for device in group}
+        alike = device_orbits(self.topology) if plain else [(device,) for device in range(len(topology.devices))]
+        self.first = {device: group[0] for group in alike for device in group}
         orbit = [*orbits.arc.tolist(), *(-1 - self.first[device] for device in adders.values())]
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, capacity in enumerate(self.shared):
@@ -276,7 +277,7 @@ def least_ways(
     name, points = collective.name, trees.ways[0].points
     if name == "allreduce":
         # Any root will do, so lengths that are alike suffice; machines need not be.
-        leader = interchangeable(topology, whole, sums) if topology.symmetries else range(len(topology.devices))
+        leader = interchangeable(topology, whole, sums)
         tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
         found = list(both_ways(*trees.ways, tried))
         best = min(both for _, both in found)

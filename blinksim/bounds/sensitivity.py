@@ -6,7 +6,7 @@ only the links in the certificate can help (shadow prices: Koopmans and Dantzig,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -92,14 +92,14 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
     A symmetry that maps a link onto another maps their partners too, so the orbits of links are those of pairs. A root
     stays where it is: only symmetries that leave it count.
     """
+    fixed: Sequence[int] = ()
     if collective.rooted:
-        root = topology.index[topology.members[collective.root]]
-        topology = replace(topology, symmetries=tuple(perm for perm in topology.symmetries if perm[root] == root))
+        fixed = [topology.index[topology.members[collective.root]]]
     if collective.traffic is not None:
         # No two ranks need be alike.
-        topology = replace(topology, symmetries=())
+        fixed = topology.member_places.tolist()
     number = {link.key: place for place, link in enumerate(topology.links)}
-    orbit = {link: place for place, group in enumerate(link_orbits(topology)) for link in group}
+    orbit = {link: place for place, group in enumerate(link_orbits(topology, fixed)) for link in group}
     groups: dict[frozenset[int], list[list[Link]]] = {}
     for place, link in enumerate(topology.links):
         other = number.get((link.dst, link.src, link.kind))

@@ -41,7 +41,7 @@ def single_orbits(net: Network) -> NetworkOrbits:
 
 def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
     """The orbits of arcs and ranks under the checked symmetries of `topology`."""
-    if not topology.symmetries:
+    if not topology.symmetries and topology.nodes < 2:
         return single_orbits(net)
     from blinksim.topology.symmetry import link_orbits, orbits
 

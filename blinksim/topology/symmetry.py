@@ -8,7 +8,7 @@ section 4.1). A permutation p is a sequence: device i goes to device p[i].
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from blinksim.topology.elements import Device
     from blinksim.topology.graph import Topology
 
-# Devices from which on nodes that are alike are looked for: without them, bounds take a search for every rank.
-_MANY = 2000
 Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Orbits = tuple[tuple[int, ...], ...]
 
@@ -68,6 +66,14 @@ class _Encoded:
         """One integer for both ends and the class of every link."""
         kinds = int(self.kind.max(initial=0)) + 1
         return (src * len(self.device) + dst) * kinds + self.kind
+
+    def apart(self, fixed: Sequence[int]) -> _Encoded:
+        """The same with a colour of its own for each of these devices, so that no symmetry moves them."""
+        if not fixed:
+            return self
+        device = self.device.copy()
+        device[list(fixed)] = int(device.max()) + 1 + np.arange(len(fixed))
+        return replace(self, device=device)
 
     def permutation(self, given: Permutation) -> NDArray[np.int64] | None:
         """As an array, None for what does not list each device once."""
@@ -190,31 +196,45 @@ def orbits(topology: Topology) -> Orbits:
     """
     if not _last_orbits or _last_orbits[0][0]() is not topology:
         known = encoded(topology)
-        good = [np.asarray(perm) for perm in _candidates(topology) if known.image(perm) is not None]
+        good = [np.asarray(perm) for perm in candidates(topology) if known.image(perm) is not None]
         _last_orbits[:] = [(ref(topology), _orbits(len(topology.devices), good))]
     return _last_orbits[0][1]
 
 
-def link_orbits(topology: Topology) -> Orbits:
-    """The links, by index, grouped as `orbits` groups devices."""
-    known = encoded(topology)
-    images = [known.image(perm) for perm in _candidates(topology)]
+def link_orbits(topology: Topology, fixed: Sequence[int] = ()) -> Orbits:
+    """The links, by index, grouped as `orbits` groups devices. fixed: devices that stay where they are."""
+    known = encoded(topology).apart(fixed)
+    images = [known.image(perm) for perm in (_candidates(topology, known) if fixed else candidates(topology))]
     return _orbits(len(topology.links), [image for image in images if image is not None])
 
 
-def _candidates(topology: Topology) -> list[Permutation]:
-    """The topology's symmetries; of a large cluster also the turns of nodes that an edit has left alike."""
-    if topology.nodes < 2 or len(topology.devices) < _MANY:
-        return list(topology.symmetries)
-    from blinksim.topology.symmetries.alike_nodes import alike_nodes_of, turn_and_exchange
+def candidates(topology: Topology) -> list[Permutation]:
+    """The topology's symmetries; of a cluster also those that an edit has left: turns of nodes, exchanges of rails.
 
-    known, count = encoded(topology), len(topology.devices)
+    Users check them.
+    """
+    if not _last_candidates or _last_candidates[0][0]() is not topology:
+        _last_candidates[:] = [(ref(topology), _candidates(topology, encoded(topology)))]
+    return _last_candidates[0][1]
+
+
+# Those of the last topology: bounds take them for devices and for links.
+_last_candidates: list[tuple[ref[Topology], list[Permutation]]] = []
+
+
+def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
+    if topology.nodes < 2:
+        return list(topology.symmetries)
+    from blinksim.topology.symmetries.alike_nodes import alike_nodes_of, alike_rails, turn_and_exchange
+
+    count = len(topology.devices)
+    rails = alike_rails(topology, lambda goes: known.image(goes) is not None)
     sets = alike_nodes_of(topology, known.device, known.colour)
     together = turn_and_exchange(count, sets)
     if any(known.image(one) is None for one in together):
         # Some set's nodes differ in what their links share.
-        return [*topology.symmetries, *(one for table in sets for one in turn_and_exchange(count, [table]))]
-    return [*topology.symmetries, *together]
+        together = [one for table in sets for one in turn_and_exchange(count, [table])]
+    return [*topology.symmetries, *rails, *together]
 
 
 def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:

@@ -325,13 +325,16 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
 
     sums: the lengths of adders, by device.
     """
+    # Loads NumPy, which the check of a certificate without grants does not need.
+    from blinksim.topology.symmetry import candidates
+
     index, members = topology.index, {*topology.members}
     length: dict[tuple[int, int, str], int] = {}
     for link, own in zip(topology.links, whole, strict=True):
         length[index[link.src], index[link.dst], link.kind] = own
     kept = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
     joined = UnionFind(range(len(kept)))
-    for goes in (*topology.symmetries, *name_turns(topology)):
+    for goes in map(list, (*candidates(topology), *name_turns(topology))):
         if sorted(goes) == list(range(len(kept))) and all(
             length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
         ) and all(kept[device] == kept[image] for device, image in enumerate(goes)):  # fmt: skip

@@ -186,18 +186,20 @@ def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[in
 
 def arborescence(cost: Matrix, root: int) -> int:
     """Cost of the cheapest out-tree from `root` in a complete digraph: Prim if undirected, else Chu-Liu-Edmonds."""
-    count = len(cost)
-    if all(cost[i][j] == cost[j][i] for i in range(count) for j in range(i)):
+    # Whole columns at a time: what each vertex is entered by.
+    into = [list(column) for column in zip(*cost, strict=True)]
+    if into == cost:
         return _prim(cost, root)
-    total = 0
-    while len(cost) > 1:
-        count = len(cost)
-        parent = [min((i for i in range(count) if i != j), key=lambda i: cost[i][j]) for j in range(count)]
-        total += sum(cost[parent[j]][j] for j in range(count) if j != root)
-        cycles = _cycles(parent, root)
+    total, big = 0, max(map(max, cost)) + 1
+    while len(into) > 1:
+        for vertex, column in enumerate(into):
+            column[vertex] = big
+        least = [min(column) for column in into]
+        total += sum(least) - least[root]
+        cycles = _cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
         if not cycles:
             return total
-        cost, root = _contracted(cost, parent, root, cycles), 0
+        into, root = _contracted(into, least, root, cycles, big), 0
     return total
 
 
@@ -234,25 +236,20 @@ def _cycles(parent: Sequence[int], root: int) -> list[list[int]]:
     return cycles
 
 
-def _contracted(cost: Matrix, parent: Sequence[int], root: int, cycles: Sequence[Sequence[int]]) -> Matrix:
-    """The costs after contracting every cycle to one vertex, less what is paid already; the root is vertex 0."""
-    count = len(cost)
-    label = [-1] * count
-    label[root] = 0
-    for number, cycle in enumerate(cycles, 1):
-        for vertex in cycle:
-            label[vertex] = number
-    groups = 1 + len(cycles)
-    for vertex in range(count):
-        if label[vertex] == -1:
-            label[vertex] = groups
-            groups += 1
-    big = max(map(max, cost)) + 1
-    merged = [[big] * groups for _ in range(groups)]
-    for i in range(count):
-        for j in range(count):
-            a, b = label[i], label[j]
-            if a != b and j != root:
-                # The entry chosen for j is paid already; a more expensive one costs the difference.
-                merged[a][b] = min(merged[a][b], cost[i][j] - cost[parent[j]][j])
+def _contracted(
+    into: Matrix, least: Sequence[int], root: int, cycles: Sequence[Sequence[int]], big: int
+) -> Matrix:
+    """The columns after contracting every cycle to one vertex, less what is paid already; the root is vertex 0.
+
+    least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than any entry.
+    """
+    joined = {vertex for cycle in cycles for vertex in cycle}
+    alone = [vertex for vertex in range(len(into)) if vertex != root and vertex not in joined]
+    groups = [[root], *cycles, *([vertex] for vertex in alone)]
+    merged = [[big] * len(groups)]
+    for group in groups[1:]:
+        columns = [[entry - least[vertex] for entry in into[vertex]] for vertex in group]
+        column = list(map(min, *columns)) if len(columns) > 1 else columns[0]
+        ways = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in cycles)]
+        merged.append([*ways, *(column[vertex] for vertex in alone)])
     return merged

@@ -1,9 +1,9 @@
-"""Turns of the nodes of a cluster that are alike, where one of the others was changed or is out of order."""
+"""What an edit has left alike in a cluster: nodes, where another one was changed, and rails, where one is out of order."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
     Ints = NDArray[np.int64]
+
+# Exchanges of two rails that are tried: all of eight rails, and those of more that are alike.
+_MOST_TRIED = 64
 
 
 def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
@@ -55,3 +58,38 @@ def turn_and_exchange(count: int, sets: Sequence[Ints]) -> list[Ints]:
         turn[table] = np.roll(table, -1, axis=0)
         swap[table[:2]] = table[1::-1]
     return [turn, swap]
+
+
+def alike_rails(topology: Topology, holds: Callable[[Ints], bool]) -> list[Ints]:
+    """Exchanges of two rails that are alike: of the devices whose names end in two numbers, in all nodes at once.
+
+    Such as ``n0.gpu3`` with ``n0.gpu5``, ``n0.nic3`` with ``n0.nic5`` and ``fabric3`` with ``fabric5``. holds: whether
+    a permutation is a symmetry.
+    """
+    rows = defaultdict[tuple[int, str], dict[int, int]](dict)
+    for place, device in enumerate(topology.devices):
+        name = device.name.rpartition(".")[2]
+        stem = name.rstrip("0123456789")
+        if stem != name:
+            rows[device.node, stem][int(name[len(stem) :])] = place
+    ranks = set(topology.member_places.tolist())
+    numbers = sorted({number for row in rows.values() for number, place in row.items() if place in ranks})
+    found: list[Ints] = []
+    leaders: list[int] = []
+    tried = 0
+    for number in numbers:
+        for leader in leaders:
+            tried += 1
+            if tried > _MOST_TRIED:
+                return found
+            goes = np.arange(len(topology.devices))
+            for row in rows.values():
+                a, b = row.get(leader), row.get(number)
+                if a is not None and b is not None:
+                    goes[[a, b]] = b, a
+            if holds(goes):
+                found.append(goes)
+                break
+        else:
+            leaders.append(number)
+    return found
