@@ -107,11 +107,15 @@ def _check_effort(topology: Topology, collective: Collective) -> None:
     """Raises `InfeasibleError` for a machine on which the flows would take minutes."""
     if collective.personalized:
         return  # a single flow, or a linear program that is not begun where it is too large
-    flows = topology.ranks * (_SEARCHES if collective.name == "allreduce" else 1)
-    if not collective.rooted and (topology.symmetries or topology.nodes > 1):
-        from blinksim.topology.symmetry import orbits
+    from blinksim.topology.symmetry import orbits
 
-        flows = len(orbits(topology)) * (_SEARCHES if collective.name == "allreduce" else 1)
+    ways = _SEARCHES if collective.name == "allreduce" else 1
+    flows = topology.ranks * ways
+    if collective.name in ("allgather", "reducescatter") and (topology.symmetries or topology.nodes > 1):
+        flows = len(orbits(topology))
+    elif collective.name == "allreduce" and topology.nodes > 1:
+        # Cuts of each sort, and distances between all nodes.
+        flows = min(flows, ways * (len(orbits(topology)) + topology.nodes))
     seconds = effort.of_flows(topology, flows)
     instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
     effort.check(f"the exact bound of {collective.name}", topology, seconds, instead)

@@ -236,9 +236,7 @@ def _cycles(parent: Sequence[int], root: int) -> list[list[int]]:
     return cycles
 
 
-def _contracted(
-    into: Matrix, least: Sequence[int], root: int, cycles: Sequence[Sequence[int]], big: int
-) -> Matrix:
+def _contracted(into: Matrix, least: Sequence[int], root: int, cycles: Sequence[Sequence[int]], big: int) -> Matrix:
     """The columns after contracting every cycle to one vertex, less what is paid already; the root is vertex 0.
 
     least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than any entry.

@@ -1,4 +1,4 @@
-"""What an edit has left alike in a cluster: nodes, where another one was changed, and rails, where one is out of order."""
+"""What an edit has left alike in a cluster: nodes, where another one was changed; rails, where one is out of order."""
 
 from __future__ import annotations
 
