@@ -38,7 +38,8 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     rails = read_rails(topology)
     if rails is None:
         raise InfeasibleError(
-            "rail_aligned needs two or more nodes with members of the same names and switches between; take packed"
+            "rail_aligned needs two or more nodes with members of the same names, and switches that join those of one "
+            "name in different nodes over as many ways each; take packed"
         )
     if through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")

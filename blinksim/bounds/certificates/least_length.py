@@ -187,7 +187,7 @@ def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[in
 def arborescence(cost: Matrix, root: int) -> int:
     """Cost of the cheapest out-tree from `root` in a complete digraph: Prim if undirected, else Chu-Liu-Edmonds."""
     # Whole columns at a time: what each vertex is entered by.
-    into = [list(column) for column in zip(*cost, strict=True)]
+    into: Matrix = [list(column) for column in zip(*cost, strict=True)]
     if into == cost:
         return _prim(cost, root)
     total, big = 0, max(map(max, cost)) + 1

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, repeat
+from itertools import islice, pairwise, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -221,8 +221,8 @@ _OUT, _IN = "fabric (out)", "fabric (in)"
 # A link in the terms of any node: its ends there, its class, and which of several it is.
 _Key = tuple[str, str, str, int]
 _Way = tuple[_Key, ...]
-# Pairs of nodes that are asked for the ways of a place, as one link may be missing in one of them.
-_ASKED = 6
+# Pairs of nodes that are asked for the ways of a place, as links may be missing in some of them.
+_ASKED = 8
 
 
 class _Translation:
@@ -274,17 +274,18 @@ class _Translation:
         return [way for way in found if -1 not in way]
 
     def rails(self) -> Rails | None:
-        """The cluster; None if the members of a place do not reach each other over the fabric alone."""
+        """The cluster; None if at no place the members reach each other over the fabric alone, or in unlike ways.
+
+        Members of a place whose rail is out of order in all nodes have no way of their own.
+        """
         local = self.device.shape[1]
         outward, inward = list[list[_Way]](), list[list[_Way]]()
         for k in range(local):
             pairs = self._over(k)
-            if not pairs:
-                return None
             outward.append([out for out, _ in pairs])
             inward.append([into for _, into in pairs])
         width = max(map(len, outward))
-        if any(len(ways) != width for ways in outward):
+        if not width or any(len(ways) not in (0, width) for ways in outward):
             return None
         inside = self._inside()
         up, exits = self._ends(outward, width, last=True)
@@ -292,9 +293,13 @@ class _Translation:
         return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
 
     def _over(self, k: int) -> list[tuple[_Way, _Way]]:
-        """The parts of the ways between members of place `k` in the node of the sender and in the receiver's."""
+        """The parts of the ways between members of place `k` in the node of the sender and in the receiver's.
+
+        None if no pair that is asked has ways over the fabric alone.
+        """
         rows = np.flatnonzero(self.device[:, k] >= 0).tolist()
-        asked = islice(((a, b) for b in rows for a in rows if a != b), _ASKED)
+        # Every node in turn, as one that lacks a link has ways to none.
+        asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
         for a, b in asked:
             ways = self.topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
             split = [self._split(way) for way in ways]
