@@ -82,6 +82,16 @@ def test_one_weak_link_costs_no_more_than_it_must(edits: tuple[str, ...], most: 
     assert gap(machine, bs.expert_traffic(machine.ranks, tokens=256, skew=0.8)) < most
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [("without n0.nic3",), ("without fabric3",), ("without nic3",), ("without n0.nic3", "without n1.nic0"),
+     ("without n0.nic3", "without n2.nic3", "without fabric7")],
+)  # fmt: skip
+def test_adapters_that_are_gone_cost_their_share(edits: tuple[str, ...]) -> None:
+    """At the bound of the linear program or the cut: the neighbours carry what a dead adapter or rail does not."""
+    assert gap(bs.load("hgx-h100", nodes=4, edits=edits).select()) == pytest.approx(0, abs=2e-3)
+
+
 def test_it_keeps_adapters_busy_that_direct_leaves_idle() -> None:
     machine = bs.load("hgx-h100", nodes=4).select()
     # One GPU of every node has everything for one GPU of the next.
