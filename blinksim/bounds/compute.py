@@ -46,7 +46,6 @@ def bound(
     shares that do not fit, and `InfeasibleError` if the links do not connect the members.
 
     An allreduce on so many ranks that its search would take minutes has the bounds of `blinksim.bounds.quick`.
-
     Equal rates are ordered by how little they assume. They hold for switches that only forward, unless a bound says
     otherwise. in_network: also, as the last bound, what those that can multicast or reduce allow, if that is more.
     """
@@ -105,17 +104,15 @@ def _takes_minutes(topology: Topology, collective: Collective) -> bool:
 
 def _check_effort(topology: Topology, collective: Collective) -> None:
     """Raises `InfeasibleError` for a machine on which the flows would take minutes."""
-    if collective.personalized:
-        return  # a single flow, or a linear program that is not begun where it is too large
     from blinksim.topology.symmetry import orbits
 
-    ways = _SEARCHES if collective.name == "allreduce" else 1
-    flows = topology.ranks * ways
+    if collective.personalized:
+        return  # a single flow, or a linear program that is not begun where it is too large
+    flows = topology.ranks
     if collective.name in ("allgather", "reducescatter") and (topology.symmetries or topology.nodes > 1):
         flows = len(orbits(topology))
-    elif collective.name == "allreduce" and topology.nodes > 1:
-        # Cuts of each sort, and distances between all nodes.
-        flows = min(flows, ways * (len(orbits(topology)) + topology.nodes))
+    elif collective.name == "allreduce":
+        flows = _SEARCHES * (min(flows, len(orbits(topology)) + topology.nodes) if topology.nodes > 1 else flows)
     seconds = effort.of_flows(topology, flows)
     instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
     effort.check(f"the exact bound of {collective.name}", topology, seconds, instead)
