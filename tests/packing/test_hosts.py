@@ -102,7 +102,10 @@ def test_hosts_are_told_apart_by_bandwidth_only() -> None:
     assert hosts is not None
     assert kinds_of(hosts) == [0, 0, 1, 0]
     assert hosts.ranks == 32
-    assert read_hosts(cluster(3).without("n0.nic0-fabric0")) is None
+    less = read_hosts(cluster(3).without("n0.nic0-fabric0"))
+    assert less is not None
+    assert less.lacking
+    assert kinds_of(less) == [1, 0, 0]
     assert read_hosts(machines.load("dgx-a100").select()) is None
     assert read_hosts(shapes.torus((4, 4)).select()) is None
 
@@ -152,7 +155,10 @@ def without_uplinks(topology: Topology) -> Topology:
         ),
         (without_uplinks(levels(4, Level(2), Level())), "does not join every port of a host to the same port"),
         (cluster(3).without("n1.gpu2"), "node 1 has 16 devices, node 0 has 17"),
-        (cluster(3).without("n2.nic0-fabric0"), "the links of node 2 differ from those of node 0"),
+        (
+            cluster(3, "without n2.nic0-fabric0", "add n2.gpu0-n2.gpu1 nvlink"),
+            "the links of node 2 differ from those of node 0",
+        ),
         (replace(cluster(2), members=cluster(2).members[:-1]), "node 1 has other members than node 0"),
     ],
 )
@@ -292,3 +298,49 @@ def test_a_host_that_cannot_copy_to_all_is_helped() -> None:
     attained = rate(schedule)
     assert attained is not None
     assert Fraction(99, 100) < attained / best < 1
+
+
+@pytest.mark.parametrize(
+    ("edits", "most"),
+    [
+        (("without n0.nic3",), Fraction(0)),
+        (("without n2.nic0-fabric0",), Fraction(0)),
+        (("without fabric3", "without n1.nic0"), Fraction(0)),
+        # Two hosts whose adapters are on other rails have fewer in common than each has.
+        (("without n1.nic3", "without n2.nic5", "degrade n0.nic1-fabric1 bandwidth=10GB/s"), Fraction(1, 10)),
+    ],
+)
+def test_hosts_that_lack_an_adapter_attain_the_bound(edits: tuple[str, ...], most: Fraction) -> None:
+    """As with an adapter that carries nothing. An allreduce in two phases of equal shards takes both of theirs."""
+    topology = machines.load("hgx-h100", nodes=4, edits=edits).select()
+    found = read_hosts(topology)
+    assert found is not None
+    assert found.lacking
+    rates = {}
+    for collective in ("allgather", "reducescatter", "allreduce"):
+        best = bound(topology, collective)
+        schedule = from_hosts(topology, Collective(collective), best.rate)
+        assert schedule is not None
+        assert verify(schedule).ok
+        rates[collective] = rate(schedule)
+        if collective != "allreduce":
+            assert 0 <= 1 - rates[collective] / best.rate <= most
+    assert best.rate >= rates["allreduce"] >= rates["allgather"] * (1 - most) / 2
+
+
+def test_hosts_of_leaves_that_lack_adapters() -> None:
+    fabric = "fabric shape=tree leaf_nodes=2"
+    topology = machines.load("dgx-a100", nodes=4, edits=(fabric, "without n3.nic2", "without n0.nic1")).select()
+    found = read_hosts(topology)
+    assert found is not None
+    assert found.lacking
+    schedule = from_hosts(topology, Collective("allgather"), bound(topology, "allgather").rate)
+    assert schedule is not None
+    assert verify(schedule).ok
+    assert Fraction(9, 10) <= rate(schedule) / bound(topology, "allgather").rate <= 1
+
+
+@pytest.mark.parametrize("edit", ["without n1.gpu3", "without n1.gpu2-n1.nvswitch"])
+def test_hosts_that_lack_a_rank_or_a_way_inside_are_not_packed_alone(edit: str) -> None:
+    topology = machines.load("hgx-h100", nodes=3, edits=(edit,)).select()
+    assert from_hosts(topology, Collective("allgather"), bound(topology, "allgather").rate) is None

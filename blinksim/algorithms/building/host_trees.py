@@ -22,7 +22,7 @@ from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, read_hosts
 from blinksim.packing.hosts.many_doors import Piece
 from blinksim.packing.hosts.rail_chains import rail_chains
-from blinksim.packing.hosts.shard_spread import all_pieces, kinds_of, relayed
+from blinksim.packing.hosts.shard_spread import all_pieces, kinds_of, relayed, widths
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct, rows
@@ -58,7 +58,9 @@ def add_host_trees(
     writer = _Writer(plan, topology, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
     ways = _ways(hosts, whole=stands is not None)
-    parts = [relayed(hosts, kinds, kind, rate) for kind in range(len(pieces))]
+    # A host that lacks a port cannot pass on by it.
+    odd = {kind for kind in range(len(pieces)) if not all(widths(hosts, kinds.index(kind)))}
+    parts = [relayed(hosts, kinds, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
     for job in _in_turn(groups, pieces):
         host, (member, weight, own, away) = job.host, job.piece
         root = int(hosts.device[host, member])
@@ -90,9 +92,10 @@ def add_host_trees(
 def _ways(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
     """The parts in which every host's shards go out, and the turn in which other leaves pass each on; -1: none does.
 
-    whole: what is passed on stays in one piece, because symmetries have other hosts pass on its images.
+    None does where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have other
+    hosts pass on its images.
     """
-    if not hosts.fabric.narrow(hosts.rates[0][1]):
+    if hosts.lacking or not hosts.fabric.narrow(hosts.rates[0][1]):
         return [[(Fraction(1), -1)]] * hosts.count
     found = []
     for part, pieces in hosts.fabric.passed:
@@ -207,13 +210,18 @@ class _Writer:
         return last or depth
 
     def _both(self, routes: Ints) -> Ints:
-        """The numbers of routes of equal length, one a row, and of their reverses; 0 for a way that is not needed."""
+        """The numbers of routes of equal length, one a row, and of their reverses; 0 for a way that is not needed.
+
+        0 as well for rows with a link that their host lacks (-1), as nothing goes there.
+        """
         number = np.zeros((len(routes), 2), dtype=np.int64)
+        there = (routes >= 0).all(axis=1)
+        routes = routes[there]
         ways = [routes] if self.collective.ends == EVERY else []
         ways += [self.pairs[routes[:, ::-1]]] if self.collective.reduces else []
         first = 0 if self.collective.ends == EVERY else 1
         found = self.plan.add_routes(np.stack(ways, axis=1).reshape(-1, routes.shape[1]).tolist())
-        number[:, first : first + len(ways)] = np.array(found, dtype=np.int64).reshape(len(routes), len(ways))
+        number[there, first : first + len(ways)] = np.array(found, dtype=np.int64).reshape(len(routes), len(ways))
         return number
 
     def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:

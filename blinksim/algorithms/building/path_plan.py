@@ -167,7 +167,7 @@ def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
     """
     hosts = read_hosts(topology)
     stars = straight_trees(hosts, 0, Fraction(0)) if hosts is not None else None
-    if hosts is None or stars is None:
+    if hosts is None or stars is None or hosts.lacking:
         return {}
     shape = hosts.shape
     inside = {(tree.root, b): path for tree in stars if tree.port < 0 for _, b, path in tree.edges}

@@ -85,7 +85,8 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
 def _of_hosts(turns: Turns, hosts: Hosts) -> Turns | None:
     """The turns that leave every device in its place among those of its host."""
     place = np.full(len(turns.first), -1)
-    place[hosts.device] = np.arange(hosts.device.shape[1])
+    there = hosts.device >= 0
+    place[hosts.device[there]] = np.nonzero(there)[1]
     kept = [number for number, turn in enumerate(turns.generators) if np.array_equal(place[turn], place)]
     return turns.only(kept) if kept else None
 

@@ -21,6 +21,7 @@ from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.exact.forest import pack_forest
 from blinksim.packing.exact.scaling import Arcs
 from blinksim.packing.exact.shared_capacity import Split, best_split
+from blinksim.packing.hosts.completed import Parts, parts_of
 from blinksim.packing.hosts.fabric_ways import FabricWays
 from blinksim.packing.hosts.unlike import NotAlikeError, why_unlike
 from blinksim.structures.arrays import distinct
@@ -49,8 +50,9 @@ class Shape:
 class Hosts:
     """A cluster, host by host: device and link numbers of the topology at every local number.
 
-    device (host, local device), link (host, local link), into and outof (host, port): numbers. rates: exact bandwidths
-    of (local links, into, outof) of every host. fabric: the ways between the switches at their ports.
+    device (host, local device), link (host, local link), into and outof (host, port): numbers, -1 for what one lacks.
+    rates: exact bandwidths of (local links, into, outof) of every host, 0 for what it lacks. fabric: the ways between
+    the switches at their ports.
     """
 
     shape: Shape
@@ -68,6 +70,11 @@ class Hosts:
     @property
     def ranks(self) -> int:
         return self.count * len(self.shape.members)
+
+    @property
+    def lacking(self) -> bool:
+        """True if a host lacks a device or a link."""
+        return any(bool((table < 0).any()) for table in (self.device, self.link, self.into, self.outof))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +112,11 @@ def explained_hosts(topology: Topology) -> Hosts:
 
 def _in_arrays(topology: Topology) -> Hosts | None:
     """The cluster as alike hosts, all of them compared at once; None where there is something to explain."""
-    columns, count = topology.link_columns, len(topology.devices)
-    if columns.shared or any(device.capacity is not None for device in topology.devices):
+    if topology.link_columns.shared or any(device.capacity is not None for device in topology.devices):
         return None
-    node = topology.device_nodes
-    ranked = np.zeros(count, dtype=np.bool_)
-    ranked[topology.member_places] = True
-    a, b = node[columns.src], node[columns.dst]
+    parts = parts_of(topology)
+    node, ranked, src, dst, kind = parts.node, parts.ranked, parts.src, parts.dst, parts.kind
+    a, b = node[src], node[dst]
     # Hosts without a member, such as those that are out of order, only stand there.
     used = distinct(node[ranked])
     if bool((node[ranked] < 0).any()) or len(used) < 2 or bool(((a >= 0) & (b >= 0) & (a != b)).any()):
@@ -122,27 +127,26 @@ def _in_arrays(topology: Topology) -> Hosts | None:
     host = np.full(int(node.max()) + 2, -1)
     host[used] = np.arange(len(used))
     of, inside = host[node], np.flatnonzero(host[node] >= 0)
+    inside = inside[np.argsort(parts.slot[inside], kind="stable")]
     device = _rows(of[inside], inside, len(used))
     if device is None or not (ranked[device] == ranked[device[0]]).all():
         return None
-    local = np.zeros(count, dtype=np.int64)
+    local = np.zeros(len(node), dtype=np.int64)
     local[device] = np.arange(device.shape[1])
-    names = sorted(columns.classes)
-    kind = np.array([names.index(name) for name in columns.classes])[columns.kind]
-    owner, number = np.maximum(of[columns.src], of[columns.dst]), np.arange(len(a))
-    parts = []
+    owner, number = np.maximum(of[src], of[dst]), np.arange(len(a))
+    tables = []
     for chosen, near, far in (
-        ((a >= 0) & (b >= 0), local[columns.src], local[columns.dst]),
-        ((a < 0) & (b >= 0), local[columns.dst], columns.src),
-        ((a >= 0) & (b < 0), local[columns.src], columns.dst),
+        ((a >= 0) & (b >= 0), local[src], local[dst]),
+        ((a < 0) & (b >= 0), local[dst], src),
+        ((a >= 0) & (b < 0), local[src], dst),
     ):
         some = np.flatnonzero(chosen & (owner >= 0))
         order = some[np.lexsort((number[some], kind[some], far[some], near[some], owner[some]))]
         rows = _rows(owner[order], order, len(used))
         if rows is None or not all((value[rows] == value[rows[0]]).all() for value in (near, kind)):
             return None
-        parts.append((rows, near[rows], far[rows]))
-    (link, tail, head), (into, ports, above), (outof, leaving, beyond) = parts
+        tables.append((rows, near[rows], far[rows]))
+    (link, tail, head), (into, ports, above), (outof, leaving, beyond) = tables
     switches = np.concatenate([above, beyond], axis=1)
     # Every switch goes by the place where it comes first.
     place = (switches[:, :, None] == switches[:, None, :]).argmax(axis=2)
@@ -150,7 +154,7 @@ def _in_arrays(topology: Topology) -> Hosts | None:
     if not ((head == head[0]).all() and (place == place[0]).all() and paired and ports.shape[1]):
         return None
     inner = {
-        place: (int(columns.src[place]), int(columns.dst[place]), columns.bandwidths[columns.figure[place]])
+        place: (int(src[place]), int(dst[place]), parts.bandwidths[parts.figure[place]])
         for place in np.flatnonzero((a < 0) & (b < 0)).tolist()
     }
     fabric = FabricWays([tuple(row) for row in above.tolist()], inner)
@@ -160,7 +164,11 @@ def _in_arrays(topology: Topology) -> Hosts | None:
     shape = Shape(device.shape[1], *wires, members, doors, _feeds(*wires, members, doors))
     if len({ends[:2] for ends in inner.values()}) < len(inner):
         return None
-    return Hosts(shape, device, link, into, outof, _rates(topology, link, into, outof), fabric)
+    rates = _rates(parts, link, into, outof)
+    device[device >= parts.devices] = -1
+    for table in (link, into, outof):
+        table[table >= parts.links] = -1
+    return Hosts(shape, device, link, into, outof, rates, fabric)
 
 
 def _rows(owner: Array, values: Array, count: int) -> Array | None:
@@ -170,14 +178,13 @@ def _rows(owner: Array, values: Array, count: int) -> Array | None:
     return values[np.argsort(owner, kind="stable")].reshape(count, -1)
 
 
-def _rates(topology: Topology, link: Array, into: Array, outof: Array) -> Rates:
+def _rates(parts: Parts, link: Array, into: Array, outof: Array) -> Rates:
     """The bandwidths of (local links, into, outof) of every host; hosts with the same figures share them."""
-    columns = topology.link_columns
-    figure = columns.figure[np.concatenate([link, into, outof], axis=1)]
+    figure = parts.figure[np.concatenate([link, into, outof], axis=1)]
     different, row = np.unique(figure, axis=0, return_inverse=True)
     found = []
     for figures in different.tolist():
-        rates = tuple(map(columns.bandwidths.__getitem__, figures))
+        rates = tuple(map(parts.bandwidths.__getitem__, figures))
         first, second = link.shape[1], link.shape[1] + into.shape[1]
         found.append((rates[:first], rates[first:second], rates[second:]))
     return tuple(map(found.__getitem__, row.ravel().tolist()))
@@ -211,18 +218,21 @@ def _feeds(
     return tuple(found)
 
 
-def local_network(hosts: Hosts, host: int, rate: Fraction) -> Network:
+def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, list[int]]:
     """One host, its ports behind a gate (the vertex after its devices), the rest of the cluster behind that (the last).
 
-    The gate lets in what all other members send at `rate` each, so that nothing can enter twice.
+    The gate lets in what all other members send at `rate` each, so that nothing can enter twice. And for every arc the
+    local link, port (after the links) or the gate (after these): those that the host lacks have none.
     """
     shape = hosts.shape
     links, into, _ = hosts.rates[host]
     gate, outside = shape.devices, shape.devices + 1
-    values, unit = whole([(value, 1) for value in (*links, *into, rate * (hosts.ranks - len(shape.members)))])
-    return Network(
-        np.array([*shape.tail, *[gate] * len(shape.ports), outside], dtype=np.int64),
-        np.array([*shape.head, *shape.ports, gate], dtype=np.int64),
+    rates = (*links, *into, rate * (hosts.ranks - len(shape.members)))
+    kept = [number for number, value in enumerate(rates) if value]
+    values, unit = whole([(rates[number], 1) for number in kept])
+    net = Network(
+        np.array([*shape.tail, *[gate] * len(shape.ports), outside], dtype=np.int64)[kept],
+        np.array([*shape.head, *shape.ports, gate], dtype=np.int64)[kept],
         np.array(values, dtype=np.int64),
         unit,
         np.array(shape.members, dtype=np.int64),
@@ -231,6 +241,7 @@ def local_network(hosts: Hosts, host: int, rate: Fraction) -> Network:
         np.arange(outside + 1),
         (),
     )
+    return net, kept
 
 
 def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
@@ -280,7 +291,11 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
         first = min(entered, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
         entries.append((first, reach[first], min([into[number], *(links[i] for i in reach[first])])))
     width = sum(least for _, _, least in entries)
+    if not width:
+        return None
     for number, (first, path, least) in enumerate(entries):
+        if not least:
+            continue
         edges = star(first)
         assert edges is not None
         trees.append(LocalTree(first, total * least / width, edges, number, path))
@@ -319,7 +334,7 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
     weights = {outside: total, **dict.fromkeys(shape.members, 1)}
 
     def best_at(rate: Fraction) -> tuple[Network, Split | None]:
-        net = local_network(hosts, host, rate)
+        net, _ = local_network(hosts, host, rate)
         shared = [SharedCapacity(((arc, 1.0),), value) for arc, value in enumerate(net.capacity.tolist())]
         return net, best_split(net, shared, weights, both=False, best=rate * hosts.ranks / net.unit)
 
@@ -329,19 +344,20 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
         net, split = best_at(split.rate * net.unit / hosts.ranks)
     if split is None:
         return None
-    each = split.rates[shape.members[0]]
+    each, (_, kept) = split.rates[shape.members[0]], local_network(hosts, host, rate)
     arcs = Arcs(net.tail, net.head, split.capacity, shape.members, tuple(net.host.tolist()))
     forest = pack_forest(arcs, split.rates)
     trees = []
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each
+        edges = [(a, b, tuple(kept[arc] for arc in path)) for a, b, path in tree.edges]
         if tree.root != outside:
-            trees.append(LocalTree(tree.root, weight, turned_edges(tree.root, tree.edges)))
+            trees.append(LocalTree(tree.root, weight, turned_edges(tree.root, edges)))
             continue
-        entered = [edge for edge in tree.edges if edge[0] == outside]
+        entered = [edge for edge in edges if edge[0] == outside]
         if len(entered) > 1:
             return None
         _, first, path = entered[0]
-        rest = turned_edges(first, [edge for edge in tree.edges if edge[0] != outside])
+        rest = turned_edges(first, [edge for edge in edges if edge[0] != outside])
         trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
     return trees

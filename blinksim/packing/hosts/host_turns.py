@@ -49,5 +49,6 @@ def _turn(goes: NDArray[np.int64], hosts: Hosts, groups: list[list[int]] | list[
     """As `_round`, written into `goes`."""
     for here, there in zip(groups, [*groups[1:], groups[0]], strict=True):
         for a, b in zip(here, there, strict=True):
-            goes[hosts.device[a]] = hosts.device[b]
+            there = (hosts.device[a] >= 0) & (hosts.device[b] >= 0)
+            goes[hosts.device[a][there]] = hosts.device[b][there]
             goes[list(hosts.fabric.ends[a])] = list(hosts.fabric.ends[b])

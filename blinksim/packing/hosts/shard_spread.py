@@ -46,12 +46,12 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
     """
     shape = hosts.shape
     host = kinds.index(kind)
-    widths = _widths(hosts, host)
+    wide = widths(hosts, host)
     others = {other for place, other in enumerate(kinds) if place != host}
     rows: dict[int, dict[int, list[tuple[LocalTree, Fraction]]]] = {}
     for other in others:
         entering = [tree for tree in trees[other] if tree.port >= 0]
-        parts = [tree.weight * widths[tree.port] for tree in entering]
+        parts = [tree.weight * wide[tree.port] for tree in entering]
         factor = len(shape.members) / sum(parts, start=Fraction(0))
         rows[other] = _dealt(shape, [(tree, part * factor) for tree, part in zip(entering, parts, strict=True)])
     pieces: list[Piece] = []
@@ -94,13 +94,13 @@ def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fr
     if kind == 0 or hosts.count < 4:
         return Fraction(0)
     wanted = rate * len(hosts.shape.members) * (hosts.count - 1)
-    missing = wanted - sum(_widths(hosts, kinds.index(kind)))
+    missing = wanted - sum(widths(hosts, kinds.index(kind)))
     part = missing / (rate * len(hosts.shape.members) * (hosts.count - 2))
     # Rounded up to keep the shares' denominators short.
     return min(Fraction(1), Fraction(ceil(part * 1024), 1024)) if missing > 0 else Fraction(0)
 
 
-def _widths(hosts: Hosts, host: int) -> list[Fraction]:
+def widths(hosts: Hosts, host: int) -> list[Fraction]:
     """What can leave a host by each port."""
     links, _, outof = hosts.rates[host]
     return [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(hosts.shape.feeds)]
