@@ -316,13 +316,13 @@ def test_hosts_that_lack_an_adapter_attain_the_bound(edits: tuple[str, ...], mos
     found = read_hosts(topology)
     assert found is not None
     assert found.lacking
-    rates = {}
+    rates = dict[str, Fraction]()
     for collective in ("allgather", "reducescatter", "allreduce"):
         best = bound(topology, collective)
         schedule = from_hosts(topology, Collective(collective), best.rate)
         assert schedule is not None
         assert verify(schedule).ok
-        rates[collective] = rate(schedule)
+        rates[collective] = rate(schedule) or Fraction(0)
         if collective != "allreduce":
             assert 0 <= 1 - rates[collective] / best.rate <= most
     assert best.rate >= rates["allreduce"] >= rates["allgather"] * (1 - most) / 2
@@ -337,7 +337,7 @@ def test_hosts_of_leaves_that_lack_adapters() -> None:
     schedule = from_hosts(topology, Collective("allgather"), bound(topology, "allgather").rate)
     assert schedule is not None
     assert verify(schedule).ok
-    assert Fraction(9, 10) <= rate(schedule) / bound(topology, "allgather").rate <= 1
+    assert Fraction(9, 10) <= (rate(schedule) or 0) / bound(topology, "allgather").rate <= 1
 
 
 @pytest.mark.parametrize("edit", ["without n1.gpu3", "without n1.gpu2-n1.nvswitch"])

@@ -98,16 +98,16 @@ class _Completion:
                     beyond = self._switch(link)
                     src, dst = (own[name] if name else switch.get(beyond, beyond) for name in key[:2])
                     more_links.append((src, dst, key[2]))
-        src, dst, kind = (np.array(column, dtype=np.int64) for column in zip(*more_links, strict=True))
+        more = np.array(more_links, dtype=np.int64).reshape(-1, 3)
         return replace(
             plain,
             node=np.concatenate([plain.node, np.array(more_devices, dtype=np.int64)]),
             ranked=np.concatenate([plain.ranked, np.zeros(len(more_devices), dtype=np.bool_)]),
             slot=np.array(slot, dtype=np.int64),
-            src=np.concatenate([plain.src, src]),
-            dst=np.concatenate([plain.dst, dst]),
-            kind=np.concatenate([plain.kind, kind]),
-            figure=np.concatenate([plain.figure, np.full(len(src), len(plain.bandwidths) - 1)]),
+            src=np.concatenate([plain.src, more[:, 0]]),
+            dst=np.concatenate([plain.dst, more[:, 1]]),
+            kind=np.concatenate([plain.kind, more[:, 2]]),
+            figure=np.concatenate([plain.figure, np.full(len(more), len(plain.bandwidths) - 1)]),
         )
 
     def _local(self, device: int) -> str:
