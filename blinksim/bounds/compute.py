@@ -55,9 +55,11 @@ def bound(
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
     if by_sums_alone(topology, collective, weights):
+        from blinksim.bounds.in_network import abilities
         from blinksim.bounds.quick import bounds_by_sums
 
-        return bounds_by_sums(topology, collective, packed_phases(topology))
+        grants = abilities(topology) if in_network else ()
+        return bounds_by_sums(topology, collective, packed_phases(topology), grants)
     _check_effort(topology, collective)
     found = _bounds(topology, collective, weights)
     more = _in_network(topology, collective, weights) if in_network else None

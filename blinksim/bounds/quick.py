@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 _EXACT = 16
 # Ranks up to which partitions of all sizes are grown.
 _GROWN = 256
-# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
-_GUESS_BETWEEN_NODES = 1024
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
 
@@ -78,8 +76,7 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
     tightest = known[collective]
     if tightest is not None:
         yield tightest
-    every_pair = bool(grants) or collective.personalized
-    if (topology.ranks <= _GUESS_BETWEEN_NODES or not every_pair) and not more_than_forwards(topology):
+    if not more_than_forwards(topology):
         from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
 
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
@@ -91,12 +88,14 @@ def _given(certificate: Certificate) -> Certificate:
     return certificate
 
 
-def bounds_by_sums(topology: Topology, collective: Collective, phases: Bound | None) -> BoundResult:
+def bounds_by_sums(
+    topology: Topology, collective: Collective, phases: Bound | None, grants: Sequence[str] = ()
+) -> BoundResult:
     """The bounds of an allreduce among so many ranks that a search for the tightest would take minutes.
 
     phases: a reduce-scatter and an allgather that schedules attain, if they are known. If they reach what is found,
     it is the least, and the result counts as searched. Beside it stands the tightest obvious cut, which holds for every
-    schedule.
+    schedule. grants: what switches may do, of what they can; what they allow is found as well.
     """
     best = quick_bound(topology, collective)
     least = phases is not None and phases.rate == best.rate
@@ -104,7 +103,10 @@ def bounds_by_sums(topology: Topology, collective: Collective, phases: Bound | N
     for cut in obvious_cuts(topology, collective):
         if not _same(cut, best):
             others.append(replace(Bound.of(cut, collective), exact=least and cut.rate == best.rate))
-    return BoundResult(topology, collective, (Bound.of(best, collective, least), *others), searched=least)
+    more = Bound.of(quick_bound(topology, collective, grants), collective)
+    even = more if more.grants and more.rate == best.rate else None
+    others += [more] if more.grants and more.rate > best.rate else []
+    return BoundResult(topology, collective, (Bound.of(best, collective, least), *others), (), even, least)
 
 
 def _same(one: Certificate, other: Certificate) -> bool:

@@ -108,9 +108,13 @@ def command(logs: tuple[str, ...], machine: str, collective: str | None, **optio
 
 def _diagnosed(log: str, collective: str | None, question: Question, whole: Topology, options: Options) -> Diagnosis:
     from blinksim.answers.logs.diagnose import diagnose
+    from blinksim.answers.logs.log_members import other_gpus
 
     runs = runs_of(log, collective)
     part = part_of(runs[0], question, whole)
+    strange = other_gpus(runs[0], whole)
+    if strange:
+        note(strange, quiet=options["quiet"])
     return diagnose(
         runs,
         part,
@@ -172,6 +176,9 @@ def _show(found: Diagnosis, question: Question, log: str) -> None:
     machine = command_line(question)
     if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
         click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
+    elif found.first_behind is None and not found.impossible and len(found.expectation.limits) > 1:
+        # Of classes that such times do not tell apart, none can be calibrated.
+        click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
     elif found.first_behind is None and not found.impossible:
         click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
     else:
@@ -201,6 +208,11 @@ def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
         seen, usual = found.lane
         kind = found.expectation.limit
         facts.append(("behind", f"as if a lane of {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"))
+        others = found.expectation.limits[1:]
+        if others:
+            facts.append(
+                ("", f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow")
+            )
     if found.resembles:
         facts.append(("resembles", found.resembles))
     if found.published is not None:

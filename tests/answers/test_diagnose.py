@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from nccl_tests_logs import Point, text
 
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
+from blinksim.answers.logs.log_members import other_gpus
 from blinksim.answers.logs.ring_model import RingModel, ring_schedule
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.nccl.logs.log_records import Run
+from blinksim.nccl.logs.log_records import RankPlace, Run
 from blinksim.nccl.logs.tests_log import read
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
@@ -204,3 +207,26 @@ def test_the_rings_are_right_and_within_the_bound(machine: str, collective: str)
     limit = float(bound(topology, wanted).rate)
     reached = 2**40 / RingModel(topology, wanted).time(2**40)
     assert 0.4 * limit < reached <= limit * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("slower", [1, 2])
+def test_logs_of_many_nodes_are_held_against_the_same_bound(tmp_path: Path, slower: int) -> None:
+    """Switches inside nodes that add make no difference there: half as fast is half of the bound."""
+    points = [Point(size, slower * 1e6 * size / 185e9, None) for size in (2**28, 2**30, 2**32)]
+    found = diagnose(run_of(tmp_path, "allreduce", 128, points), load("hgx-h100", nodes=16))
+    assert found.bound.rate == Fraction(640 * 10**9, 3)
+    assert found.of_bound(found.largest) == pytest.approx(185e9 / slower / (640e9 / 3), rel=1e-4)
+    # PCIe carries 48 GB/s and InfiniBand 50, one after the other.
+    assert found.to_dict()["link_classes"] == ["pcie", "ib"]
+    assert ("on pcie or ib: " in found.sentence()) == (slower > 1)
+
+
+def test_gpus_of_another_model_are_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "allreduce", 8, captured("allreduce"))
+    places = tuple(RankPlace(rank, "here", rank, "", "NVIDIA H200") for rank in range(8))
+    assert other_gpus(replace(run, places=places), load("hgx-h200")) == ""
+    assert other_gpus(replace(run, places=places), load("a3-ultragpu-8g")) == ""
+    assert other_gpus(replace(run, places=()), load("hgx-h100")) == ""
+    assert other_gpus(replace(run, places=places), load("switch:8")) == ""
+    words = other_gpus(replace(run, places=places), load("hgx-h100"))
+    assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100")

@@ -6,15 +6,18 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from strategies import topologies
 
 from blinksim.answers.checks.verify_file import verify_file
 from blinksim.bounds import bound
+from blinksim.bounds.assumptions import NVLS_GRANTS, with_reduction
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.compute import packed_phases
 from blinksim.bounds.levels import level_bounds
+from blinksim.bounds.obvious.even_lengths import even_lengths
 from blinksim.bounds.quick import bounds_by_sums
 from blinksim.collective import Collective
 from blinksim.limits import effort
@@ -85,3 +88,20 @@ def test_what_bound_prints_without_a_search_is_right(
     # A search that was not made cannot be claimed.
     file.write_text(json.dumps(document | {"searched": True}))
     assert verify_file(str(file)).reasons == ("searched is True, and must be False",)
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "gb200-nvl4", "rails:2x3@300GB/s,50GB/s"])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather"])
+def test_switches_beside_members_make_no_difference_to_lengths_between_nodes(machine: str, collective: str) -> None:
+    """The sums in arrays are those of trees among switches that may branch (`least_branching`)."""
+    wanted = Collective(collective)
+    nodes = 1 if ":" in machine else 2
+    part = with_reduction(Question(machine, nodes=nodes).part(collective=wanted))
+    node = part.device_nodes
+    chosen = node[part.ends[0]] != node[part.ends[1]]
+    found = even_lengths(part, wanted, chosen, NVLS_GRANTS)
+    assert found is not None
+    assert found.grants == NVLS_GRANTS
+    assert found.check(part, wanted, found.rate) == []
+    # A choice that cuts the switch off from all members: there it may make one.
+    assert even_lengths(part, wanted, np.full(len(chosen), True), NVLS_GRANTS) is None

@@ -219,7 +219,7 @@ class Diagnosis(Result):
             return f"{what}: faster than this machine can be, so the log comes from another one: {reached}"
         if first is None:
             return f"{what}: normal: {reached}"
-        return f"{what}: behind from {format_size(first.size)} on, on {self.expectation.limit}: {reached}"
+        return f"{what}: behind from {format_size(first.size)} on, on {' or '.join(self.expectation.limits)}: {reached}"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
@@ -259,6 +259,7 @@ class Diagnosis(Result):
             "normal": first is None and not self.wrong and self.tells and not self.impossible,
             "first_behind_size_bytes": None if first is None else first.size,
             "link_class": self.expectation.limit,
+            "link_classes": list(self.expectation.limits),
             "lane_GBps": None if lane is None else in_GBps(lane[0]),
             "model_lane_GBps": None if lane is None else in_GBps(lane[1]),
             "resembles": self.resembles,

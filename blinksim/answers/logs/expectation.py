@@ -191,6 +191,11 @@ class Expectation:
         """The link class (or kind of device) that sets the bandwidth."""
         return self.rings.limit
 
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """All classes of which a slow one looks like that in a log."""
+        return self.rings.limits
+
     @cached_property
     def bounds(self) -> BoundResult:
         """All bounds of the collective on the part, with those that let switches add where NCCL may."""
@@ -212,8 +217,9 @@ class Expectation:
             off, own = (abs(math.log(algbw * time_s / size)) for time_s in (nvls, expected.time_s))
             by_switches = off < own
         if self.adds_in_switches and (algbw > held.rate or by_switches):
-            # Wider ones hold for every schedule.
-            wider = [found.in_network, *sorted((b for b in found.bounds if b.rate > held.rate), key=lambda b: b.rate)]
+            # Where switches that add allow no more, that is the headline. Wider ones hold for every schedule.
+            wider = [found.in_network, held if found.even_granted else None]
+            wider += [*sorted((b for b in found.bounds if b.rate > held.rate), key=lambda b: b.rate)]
             able = [entry for entry in wider if entry is not None]
             held = next((entry for entry in able if algbw <= entry.rate), able[-1] if able else held)
         return held, *(entry for entry in found.bounds if entry is not held)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from blinksim.errors import InputError
+from blinksim.formats import machine_yaml
+from blinksim.formats.shipped.known_gpus import named
+from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.nccl.logs.log_records import Run
 from blinksim.topology.graph import Topology
 
@@ -41,6 +44,25 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     if len(set(chosen)) < len(chosen):
         raise InputError(f"{hint}: ranks share a device number")
     return tuple(chosen)
+
+
+def other_gpus(run: Run, machine: Topology) -> str:
+    """What to say if the log names GPUs of another model than the machine's; empty if it does not, or none is known."""
+    for name in dict.fromkeys(place.name for place in run.places):
+        known = named(name)
+        twin = None if known is None else machine_yaml.read(catalogue_file(known.machine))
+        logged, own = (_models(one) for one in (twin, machine))
+        if logged and own and logged.isdisjoint(own):
+            return f"{run.path}: ran on {name}, and the GPUs of {machine.name} are {', '.join(sorted(own))}"
+    return ""
+
+
+def _models(machine: Topology | None) -> set[str]:
+    """The models of a machine's GPUs, without their form and memory: ``H100`` of ``H100-SXM5-80GB``."""
+    if machine is None:
+        return set()
+    models = (machine.device(name).attributes.get("model") for name in machine.members)
+    return {str(model).partition("-")[0] for model in models if model}
 
 
 def check_members(run: Run, topology: Topology) -> None:

@@ -29,6 +29,8 @@ from blinksim.topology.graph import Topology
 
 # Bytes beside which overheads count for nothing.
 _MANY = 2.0**50
+# A class that this many times its time per byte makes the limit is as likely to be slow as the limit is.
+_NEAR = 1.1
 
 
 def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
@@ -104,6 +106,16 @@ class RingModel:
     def limit(self) -> str:
         """The link class (or kind of device) that sets the bandwidth."""
         return max(self.betas, key=lambda kind: self.betas[kind])
+
+    @cached_property
+    def limits(self) -> tuple[str, ...]:
+        """`limit`, and the link classes in series with it that a slowdown by a tenth makes the limit.
+
+        Times of one collective do not tell them apart: any of them may be slow where it is behind.
+        """
+        usual = sum(self.betas.values())
+        near = [kind for kind in self.classes if sum(self.terms({}, {kind: _NEAR})[1].values()) > usual * (1 + 1e-9)]
+        return (self.limit, *(kind for kind in near if kind != self.limit))
 
     @cached_property
     def classes(self) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ of links; tests hold the two against each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blinksim.bounds.certificates.lengths import EvenUse, Lengths, even_words, more_than_forwards
+from blinksim.bounds.certificates.lengths import EvenUse, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.structures.arrays import distinct
 from blinksim.structures.union_find import joined_labels
 
@@ -25,14 +26,21 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 
-def even_lengths(topology: Topology, collective: Collective, chosen: Bools) -> Lengths | None:
+def even_lengths(
+    topology: Topology, collective: Collective, chosen: Bools, grants: Sequence[str] = ()
+) -> Lengths | None:
     """What lengths of 1 on the chosen links prove; None for what only `Lengths.of` can say.
 
-    That are collectives without trees, relays that do more than forward, links that share a bus, links that have none
+    grants: what switches may do, of what they can. That makes no difference where each of them has a member beside it
+    that no chosen link separates: what branches there may as well do so at the member.
+
+    None for collectives without trees, relays that do more than forward, links that share a bus, links that have none
     back, and links that prove nothing.
     """
     columns = topology.link_columns
     if collective.personalized or not columns.goes_back or bool((columns.bus[chosen] >= 0).any()):
+        return None
+    if grants and not _beside_members(topology, chosen, grants):
         return None
     least = least_even_tree(topology, chosen)
     if not least or more_than_forwards(topology):
@@ -40,9 +48,16 @@ def even_lengths(topology: Topology, collective: Collective, chosen: Bools) -> L
     distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
     carried, one = columns.capacity(chosen), Fraction(1)
     names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
-    return Lengths(
-        tuple((name, one) for name in names), carried, distance, even=_use(topology, chosen, distance, carried)
-    )
+    lengths, use = tuple((name, one) for name in names), _use(topology, chosen, distance, carried)
+    return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=use)
+
+
+def _beside_members(topology: Topology, chosen: Bools, grants: Sequence[str]) -> bool:
+    """True if no chosen link separates any switch that can do what is granted from all members."""
+    columns = topology.link_columns
+    point = joined_labels(len(topology.devices), columns.src[~chosen], columns.dst[~chosen])
+    able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
+    return bool(np.isin(point[able], point[topology.member_places]).all())
 
 
 def least_even_tree(topology: Topology, chosen: Bools) -> int | None:

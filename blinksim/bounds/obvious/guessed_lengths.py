@@ -20,6 +20,8 @@ from blinksim.topology.graph import Topology
 # Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees
 # that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
 _PAIRS, _TREES = 256, 5000
+# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
+_BETWEEN_NODES = 1024
 # How far above the best so far lengths may be by an estimate, and are still worth their trees.
 _NEAR = 1.25
 # What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
@@ -33,13 +35,17 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     proves anything. grants: what switches may do, of what they can.
     """
     pairs = bool(grants) or collective.personalized
+    if collective.personalized and topology.ranks > _BETWEEN_NODES:
+        return None
     trees = 2 if collective.name == "allreduce" else 1
     best: Lengths | None = None
     one = Fraction(1)
     for crossing, carried, hops in _boundaries(topology, pairs):
         if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
             continue
-        found = None if grants else even_lengths(topology, collective, crossing)
+        found = even_lengths(topology, collective, crossing, grants)
+        if found is None and pairs and topology.ranks > _BETWEEN_NODES:
+            continue
         try:
             if found is None:
                 names = (topology.links[number].name for number in np.flatnonzero(crossing).tolist())
