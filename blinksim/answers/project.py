@@ -202,7 +202,7 @@ def contest(
 def project(
     machine: MachineLike,
     collective: Collective | CollectiveName | str,
-    size: int | float | str,
+    size: int | float | str | None = None,
     *,
     algorithm: AlgorithmName | ChoiceName | str = "best",
     model: models.ModelName | str | TimingModel = models.DEFAULT,
@@ -218,7 +218,7 @@ def project(
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
-        Bytes, or text such as ``"256MiB"``.
+        Bytes, or text such as ``"256MiB"``. Default: that of the traffic matrix, where there is one.
     algorithm : str
         A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found quickly, or
         ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
@@ -251,7 +251,9 @@ def project(
     """
     topology, wanted = as_topology(machine), Collective.of(collective)
     wanted.check_ranks(topology.ranks)
-    count = size_of(size)
+    if size is None and wanted.traffic is None:
+        raise InputError(f"{wanted} has no size of its own; give size=, such as size='64MiB'")
+    count = size_of(wanted.traffic.size if size is None and wanted.traffic else size or 0)
     if model == models.DEFAULT:
         model = models.chooser(algorithm) or model
     timing = models.model(model, **({"gamma": gamma} if gamma else {})) if isinstance(model, str) else model

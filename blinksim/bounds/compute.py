@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64
+_PHASES = ("reducescatter", "allgather")
 # Searches of an allreduce, each as long as one for a tightest cut: cuts both ways, and partitions.
 _SEARCHES = 3
 # Ranks up to which lengths are given beside a cut that is attained already.
@@ -58,8 +59,7 @@ def bound(
         from blinksim.bounds.in_network import abilities
         from blinksim.bounds.quick import bounds_by_sums
 
-        grants = abilities(topology) if in_network else ()
-        return bounds_by_sums(topology, collective, packed_phases(topology), grants)
+        return bounds_by_sums(topology, collective, packed_phases(topology), abilities(topology) if in_network else ())
     _check_effort(topology, collective)
     found = _bounds(topology, collective, weights)
     more = _in_network(topology, collective, weights) if in_network else None
@@ -76,11 +76,8 @@ def two_phases(topology: Topology) -> Bound:
 def packed_phases(topology: Topology) -> Bound | None:
     """`two_phases` where a theorem says that trees attain them (`Network.passes_on`); None where a search would."""
     question = _Question(topology, Collective("allreduce"), ())
-    ways = [Collective(name) for name in ("reducescatter", "allgather")]
-    # The flows of both start at one rank of each sort.
-    if _takes_minutes(topology, ways[1]) or not all(map(question.attained, ways)):
-        return None
-    return question.two_phases()
+    quick = not _takes_minutes(topology, Collective("allgather"))
+    return question.two_phases() if quick and all(map(question.attained, map(Collective, _PHASES))) else None
 
 
 def exchange_variables(topology: Topology, collective: Collective) -> int:
@@ -92,16 +89,16 @@ def exchange_variables(topology: Topology, collective: Collective) -> int:
 
 
 def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> bool:
-    """True where `bound` does not search, as that would take minutes, and has sums instead."""
+    """True where `bound` has sums instead of a search, which would take minutes."""
     return collective.name == "allreduce" and not shares and _takes_minutes(topology, collective)
 
 
 def _takes_minutes(topology: Topology, collective: Collective) -> bool:
     try:
         _check_effort(topology, collective)
+        return False
     except InfeasibleError:
         return True
-    return False
 
 
 def _check_effort(topology: Topology, collective: Collective) -> None:
@@ -279,7 +276,7 @@ class _Question:
 
     def two_phases(self) -> Bound:
         """Reduce-scatter and then allgather, each with the tightest bound of its own."""
-        first, second = (_Question(self.topology, Collective(name), ()) for name in ("reducescatter", "allgather"))
+        first, second = (_Question(self.topology, Collective(name), ()) for name in _PHASES)
         gather = second.one_way()[0]
         side = gather.certificate.side if isinstance(gather.certificate, Cut) else ()
         if gather.exact and side and self.net.symmetric:

@@ -147,6 +147,11 @@ def _no_more(found: BoundResult) -> Iterator[str]:
         yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
 
 
+def _four_digits(value: float) -> str:
+    """At least four significant digits, without an exponent."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def _level_cells(level: LevelBound) -> dict[str, object]:
     return {
         "level": level.level,
@@ -163,9 +168,11 @@ def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
     """What each level allows; what of a level does not limit has room, as a multiple of the bound."""
     cells = []
     for level in levels:
-        row, room = _level_cells(level), float(level.bound.rate / found.rate)
-        numbers = (f"{row[key]:.4g}" for key in ("capacity_GBps", "crosses", "algbw_GBps"))
-        cells.append((f"each {level.level}", str(level.parts), *numbers, "limits" if level.limits else f"{room:.4g} x"))
+        room = float(level.bound.rate / found.rate)
+        numbers = map(_four_digits, (float(level.capacity) / 1e9, float(level.crosses), level.bound.rate_GBps))
+        cells.append(
+            (f"each {level.level}", str(level.parts), *numbers, "limits" if level.limits else f"{_four_digits(room)} x")
+        )
     header = ("level", "parts", "out or in, GB/s", "crosses, of the size", "at most, GB/s", "room")
     lines = table(header, cells, left=(0, 5))
     if not any(level.limits for level in levels):
@@ -189,6 +196,23 @@ def _flat(entry: Bound) -> dict[str, object]:
         "kind": entry.kind,
         "assumes": entry.assumes,
     }
+
+
+def _change_table(changes: list[Change]) -> str:
+    """The bound after each change; those that make no difference share a line."""
+    told = [change for change in changes if change.ratio != 1]
+    same = len(changes) - len(told)
+    if not told:
+        return f"  none of {same} changes makes a difference"
+    # A column of nothing but ones says nothing.
+    several = any(len(change.pairs) > 1 for change in changes)
+    cells = [
+        (change.what, f"{float(change.after) / 1e9:.4g}", f"{100 * (change.ratio - 1):+.1f} %")
+        + ((str(len(change.pairs)),) if several else ())
+        for change in told
+    ]
+    lines = table(("change", "bound", "change by", *(["alike"] if several else [])), cells)
+    return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
 
 
 def _show(
@@ -234,15 +258,7 @@ def _show(
         click.echo(f"\n{_level_table(levels, found)}")
     for title, changes in changed.items():
         if changes:
-            click.echo(f"\n  {title}, GB/s algbw")
-            # A column of nothing but ones says nothing.
-            several = any(len(c.pairs) > 1 for c in changes)
-            cells = [
-                (c.what, f"{float(c.after) / 1e9:.4g}", f"{100 * (c.ratio - 1):+.1f} %")
-                + ((str(len(c.pairs)),) if several else ())
-                for c in changes
-            ]
-            click.echo(table(("change", "bound", "change by", *(["alike"] if several else [])), cells))
+            click.echo(f"\n  {title}, GB/s algbw\n{_change_table(changes)}")
     if times is not None:
         click.echo(f"\n{times.text()}")
     click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")

@@ -49,7 +49,9 @@ Examples:
 @click.option("--token-size", metavar="SIZE", help="Bytes of a token, such as 14KiB for 7168 x 2.  [default: 14KiB]")
 @click.option("--experts-per-rank", type=Whole(1), help="Experts that every rank holds.  [default: 1]")
 @click.option("--top-k", type=Whole(1), help="Experts that a token goes to.  [default: 8]")
-@click.option("--skew", type=Decimal(0), help="Exponent of Zipf's law for the choice of experts.  [default: 0, even]")
+@click.option(
+    "--skew", type=Decimal(0, 10), help="Exponent of Zipf's law for the choice of experts.  [default: 0, even]"
+)
 @click.option("--seed", type=Integer(), help="Of the choices.  [default: 0]")
 @click.option("--combine", is_flag=True, help="The way back: the transposed matrix.")
 @click.option("-o", "--output", metavar="FILE", help="Write the matrix, as CSV or .npy, a row per rank.")

@@ -32,8 +32,12 @@ def names_a_file(name: str) -> bool:
 
 
 def is_xml(file: str) -> bool:
-    """True if a file is XML by its ending; standard input, by its first byte."""
-    return file.lower().endswith(".xml") or (file == STDIN and standard_input(1) == b"<")
+    """True if a file is XML by its ending; by its first byte if it ends otherwise, or comes through standard input."""
+    if file == STDIN:
+        return standard_input(1) == b"<"
+    if file.lower().endswith((".xml", ".json", ".gz")):
+        return file.lower().endswith(".xml")
+    return os.path.isfile(file) and read_bytes(file, 2**30)[:1] == b"<"
 
 
 def is_plan(document: object) -> bool:

@@ -24,9 +24,10 @@ def check_sends(schedule: Schedule, sends: int | None = None) -> Schedule:
     """
     sends = schedule.sends if sends is None else sends
     if sends > MOST_SENDS:
+        fewer = "double_binary, fewer ranks" if schedule.collective.name == "allreduce" else "fewer ranks"
         raise InfeasibleError(
             f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends, and "
-            f"model='simulate' takes at most {MOST_SENDS:,}; take double_binary, fewer ranks or model='alpha-beta', or "
+            f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta', or "
             "synthesize the schedule and simulate it with chunk="
         )
     return schedule

@@ -64,6 +64,10 @@ class LeastTime:
     kind: str
 
 
+# What is busy for more of the time than this would be the bottleneck if nothing else were.
+_TIED = 0.9
+
+
 @dataclass(frozen=True)
 class Projection(Rates, Result):
     """The projected time of one collective on one machine, for one size.
@@ -209,7 +213,14 @@ class Projection(Rates, Result):
     def bottleneck_words(self) -> str:
         """What sets the time, and how much of it that is busy."""
         busy = self.details.get("bottleneck_busy")
-        return self.bottleneck if busy is None else f"{self.bottleneck}, busy {100 * busy:.0f} % of the time"
+        if busy is None or not self.time_s:
+            return self.bottleneck
+        words, top = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time", max(self.terms, key=lambda t: t.time_s)
+        if top.limit == "alpha" and top.time_s > self.time_s / 2:
+            return f"{top.name}, {100 * top.time_s / self.time_s:.0f} % of the time; of the links, {words}"
+        if busy > _TIED and top.limit not in ("alpha", "gamma", "") and f"({top.limit})" not in self.bottleneck:
+            return f"{words}, and {top.limit} with its messages' overhead: both must be faster"
+        return words
 
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""

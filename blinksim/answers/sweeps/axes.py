@@ -126,7 +126,14 @@ def _key(name: str) -> str:
 
 
 def _example(name: str) -> str:
-    return f"{name}=none;without gpu0-gpu3" if name == "edit" else f"{name}=a;b" if name in _LISTS else f"{name}=a,b"
+    """What one may type for values of this name."""
+    if name == "edit":
+        return f"{name}=none;without gpu0-gpu3"
+    if name in _LISTS:
+        return f"{name}=a;b"
+    kind = name.split()[-1]
+    values = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
+    return f"{name}={'1,2,4' if kind in _COUNTS else values.get(kind, 'a,b')}"
 
 
 def _text(name: str, value: object) -> str:

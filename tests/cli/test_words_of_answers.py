@@ -1,0 +1,80 @@
+"""What answers say: the bottleneck where overheads decide, tables without noise, hints that work when typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers.sweeps.axes import Axis
+from blinksim.cli.main import run
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.simulation import time_terms
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert run(list(arguments)) == status
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def test_overheads_are_named_where_they_take_the_time() -> None:
+    machine = bs.load("hgx-h100", nodes=4)
+    small = bs.project(machine, "alltoall", "64KiB", algorithm="direct")
+    assert small.bottleneck_words.startswith("overhead of further messages, 84 %")
+    assert "; of the links, n0." in small.bottleneck_words
+    large = bs.project("dgx1-v100", "allreduce", "1GiB", algorithm="ring")
+    assert large.bottleneck_words.startswith("gpu0->gpu")
+
+
+@pytest.mark.slow
+def test_two_classes_that_tie_are_both_named() -> None:
+    """Wider adapters alone change nothing: messages start on PCIe, whose bytes and overheads take as long."""
+    before, after = (
+        bs.project(bs.Question("hgx-h100", nodes=64, edits=edits).whole(), "alltoall", "64MiB", algorithm="direct")
+        for edits in (("replace ib lanes=1",), ("replace ib lanes=2",))
+    )
+    assert after.time_s == pytest.approx(before.time_s, rel=0.01)
+    assert before.bottleneck_words.endswith("(ib), busy 99 % of the time, and pcie with its messages' overhead: "
+                                            "both must be faster")  # fmt: skip
+
+
+def test_a_traffic_matrix_has_its_own_size() -> None:
+    traffic = bs.Traffic([[0, 3000, 10], [1000, 0, 10], [5, 5, 0]])
+    collective = bs.Collective("alltoallv", traffic=traffic)
+    assert bs.project("switch:3", collective).size == traffic.size
+    with pytest.raises(InputError, match="allreduce has no size of its own; give size="):
+        bs.project("switch:3", "allreduce")
+
+
+def test_changes_without_effect_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "bound", "rails:2x2", "allreduce", "--gains")
+    assert "+0.0 %" not in out
+    assert "no difference" in out
+
+
+def test_levels_have_no_exponents(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "bound", "gb200-nvl72", "alltoall", "--nodes", "2", "--links", "nvlink,pcie,ib", "--levels")
+    assert "e+0" not in out
+
+
+@pytest.mark.parametrize("name", ["nodes", "xe lanes", "xe bandwidth", "xe latency", "ranks-per-node"])
+def test_the_example_of_values_can_be_typed(name: str) -> None:
+    with pytest.raises(InputError, match="a value is missing; write them like") as caught:
+        Axis.parse(f"{name}=")
+    Axis.parse(str(caught.value).rpartition("like ")[2].strip("'"))
+
+
+def test_xml_is_known_by_its_first_byte(tmp_path: Path) -> None:
+    schedule = bs.synthesize("full:3", "allgather", "ring").schedule
+    file = tmp_path / "x3.msccl-xml"
+    bs.write(bs.export(schedule, "msccl-xml"), file)
+    assert bs.verify_file(str(file), bs.Question("full:3")).ok
+
+
+def test_an_alltoall_is_not_told_to_take_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_terms, "MOST_SENDS", 10)
+    with pytest.raises(InfeasibleError, match="fewer ranks or model='alpha-beta'") as caught:
+        bs.project("switch:5", "alltoall", "1MiB", algorithm="direct", model="simulate")
+    assert "double_binary" not in str(caught.value)
