@@ -344,3 +344,14 @@ def test_hosts_of_leaves_that_lack_adapters() -> None:
 def test_hosts_that_lack_a_rank_or_a_way_inside_are_not_packed_alone(edit: str) -> None:
     topology = machines.load("hgx-h100", nodes=3, edits=(edit,)).select()
     assert from_hosts(topology, Collective("allgather"), bound(topology, "allgather").rate) is None
+
+
+@pytest.mark.parametrize("edit", ["without n1.nic3", "degrade n1.nic3-fabric3 bandwidth=20GB/s"])
+def test_a_host_with_less_is_root_of_less_of_an_allreduce(edit: str) -> None:
+    """All ports are full then but for a percent: equal shards would lose an eighth, or a fifteenth."""
+    topology = machines.load("hgx-h100", nodes=24, edits=(edit,)).select()
+    best = bound(topology, "allreduce")
+    schedule = from_hosts(topology, Collective("allreduce"), best.rate)
+    assert schedule is not None
+    assert verify(schedule).ok
+    assert best.rate * Fraction(99, 100) <= (rate(schedule) or 0) <= best.rate

@@ -22,7 +22,7 @@ from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, read_hosts
 from blinksim.packing.hosts.many_doors import Piece
 from blinksim.packing.hosts.rail_chains import rail_chains
-from blinksim.packing.hosts.shard_spread import all_pieces, kinds_of, relayed, widths
+from blinksim.packing.hosts.shard_spread import all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct, rows
@@ -61,14 +61,19 @@ def add_host_trees(
     # A host that lacks a port cannot pass on by it.
     odd = {kind for kind in range(len(pieces)) if not all(widths(hosts, kinds.index(kind)))}
     parts = [relayed(hosts, kinds, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
+    shares = root_shares(hosts, kinds) if plan.collective.name == "allreduce" else None
+    if shares is None:
+        shares = [Fraction(1, hosts.ranks)] * len(pieces)
+    else:
+        parts = [Fraction(0)] * len(pieces)
     for job in _in_turn(groups, pieces):
         host, (member, weight, own, away) = job.host, job.piece
         root = int(hosts.device[host, member])
-        if stands is not None and not stands.may_take(root):
+        if not shares[kinds[host]] or (stands is not None and not stands.may_take(root)):
             continue
         part = parts[kinds[host]]
         rest = [(trees, groups[other][groups[other] != host]) for other, trees in away.items()]
-        share = weight / hosts.ranks
+        share = weight * shares[kinds[host]]
         for way, turn in ways[host] if part < 1 else ():
             if stands is None or stands.take(root, root):
                 writer.begin(host, member, share * (1 - part) * way, job.channel)

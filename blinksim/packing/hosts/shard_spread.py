@@ -100,6 +100,24 @@ def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fr
     return min(Fraction(1), Fraction(ceil(part * 1024), 1024)) if missing > 0 else Fraction(0)
 
 
+def root_shares(hosts: Hosts, kinds: Sequence[int]) -> list[Fraction] | None:
+    """The part of an allreduce's data whose root each member of a kind should be; None where an equal part is best.
+
+    A host with the part x of a rate r as root sends it to each of N - 1 others, and its part of what these reduce: in
+    all r + (N - 2) x over ports of bandwidth w. So all ports are full with x = (w - r) / (N - 2).
+    """
+    wide = [sum(widths(hosts, kinds.index(kind)), start=Fraction(0)) for kind in range(max(kinds) + 1)]
+    others, many = hosts.count - 2, len(hosts.shape.members)
+    if len(set(wide)) < 2 or hosts.count < 4:
+        return None
+    rate = sum((wide[kind] for kind in kinds), start=Fraction(0)) / (2 * others + 2)
+    # Rounded to keep the denominators short; the most frequent kind has the rest.
+    parts = [Fraction(max(0, int((own - rate) / (others * rate * many) * 2**20)), 2**20) for own in wide]
+    rest = 1 - sum(parts[kind] * many for kind in kinds if kind)
+    parts[0] = rest / (many * kinds.count(0))
+    return parts if parts[0] > 0 else None
+
+
 def widths(hosts: Hosts, host: int) -> list[Fraction]:
     """What can leave a host by each port."""
     links, _, outof = hosts.rates[host]
