@@ -113,7 +113,7 @@ def root_shares(hosts: Hosts, kinds: Sequence[int]) -> list[Fraction] | None:
     rate = sum((wide[kind] for kind in kinds), start=Fraction(0)) / (2 * others + 2)
     # Rounded to keep the denominators short; the most frequent kind has the rest.
     parts = [Fraction(max(0, int((own - rate) / (others * rate * many) * 2**20)), 2**20) for own in wide]
-    rest = 1 - sum(parts[kind] * many for kind in kinds if kind)
+    rest = 1 - sum((parts[kind] * many for kind in kinds if kind), start=Fraction(0))
     parts[0] = rest / (many * kinds.count(0))
     return parts if parts[0] > 0 else None
 
