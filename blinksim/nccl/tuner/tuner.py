@@ -90,7 +90,10 @@ def times(
     Raises `InfeasibleError` for a collective that the tuner does not time.
     """
     if collective not in COLLECTIVES:
-        raise InfeasibleError(f"NCCL's tuner does not time {collective}; it times {', '.join(COLLECTIVES)}")
+        raise InfeasibleError(
+            f"NCCL's tuner does not time {collective}, which NCCL runs as plain sends; it times "
+            f"{', '.join(COLLECTIVES)}. advise says what the sends take"
+        )
     found = []
     for row in rows:
         if row.collective != collective:
