@@ -95,7 +95,9 @@ def main() -> None:
     head = ("load", 6), ("synth", 7), ("write", 6), ("MB", 7), ("file kB", 9), ("growth", 7)
     print(f"{'GPUs':>6}  {'way':<10} " + " ".join(f"{name:>{width}}" for name, width in head) + "  right gap")
     before: dict[bool, float] = {}
-    sizes = [4**power for power in range(given.most.bit_length()) if given.least <= 4**power * local < given.most]
+    # One node has no adapters in use, and none to spare.
+    least = max(given.least, local + 1 if given.flaw != "none" else 0)
+    sizes = [4**power for power in range(given.most.bit_length()) if least <= 4**power * local < given.most]
     written_out = 1024 if given.collective == "alltoall" else _MOST_WRITTEN_OUT
     for nodes in (*sizes, given.most // local):
         for once in (False, True):
