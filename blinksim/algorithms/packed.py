@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
-from blinksim.algorithms.building.claims import in_two_phases, phases_lose, with_gap
+from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.bounds import BoundResult
@@ -46,9 +46,7 @@ _EQUAL_TREES = ("allgather", "reducescatter", "broadcast", "reduce")
 # Members up to which allreduce packs undirected trees even where reducescatter and allgather are as good.
 _UNDIRECTED = 64
 
-# From this many members on, a schedule close to the bound is accepted at once; otherwise a better one gets this long.
-_LARGE = 384
-_NEARLY, _FAIRLY = Fraction(1, 100), Fraction(1, 20)
+# Where a schedule close to the bound is accepted at once, a better one gets this long otherwise.
 _PATIENCE = 60.0
 
 Vertices = tuple[int, ...]
@@ -92,9 +90,8 @@ def build(
         raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
     found = bound or find_bound(topology, collective)
     schedule, gap = _from_hosts(topology, collective, found) if templates and trees is None else (None, Fraction(1))
-    large = topology.ranks >= _LARGE
-    # Where a program of flows is too large, all that remains for an exchange is one route for each pair.
-    if schedule is None or gap > ((_FAIRLY if collective.exchanges else _NEARLY) if large else 0):
+    large = topology.ranks >= LARGE
+    if schedule is None or gap > accepted_gap(topology, collective):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
             watch = Watch(progress, limit)
@@ -130,7 +127,7 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Sch
     if topology.nodes < 2:
         return None
     if collective.name in ("broadcast", "reduce"):
-        return over_rails(topology, collective, (1 - _NEARLY) * aim)
+        return over_rails(topology, collective, (1 - NEARLY) * aim)
     if collective.name not in ("allgather", "reducescatter", "allreduce"):
         return None
     ways = 2 if collective.name == "allreduce" else 1

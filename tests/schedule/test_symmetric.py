@@ -328,6 +328,18 @@ def test_trees_of_one_device_serve_all(machine: str, name: str) -> None:
     assert whole.base.chunks * part.ranks == full.chunks
 
 
+def test_trees_near_the_bound_are_said_once_too() -> None:
+    """An allreduce past a slow adapter stays a little below the bound, by symmetry as in the trees that are written."""
+    part = bs.load("hgx-h100", nodes=48, edits=[SLOW]).select()
+    made = bs.synthesize(part, "allreduce")
+    assert isinstance(made.compact, SymmetricSchedule)
+    assert made.verdict.ok
+    written = from_hosts(part, Collective("allreduce"), bs.bound(part, "allreduce").rate)
+    assert written is not None
+    assert made.rate == rate(written)
+    assert 0 < 1 - Fraction(made.rate) / made.bound.rate < Fraction(1, 200)
+
+
 @pytest.mark.parametrize("machine", ["mesh:3x3", "line:5", "dgx1-v100", "switch:8"])
 def test_devices_that_are_not_alike_have_no_trees_of_one(machine: str) -> None:
     part, collective = bs.load(machine).select(), Collective("allgather")

@@ -12,6 +12,18 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
 from blinksim.topology.graph import Topology
 
+LARGE = 384
+"""Members from which on a schedule close to the bound is accepted, and no better one searched for."""
+NEARLY, _FAIRLY = Fraction(1, 100), Fraction(1, 20)
+
+
+def accepted_gap(topology: Topology, collective: Collective) -> Fraction:
+    """The share of the bound that trees of single hosts may miss, so that no better ones are searched for."""
+    if topology.ranks < LARGE:
+        return Fraction(0)
+    # Where a program of flows is too large, all that remains for an exchange is one route for each pair.
+    return _FAIRLY if collective.exchanges else NEARLY
+
 
 def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) -> Schedule:
     """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound.

@@ -15,6 +15,7 @@ from math import lcm
 import numpy as np
 
 from blinksim.algorithms.building.centred import pairs_of_links
+from blinksim.algorithms.building.claims import accepted_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import Stands, add_host_trees
 from blinksim.bounds.bound_result import BoundResult
@@ -47,11 +48,13 @@ def sends_of_all(topology: Topology, collective: Collective) -> int:
 
 
 def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
-    """The packed trees of a large symmetric machine, if they attain the bound; else None, and they must be searched."""
+    """The packed trees of a large symmetric machine, if they attain the bound, or miss by no more than is accepted of
+    trees of hosts; else None, and they must be searched."""
     if not many_sends(topology, collective, FEW_SENDS):
         return None
     found = symmetric_trees(topology, collective, bound.rate)
-    if found is None or found.rate != bound.rate:
+    least = (1 - accepted_gap(topology, collective)) * bound.rate
+    if found is None or found.rate is None or found.rate < least:
         return None
     # Symmetries may change trees in so many ways that all of them could not be written out, where one by one they can.
     plain = many_sends(topology, collective, _MOST_IN_FULL)
