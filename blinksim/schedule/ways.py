@@ -296,3 +296,29 @@ class Parallel:
                 f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer ranks"
             )
         return divided(self.compact, self.spread)
+
+
+class Unwritten(Parallel):
+    """One that is timed without its sends, which take no parallel ways.
+
+    values: what a class has of its own, such as what its time follows from.
+    """
+
+    _collective: Collective
+    _sends: int
+
+    def __init__(self, collective: Collective, sends: int, **values: object) -> None:
+        for name, value in {"_collective": collective, "_sends": sends, **values}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def spread(self) -> None:
+        return None
+
+    @property
+    def collective(self) -> Collective:
+        return self._collective
+
+    @property
+    def sends(self) -> int:
+        return self._sends

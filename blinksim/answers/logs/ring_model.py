@@ -19,6 +19,7 @@ from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.rank_trees import add_chains
 from blinksim.algorithms.registry import algorithm
+from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.errors import InputError
@@ -44,7 +45,8 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
-        if collective.name == "alltoall" and rail_aligned.symmetric(topology, collective) is not None:
+        rails = turned_rails(topology) if collective.name == "alltoall" else None
+        if rails is not None and rails.alike:
             return rail_aligned.build(topology, collective)
         return direct.build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")

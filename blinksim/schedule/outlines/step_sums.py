@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.ways import Unwritten
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,29 +35,18 @@ class StepSums:
     longest: Floats
 
 
-class Summed(Parallel):
+class Summed(Unwritten):
     """A schedule by its sums among those that are timed; what needs its sends has `build` write them."""
 
     sums: StepSums
-    _collective: Collective
-    _sends: int
     _build: Callable[[], Schedule]
 
     def __init__(self, collective: Collective, sums: StepSums, sends: int, build: Callable[[], Schedule]) -> None:
-        for name, value in {"_collective": collective, "sums": sums, "_sends": sends, "_build": build}.items():
-            object.__setattr__(self, name, value)
+        super().__init__(collective, sends, sums=sums, _build=build)
 
     @cached_property
     def compact(self) -> Schedule:
         return self._build()
-
-    @property
-    def spread(self) -> None:
-        return None
-
-    @property
-    def collective(self) -> Collective:
-        return self._collective
 
     @property
     def steps(self) -> int:
@@ -67,10 +56,6 @@ class Summed(Parallel):
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow, in machine precision."""
         return 1 / Fraction(float((self.sums.load.sum(axis=0) / self.sums.rates).max()))
-
-    @property
-    def sends(self) -> int:
-        return self._sends
 
     @property
     def held(self) -> int:

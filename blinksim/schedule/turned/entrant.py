@@ -11,7 +11,7 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.step_messages import Messages
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.ways import Parallel, Unwritten
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,22 +48,19 @@ class Turned(Parallel):
         return self.whole.schedule
 
 
-class TurnedSteps(Turned):
+class TurnedSteps(Unwritten, Turned):
     """One in steps form that is timed by its messages; what needs its chunks has `build` write those of one sort.
 
     sends: how many it has once every chunk is written out.
     """
 
     messages: Messages
-    _collective: Collective
-    _sends: int
     _build: Callable[[], SymmetricSchedule]
 
     def __init__(
         self, collective: Collective, messages: Messages, sends: int, build: Callable[[], SymmetricSchedule]
     ) -> None:
-        for name, value in {"_collective": collective, "messages": messages, "_sends": sends, "_build": build}.items():
-            object.__setattr__(self, name, value)
+        super().__init__(collective, sends, messages=messages, _build=build)
 
     @cached_property
     def whole(self) -> SymmetricSchedule:
@@ -74,24 +71,12 @@ class TurnedSteps(Turned):
         return self.whole.base
 
     @property
-    def spread(self) -> None:
-        return None
-
-    @property
-    def collective(self) -> Collective:
-        return self._collective
-
-    @property
     def steps(self) -> int:
         return self.messages.steps
 
     @property
     def rate(self) -> Fraction | None:
         return self.messages.rate
-
-    @property
-    def sends(self) -> int:
-        return self._sends
 
     @property
     def held(self) -> int:
