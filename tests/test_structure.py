@@ -1,4 +1,4 @@
-"""The shape of the source: the direction of imports, circles, names and sizes of modules, folders, clean tracked files.
+"""The shape of the source: the direction of imports, circles, declared packages, clean tracked files.
 
 The imports are read from the syntax trees, also inside functions and as dotted strings (lazy registries), so that a
 module that nobody imports in a test is checked too.
@@ -10,7 +10,6 @@ import ast
 import re
 import sys
 import tomllib
-from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
 
@@ -52,14 +51,8 @@ RANK = {part: rank for rank, row in enumerate(ROWS) for part in row}
 IMPORT_NAMES = {"pyyaml": "yaml", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
 # Scripts that are written out and run elsewhere, without blinksim; no module imports them.
 SCRIPTS = ("blinksim.nccl.export.recipe_script",)
-MAX_LINES = 400
-MAX_FILES = 12
-# One file per algorithm, and one per command.
-FULL_FOLDERS = ("blinksim/algorithms", "blinksim/cli")
 # The imports that close a circle, with the reason why each stays.
 CIRCLES: dict[str, str] = {}
-# Module names that stand in two rooms, with the reason.
-TWICE: dict[str, str] = {}
 MAX_BYTES = 2**20
 
 
@@ -112,23 +105,6 @@ def _circular(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
     graph = nx.DiGraph(edges)
     room = {node: number for number, nodes in enumerate(nx.strongly_connected_components(graph)) for node in nodes}
     return {(source, target) for source, target in edges if room[source] == room[target]}
-
-
-def names_in_two_rooms(root: Path) -> dict[str, list[str]]:
-    """Module names of two folders or more; cli and plots are left out, they mirror what they show."""
-    rooms = defaultdict(list)
-    for name, path in modules(root).items():
-        if path.name != "__init__.py" and part_of(name) not in ("cli", "plots"):
-            rooms[path.stem].append(path.relative_to(root).as_posix())
-    return {stem: paths for stem, paths in rooms.items() if len(paths) > 1}
-
-
-def full_folders(root: Path) -> dict[str, int]:
-    """Folders with more than `MAX_FILES` modules beside their ``__init__.py``."""
-    files: dict[str, int] = defaultdict(int)
-    for path in modules(root).values():
-        files[path.parent.relative_to(root).as_posix()] += path.name != "__init__.py"
-    return {folder: count for folder, count in files.items() if count > MAX_FILES}
 
 
 def test_imports_follow_the_direction() -> None:
@@ -209,28 +185,6 @@ def test_a_circle_is_found(tmp_path: Path, back: str, found: bool) -> None:
     assert circles(tmp_path, allowed) == (set(allowed) if found else set())
 
 
-def test_a_module_name_says_which_module() -> None:
-    assert excused(names_in_two_rooms(ROOT), TWICE) == []
-
-
-def test_a_module_name_in_two_rooms_is_found(tmp_path: Path) -> None:
-    sources = dict.fromkeys(("units.py", "cli/place.py", "plots/place.py", "answers/place.py", "bounds/units.py"), "")
-    write_package(tmp_path, sources)
-    assert names_in_two_rooms(tmp_path) == {"units": ["blinksim/bounds/units.py", "blinksim/units.py"]}
-
-
-def test_a_folder_can_be_taken_in_at_a_glance() -> None:
-    assert excused(full_folders(ROOT), FULL_FOLDERS) == []
-
-
-def test_a_full_folder_is_found(tmp_path: Path) -> None:
-    sources = {f"bounds/m{number}.py": "" for number in range(MAX_FILES)}
-    write_package(tmp_path, sources | {"bounds/more/one.py": ""})
-    assert full_folders(tmp_path) == {}
-    write_package(tmp_path, {"bounds/one.py": ""})
-    assert full_folders(tmp_path) == {"blinksim/bounds": MAX_FILES + 1}
-
-
 @pytest.mark.parametrize(
     ("found", "complaints"),
     [
@@ -274,11 +228,6 @@ def test_only_declared_packages_are_imported() -> None:
         if target.partition(".")[0] not in allowed
     }
     assert used == set()
-
-
-def test_modules_are_one_idea_long() -> None:
-    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in modules(ROOT).values()}
-    assert {str(path): lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
 def test_every_module_says_what_it_is() -> None:

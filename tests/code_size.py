@@ -1,0 +1,105 @@
+"""The size of the source by room, and signs of code cut too small or grown too dense; `code_size.csv` holds the limits.
+
+    python tests/code_size.py            the table, beside the limits in force and the targets
+    python tests/code_size.py --lower    lower every limit to what is there now; none is ever raised
+
+Code lines are neither blank, nor comment, nor docstring. A private function has one caller if its name is used once in
+its module. Dense functions have a cyclomatic complexity above 18 as radon counts it, which sees comprehensions too.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from radon.complexity import cc_visit_ast
+from source_tree import ROOT, modules, part_of, syntax
+
+TABLE = Path(__file__).with_name("code_size.csv")
+DENSE, WIDE = 18, 110
+_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_SCOPES = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def code_lines(text: str) -> int:
+    """Lines that are neither blank, nor comment, nor part of a docstring."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, _SCOPES) and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - docstrings)
+
+
+def private_functions(tree: ast.Module) -> tuple[int, int]:
+    """How many functions and methods are private, and how many of them are named only once elsewhere."""
+    used: Counter[str] = Counter()
+    defined: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            defined += [node.name] if node.name.startswith("_") and not node.name.endswith("__") else []
+        elif isinstance(node, ast.Name):
+            used[node.id] += 1
+        elif isinstance(node, ast.Attribute):
+            used[node.attr] += 1
+    return len(defined), sum(used[name] == 1 for name in defined)
+
+
+def dense_functions(tree: ast.Module) -> int:
+    blocks = cc_visit_ast(tree)
+    return sum(block.complexity > DENSE for block in blocks if block.letter != "C")
+
+
+def measure(root: Path) -> dict[str, int]:
+    """Everything that the table limits, by name: code lines of every room first."""
+    found: Counter[str] = Counter()
+    private = lonely = 0
+    for name, path in modules(root).items():
+        text, tree = path.read_text(encoding="utf-8"), syntax(path)
+        room = part_of(name) if path.parent != root / "blinksim" else "(top level)"
+        lines = code_lines(text)
+        found[room] += lines
+        found["all code lines"] += lines
+        found["modules"] += 1
+        found["functions"] += sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+        found["dense functions"] += dense_functions(tree)
+        found["lines over 110 columns"] += sum(len(line) > WIDE for line in text.splitlines())
+        every, once = private_functions(tree)
+        private, lonely = private + every, lonely + once
+    found["one-caller share, per mille"] = round(1000 * lonely / max(private, 1))
+    return dict(found)
+
+
+def rows() -> Iterator[tuple[str, int, int]]:
+    """(what, limit, target) of the table."""
+    with TABLE.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            yield row["what"], int(row["limit"]), int(row["target"])
+
+
+def main() -> None:
+    now, table = measure(ROOT), list(rows())
+    print(f"{'what':28}{'now':>8}{'limit':>8}{'target':>8}")
+    for what, limit, target in table:
+        print(f"{what:28}{now.get(what, 0):8}{limit:8}{target:8}{'   above its limit' * (now.get(what, 0) > limit)}")
+    for what in sorted(now.keys() - {row[0] for row in table}):
+        print(f"{what:28}{now[what]:8}   has no row")
+    if "--lower" in sys.argv[1:]:
+        with TABLE.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(("what", "limit", "target"))
+            writer.writerows((what, min(limit, now.get(what, 0)), target) for what, limit, target in table)
+
+
+if __name__ == "__main__":
+    main()

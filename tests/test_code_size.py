@@ -1,0 +1,46 @@
+"""The ratchet: the size of every room, and signs of code cut too small or grown too dense, only fall."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from code_size import code_lines, dense_functions, measure, private_functions, rows
+from source_tree import ROOT, write_package
+
+
+def test_nothing_grows() -> None:
+    now, limits = measure(ROOT), {what: limit for what, limit, _ in rows()}
+    grown = {what: (count, limits.get(what, 0)) for what, count in now.items() if count > limits.get(what, 0)}
+    assert grown == {}, "now and limit; see tests/code_size.py"
+
+
+def test_code_lines_leave_out_comments_and_docstrings() -> None:
+    text = (
+        '"""One\ntwo."""\n\n# Comment.\nX = """a\nb"""  # two lines\n\n\ndef f():\n    """No code."""\n    return X\n'
+    )
+    assert code_lines(text) == 4
+
+
+def test_one_caller_is_seen() -> None:
+    tree = ast.parse(
+        "def _once(): ...\ndef _twice(): ...\nclass C:\n    def _m(self): _once(); _twice(); _twice(); self._m"
+    )
+    assert private_functions(tree) == (3, 2)
+
+
+def test_dense_functions_are_seen() -> None:
+    branches = "".join(f"    if x == {n}:\n        x = 0\n" for n in range(18))
+    assert dense_functions(ast.parse(f"def f(x):\n{branches}    return x\n")) == 1
+    assert (
+        dense_functions(
+            ast.parse(f"def f(x):\n{branches}    return x\n".replace("    if x == 0:\n        x = 0\n", ""))
+        )
+        == 0
+    )
+
+
+def test_rooms_are_counted(tmp_path: Path) -> None:
+    write_package(tmp_path, {"units.py": "x = 1", "bounds/cut.py": "def f():\n    return 1\n"})
+    found = measure(tmp_path)
+    assert (found["(top level)"], found["bounds"], found["functions"]) == (1, 2, 1)
